@@ -1,0 +1,353 @@
+"""What relays have in common: sending, reconnecting, and knowing when they are deaf.
+
+A message is a key and a number: the value of the key is at least that. Or a key alone: something
+happened. Nothing depends on a message that arrives; it makes a wait end sooner. So what can't be
+sent is dropped and counted, and numbers of one key that wait to be sent become one, the highest.
+
+Ground rules
+------------
+* All of a relay runs on one event loop: that of the first purgatory that was attached.
+* `_watched` counts the purgatories that watch a key. `_added` and `_removed` are what the session
+  has yet to learn of it; `sync_subscriptions` passes them on, one call at a time.
+* A relay is live from when all watched keys were read after its connection stood, until that ends.
+  Keys are subscribed first, then read: a value that rises in between arrives as a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Literal, NamedTuple, Protocol
+
+from purgatory.core.recent_errors import log_safely
+
+_FIRST_DELAY_S = 0.05
+_LONGEST_DELAY_S = 5.0
+_PUBLISH_S = 5.0
+"""How long a relay may take to send what waits."""
+MOST_UNSENT = 10_000
+"""The keys with unsent numbers at which `send` begins to wait."""
+LONGEST_KEY = 200
+"""Bytes of UTF-8; a longer key is sent as its hash."""
+
+
+class RelayError(Exception):
+    """A relay can't work as it was set up; the text says what would be right."""
+
+
+class RelayState(NamedTuple):
+    """Whether a relay hears what other processes send.
+
+    Attributes:
+        name: `live`; `deaf` while its connection is down, or its keys are being read again after
+            that; `refused` if trying again is of no use; `closed` while no purgatory uses it.
+        since: when that began, in seconds of `time.time()`.
+        error: what ended the connection; None if live or closed.
+    """
+
+    name: Literal["closed", "deaf", "live", "refused"]
+    since: float
+    error: BaseException | None = None
+
+
+class RelayCounts(NamedTuple):
+    """What a relay has done since it was made. Numbers that became one count once."""
+
+    sent: int
+    received: int
+    lost: int
+    """Messages that could not be sent."""
+    reconnects: int
+    deaf_s: float
+    """Seconds without a connection, or before all keys had been read again."""
+
+
+class Receiver(Protocol):
+    """A purgatory, as a relay sees it."""
+
+    def receive(self, key: str, number: int | None) -> None:
+        """Take a message, on the loop's thread."""
+
+    async def read_all(self) -> None:
+        """Read the values of all watched keys again."""
+
+
+class Relay(ABC):
+    """Carries messages between processes. Subclasses implement four methods.
+
+    Several purgatories of a process may use one relay, which then has one connection.
+    """
+
+    def __init__(self) -> None:
+        self._receivers: list[Receiver] = []
+        self._watched: Counter[str] = Counter()
+        self._added: set[str] = set()
+        self._removed: set[str] = set()
+        self._hashed: dict[str, str] = {}
+        self._unsent: dict[str, int | None] = {}
+        self._state = RelayState("closed", time.time())
+        self._tasks: list[asyncio.Task[None]] = []
+        self._catching_up: asyncio.Task[None] | None = None
+        self._is_connected = False
+        self._sent = self._received = self._lost = self._sessions = 0
+        self._deaf_s = 0.0
+
+    # What a subclass implements.
+
+    @abstractmethod
+    async def listen(self) -> None:
+        """Connect, subscribe to `keys()`, call `connected()`, and pass messages to `receive`.
+
+        Returns or raises when the connection has ended, and is called again then.
+
+        Raises:
+            RelayError: trying again is of no use.
+        """
+
+    @abstractmethod
+    async def subscribe(self, added: Collection[str], removed: Collection[str]) -> None:
+        """Subscribe to keys, and end other subscriptions, while connected; once it returns, no
+        message of the added keys is missed. Where all processes get all messages: nothing."""
+
+    @abstractmethod
+    async def publish(self, numbers: Mapping[str, int | None]) -> None:
+        """Send a number, or None, for each key; what it raises counts them as lost."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release what outlives `listen`."""
+
+    # What it calls.
+
+    def keys(self) -> list[str]:
+        """Return the keys that are watched, in no order, as they are sent."""
+        return [self.sent_key(key) for key in self._watched]
+
+    def connected(self) -> None:
+        """Begin to read all watched keys again; the relay is live after that."""
+        self._sessions += 1
+        self._is_connected = True
+        self._added.clear()
+        self._removed.clear()
+        self._catching_up = asyncio.create_task(self._catch_up())
+
+    def receive(self, key: str, number: int | None) -> None:
+        """Pass a message to the purgatories; `key` as it was sent."""
+        self._received += 1
+        key = self._hashed.get(key, key)
+        for receiver in self._receivers:
+            receiver.receive(key, number)
+
+    @staticmethod
+    def sent_key(key: str) -> str:
+        """Return a key as it is sent: a hash of it, if it is long."""
+        if len(key) * 4 <= LONGEST_KEY or len(key.encode()) <= LONGEST_KEY:
+            return key
+        return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
+
+    # What users see.
+
+    @property
+    def state(self) -> RelayState:
+        """Whether it hears what other processes send, and since when."""
+        return self._state
+
+    @property
+    def counts(self) -> RelayCounts:
+        """What it has done since it was made."""
+        deaf_s = self._deaf_s
+        if self._state.name == "deaf":
+            deaf_s += time.time() - self._state.since
+        reconnects = max(0, self._sessions - 1)
+        return RelayCounts(self._sent, self._received, self._lost, reconnects, deaf_s)
+
+    # What purgatories call.
+
+    async def attach(self, receiver: Receiver) -> None:
+        """Let a purgatory get messages; the first one starts the relay.
+
+        Returns once the relay is connected, or has failed to connect for the first time.
+
+        Raises:
+            RelayError: it can't work as it was set up.
+        """
+        self._receivers.append(receiver)
+        if not self._tasks:
+            self._subscribing = asyncio.Lock()
+            self._to_send = asyncio.Event()
+            self._room = asyncio.Event()
+            self._room.set()
+            self._tried = asyncio.Event()
+            self._set_state("deaf", None)
+            self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._send_all())]
+        try:
+            await self._tried.wait()
+            if self._state.name == "refused" and self._state.error is not None:
+                raise self._state.error.with_traceback(None)
+        except BaseException:
+            await self.detach(receiver)
+            raise
+
+    async def detach(self, receiver: Receiver) -> None:
+        """Send it nothing more; the last one ends the relay."""
+        self._receivers.remove(receiver)
+        if self._receivers:
+            return
+        if self._state.name == "live":
+            await self._send_rest()
+        tasks, self._tasks = self._tasks, []
+        if self._catching_up is not None:
+            tasks.append(self._catching_up)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._is_connected = False
+        self._unsent.clear()
+        self._set_state("closed", None)
+        await self.close()
+
+    def watch(self, key: str) -> None:
+        """Get messages of a key after the next `sync_subscriptions`."""
+        self._watched[key] += 1
+        if self._watched[key] == 1:
+            sent = self.sent_key(key)
+            if sent is not key:
+                self._hashed[sent] = key
+            self._removed.discard(sent)
+            self._added.add(sent)
+
+    def unwatch(self, key: str) -> None:
+        """Get none of them any more."""
+        self._watched[key] -= 1
+        if not self._watched[key]:
+            del self._watched[key]
+            sent = self.sent_key(key)
+            self._hashed.pop(sent, None)
+            if sent in self._added:
+                self._added.discard(sent)
+            else:
+                self._removed.add(sent)
+
+    async def sync_subscriptions(self) -> None:
+        """Subscribe to what was added, so that a read after it misses nothing."""
+        async with self._subscribing:
+            added, removed = self._added, self._removed
+            self._added, self._removed = set(), set()
+            if not (added or removed) or not self._is_connected:
+                return
+            try:
+                await self.subscribe(added, removed)
+            except Exception as error:
+                # The connection ends, and with the next one all keys are subscribed.
+                log_safely("debug", "relay_subscribe_failed", relay=repr(self), exc_info=error)
+
+    async def send(self, key: str, number: int | None) -> None:
+        """Send a message soon; waits only where too many keys wait to be sent."""
+        key = self.sent_key(key)
+        waiting = self._unsent.get(key)
+        if waiting is None or (number is not None and number > waiting):
+            self._unsent[key] = number
+        self._to_send.set()
+        if len(self._unsent) >= MOST_UNSENT:
+            self._room.clear()
+            await self._room.wait()
+
+    # The relay's own tasks.
+
+    async def _run(self) -> None:
+        delay_s = _FIRST_DELAY_S
+        while True:
+            error: BaseException = ConnectionError("the connection ended")
+            sessions = self._sessions
+            try:
+                await self.listen()
+            except RelayError as refused:
+                self._end_session()
+                self._set_state("refused", refused)
+                log_safely("error", "relay_refused", relay=repr(self), error=str(refused))
+                self._tried.set()
+                return
+            except Exception as failure:
+                error = failure
+            self._end_session()
+            if self._state.name != "deaf" or self._state.error is None:
+                self._set_state("deaf", error)
+                log_safely("warning", "relay_deaf", relay=repr(self), error=repr(error))
+            self._tried.set()
+            if self._sessions > sessions:
+                delay_s = _FIRST_DELAY_S
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1))
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+
+    def _end_session(self) -> None:
+        self._is_connected = False
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            self._catching_up = None
+
+    async def _catch_up(self) -> None:
+        delay_s = _FIRST_DELAY_S
+        while True:
+            try:
+                for receiver in self._receivers[:]:
+                    await receiver.read_all()
+                break
+            except Exception:  # logged by the purgatory
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+        was_deaf_s = time.time() - self._state.since
+        self._set_state("live", None)
+        log_safely("info", "relay_live", relay=repr(self), after_s=round(was_deaf_s, 3))
+        self._tried.set()
+
+    def _set_state(
+        self, name: Literal["closed", "deaf", "live", "refused"], error: BaseException | None
+    ) -> None:
+        now_s = time.time()
+        if self._state.name == "deaf":
+            self._deaf_s += max(0.0, now_s - self._state.since)
+            if name == "deaf":
+                self._state = RelayState(name, self._state.since, error)
+                return
+        self._state = RelayState(name, now_s, error)
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._to_send.wait()
+            self._to_send.clear()
+            await self._send_rest()
+
+    async def _send_rest(self) -> None:
+        while self._unsent:
+            numbers, self._unsent = self._unsent, {}
+            self._room.set()
+            try:
+                if not self._is_connected:
+                    raise ConnectionError("the relay is not connected")
+                async with asyncio.timeout(_PUBLISH_S):
+                    await self.publish(numbers)
+                self._sent += len(numbers)
+            except Exception as error:
+                self._lost += len(numbers)
+                if self._state.name == "live":
+                    log_safely(
+                        "warning",
+                        "relay_publish_failed",
+                        relay=repr(self),
+                        messages=len(numbers),
+                        error=repr(error),
+                    )
+
+
+async def cancel(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task of a relay, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await task
