@@ -34,7 +34,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import contextmanager
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.closing import ClosePolicy
@@ -236,7 +236,7 @@ class SharedPurgatory:
                 found = await found
             values = {
                 key: checked_number("value", key, value)
-                for key, value in cast("Mapping[str, int | None]", found).items()
+                for key, value in found.items()
                 if value is not None
             }
         except Exception as error:

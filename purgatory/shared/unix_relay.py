@@ -156,7 +156,9 @@ class _Other:
 
     def next_datagram(self) -> tuple[list[str], bytes]:
         """Return the first keys that fit a datagram, and it."""
-        keys, parts, size = [], [], 2
+        keys: list[str] = []
+        parts: list[str] = []
+        size = 2
         for key, number in self.unsent.items():
             part = json.dumps([key, number])
             size += len(part) + 1
