@@ -19,9 +19,10 @@ import asyncio
 import hashlib
 import random
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Literal, NamedTuple, Protocol
 
@@ -35,6 +36,14 @@ MOST_UNSENT = 10_000
 """The keys with unsent numbers at which `send` begins to wait."""
 LONGEST_KEY = 200
 """Bytes of UTF-8; a longer key is sent as its hash."""
+
+
+_relays: weakref.WeakSet[Relay] = weakref.WeakSet()
+
+
+def relays() -> list[Relay]:
+    """Return the relays of this process that purgatories use."""
+    return [relay for relay in list(_relays) if relay.state.name != "closed"]
 
 
 class RelayError(Exception):
@@ -93,10 +102,14 @@ class Relay(ABC):
         self._unsent: dict[str, int | None] = {}
         self._state = RelayState("closed", time.time())
         self._tasks: list[asyncio.Task[None]] = []
+        self._listening: asyncio.Future[None] | None = None
         self._catching_up: asyncio.Task[None] | None = None
         self._is_connected = False
         self._sent = self._received = self._lost = self._sessions = 0
         self._deaf_s = 0.0
+        self.observer: Callable[[str, float], object] | None = None
+        """Gets what is counted, and 1 or 0 for `live`; see `metrics.register_relay`."""
+        _relays.add(self)
 
     # What a subclass implements.
 
@@ -126,20 +139,26 @@ class Relay(ABC):
     # What it calls.
 
     def keys(self) -> list[str]:
-        """Return the keys that are watched, in no order, as they are sent."""
+        """Return the keys that are watched, in no order, as they are sent.
+
+        For `listen`, which subscribes to them; `subscribe` gets what changes after this call.
+        """
+        self._added.clear()
+        self._removed.clear()
         return [self.sent_key(key) for key in self._watched]
 
     def connected(self) -> None:
         """Begin to read all watched keys again; the relay is live after that."""
         self._sessions += 1
+        if self._sessions > 1:
+            self._observe("reconnects", 1)
         self._is_connected = True
-        self._added.clear()
-        self._removed.clear()
         self._catching_up = asyncio.create_task(self._catch_up())
 
     def receive(self, key: str, number: int | None) -> None:
         """Pass a message to the purgatories; `key` as it was sent."""
         self._received += 1
+        self._observe("received", 1)
         key = self._hashed.get(key, key)
         for receiver in self._receivers:
             receiver.receive(key, number)
@@ -237,15 +256,17 @@ class Relay(ABC):
     async def sync_subscriptions(self) -> None:
         """Subscribe to what was added, so that a read after it misses nothing."""
         async with self._subscribing:
+            if not (self._added or self._removed) or not self._is_connected:
+                return
             added, removed = self._added, self._removed
             self._added, self._removed = set(), set()
-            if not (added or removed) or not self._is_connected:
-                return
             try:
                 await self.subscribe(added, removed)
             except Exception as error:
-                # The connection ends, and with the next one all keys are subscribed.
-                log_safely("debug", "relay_subscribe_failed", relay=repr(self), exc_info=error)
+                # A new connection subscribes to all keys.
+                log_safely("warning", "relay_subscribe_failed", relay=repr(self), error=repr(error))
+                if self._listening is not None:
+                    self._listening.cancel()
 
     async def send(self, key: str, number: int | None) -> None:
         """Send a message soon; waits only where too many keys wait to be sent."""
@@ -265,8 +286,15 @@ class Relay(ABC):
         while True:
             error: BaseException = ConnectionError("the connection ended")
             sessions = self._sessions
+            self._listening = asyncio.ensure_future(self.listen())
             try:
-                await self.listen()
+                await self._listening
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is None or task.cancelling():
+                    self._listening.cancel()
+                    await asyncio.gather(self._listening, return_exceptions=True)
+                    raise
+                error = ConnectionError("it could not subscribe")
             except RelayError as refused:
                 self._end_session()
                 self._set_state("refused", refused)
@@ -295,6 +323,7 @@ class Relay(ABC):
         delay_s = _FIRST_DELAY_S
         while True:
             try:
+                await self.sync_subscriptions()  # to keys that came while it was connecting
                 for receiver in self._receivers[:]:
                     await receiver.read_all()
                 break
@@ -311,11 +340,18 @@ class Relay(ABC):
     ) -> None:
         now_s = time.time()
         if self._state.name == "deaf":
-            self._deaf_s += max(0.0, now_s - self._state.since)
+            deaf_s = max(0.0, now_s - self._state.since)
             if name == "deaf":
                 self._state = RelayState(name, self._state.since, error)
                 return
+            self._deaf_s += deaf_s
+            self._observe("deaf_s", deaf_s)
         self._state = RelayState(name, now_s, error)
+        self._observe("live", name == "live")
+
+    def _observe(self, event: str, amount: float) -> None:
+        if self.observer is not None:
+            self.observer(event, amount)
 
     async def _send_all(self) -> None:
         while True:
@@ -333,8 +369,10 @@ class Relay(ABC):
                 async with asyncio.timeout(_PUBLISH_S):
                     await self.publish(numbers)
                 self._sent += len(numbers)
+                self._observe("sent", len(numbers))
             except Exception as error:
                 self._lost += len(numbers)
+                self._observe("lost", len(numbers))
                 if self._state.name == "live":
                     log_safely(
                         "warning",
