@@ -20,7 +20,6 @@ import asyncio
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -37,6 +36,7 @@ import psycopg
 
 from tests.cdc.postgres import Postgres, running_postgres
 from tests.examples.conftest import free_port
+from tests.shared.servers import Redis, running_redis
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 4
@@ -222,35 +222,11 @@ def database_faults(postgres: Postgres) -> list[Fault]:
     ]
 
 
-class Redis:
-    """A server that keeps nothing."""
-
-    def __init__(self) -> None:
-        self.port = free_port()
-        self.start()
-
-    def start(self) -> None:
-        program = shutil.which("redis-server")
-        assert program is not None, "install the package redis-server"
-        self.process = subprocess.Popen(
-            [program, "--port", str(self.port), "--save", "", "--loglevel", "warning"],
-            stdout=subprocess.DEVNULL,
-        )
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def faults(self) -> list[Fault]:
-        return [
-            ("relay killed", self.kill, lambda _: self.start(), 2.0),
-            (
-                "relay paused",
-                lambda: self.process.send_signal(signal.SIGSTOP),
-                lambda _: self.process.send_signal(signal.SIGCONT),
-                4.0,
-            ),
-        ]
+def redis_faults(server: Redis) -> list[Fault]:
+    return [
+        ("relay killed", server.kill, lambda _: server.start(), 2.0),
+        ("relay paused", server.pause, lambda _: server.resume(), 4.0),
+    ]
 
 
 def main() -> int:
@@ -276,10 +252,9 @@ def main() -> int:
         if asked.relay == "unix":
             relay = str(folder / "s")
         elif asked.relay == "redis":
-            redis = Redis()
-            stack.callback(redis.kill)
-            relay = f"redis://127.0.0.1:{redis.port}"
-            faults += redis.faults()
+            redis = stack.enter_context(running_redis(folder))
+            relay = redis.url()
+            faults += redis_faults(redis)
         port = free_port()
         server = subprocess.Popen(
             [sys.executable, *(part.format(port=port) for part in SERVERS[asked.server])],
