@@ -23,15 +23,14 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from typing import Literal, NamedTuple, Protocol
 
 from purgatory.core.recent_errors import log_safely
 
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 5.0
-_PUBLISH_S = 5.0
-"""How long a relay may take to send what waits."""
+_CALL_S = 5.0
+"""How long `publish` and `subscribe` may take."""
 MOST_UNSENT = 10_000
 """The keys with unsent numbers at which `send` begins to wait."""
 LONGEST_KEY = 200
@@ -103,6 +102,7 @@ class Relay(ABC):
         self._state = RelayState("closed", time.time())
         self._tasks: list[asyncio.Task[None]] = []
         self._listening: asyncio.Future[None] | None = None
+        self._closing: asyncio.Event | None = None
         self._catching_up: asyncio.Task[None] | None = None
         self._is_connected = False
         self._sent = self._received = self._lost = self._sessions = 0
@@ -155,8 +155,15 @@ class Relay(ABC):
         self._is_connected = True
         self._catching_up = asyncio.create_task(self._catch_up())
 
-    def receive(self, key: str, number: int | None) -> None:
-        """Pass a message to the purgatories; `key` as it was sent."""
+    def receive(self, key: object, number: object) -> None:
+        """Pass a message to the purgatories; `key` as it was sent.
+
+        What no relay sends is ignored: others may write to a channel or a socket, too.
+        """
+        if not isinstance(key, str) or isinstance(number, bool):
+            return
+        if not (number is None or isinstance(number, int)):
+            return
         self._received += 1
         self._observe("received", 1)
         key = self._hashed.get(key, key)
@@ -166,9 +173,12 @@ class Relay(ABC):
     @staticmethod
     def sent_key(key: str) -> str:
         """Return a key as it is sent: a hash of it, if it is long."""
-        if len(key) * 4 <= LONGEST_KEY or len(key.encode()) <= LONGEST_KEY:
-            return key
-        return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
+        try:
+            if len(key.encode()) <= LONGEST_KEY:
+                return key
+        except UnicodeEncodeError:
+            pass  # half of a surrogate pair, which Redis could not be sent
+        return f"sha256:{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}"
 
     # What users see.
 
@@ -186,6 +196,11 @@ class Relay(ABC):
         reconnects = max(0, self._sessions - 1)
         return RelayCounts(self._sent, self._received, self._lost, reconnects, deaf_s)
 
+    @property
+    def watched_keys(self) -> int:
+        """Keys that somebody in this process waits on. O(1)."""
+        return len(self._watched)
+
     # What purgatories call.
 
     async def attach(self, receiver: Receiver) -> None:
@@ -196,9 +211,12 @@ class Relay(ABC):
         Raises:
             RelayError: it can't work as it was set up.
         """
+        while self._closing is not None:
+            await self._closing.wait()
         self._receivers.append(receiver)
         if not self._tasks:
             self._subscribing = asyncio.Lock()
+            self._sending = asyncio.Lock()
             self._to_send = asyncio.Event()
             self._room = asyncio.Event()
             self._room.set()
@@ -218,8 +236,20 @@ class Relay(ABC):
         self._receivers.remove(receiver)
         if self._receivers:
             return
-        if self._state.name == "live":
-            await self._send_rest()
+        try:
+            if self._state.name == "live":
+                await self._send_rest()
+        finally:
+            # Unless meanwhile another one was attached, or has left as well.
+            if not self._receivers and self._tasks:
+                self._closing = asyncio.Event()
+                try:
+                    await self._end()
+                finally:
+                    self._closing.set()
+                    self._closing = None
+
+    async def _end(self) -> None:
         tasks, self._tasks = self._tasks, []
         if self._catching_up is not None:
             tasks.append(self._catching_up)
@@ -228,6 +258,7 @@ class Relay(ABC):
         await asyncio.gather(*tasks, return_exceptions=True)
         self._is_connected = False
         self._unsent.clear()
+        self._room.set()  # nobody waits for a relay that is closed
         self._set_state("closed", None)
         await self.close()
 
@@ -238,8 +269,10 @@ class Relay(ABC):
             sent = self.sent_key(key)
             if sent is not key:
                 self._hashed[sent] = key
-            self._removed.discard(sent)
-            self._added.add(sent)
+            if sent in self._removed:
+                self._removed.discard(sent)  # it is still subscribed
+            else:
+                self._added.add(sent)
 
     def unwatch(self, key: str) -> None:
         """Get none of them any more."""
@@ -260,16 +293,38 @@ class Relay(ABC):
                 return
             added, removed = self._added, self._removed
             self._added, self._removed = set(), set()
+            listening = self._listening
+            assert listening is not None, "it is connected"
+            calling = asyncio.ensure_future(self.subscribe(added, removed))
             try:
-                await self.subscribe(added, removed)
-            except Exception as error:
+                await asyncio.wait(
+                    (calling, listening), timeout=_CALL_S, return_when=asyncio.FIRST_COMPLETED
+                )
+            except asyncio.CancelledError:
+                # One of the purgatories is closed: the others call it again.
+                self._added |= {key for key in added if key not in self._removed}
+                self._removed |= {key for key in removed if key not in self._added}
+                raise
+            finally:
+                # It must not change the subscriptions of another session.
+                calling.cancel()
+                results: list[object] = [*await asyncio.gather(calling, return_exceptions=True)]
+            if results != [None] and not listening.done():
                 # A new connection subscribes to all keys.
-                log_safely("warning", "relay_subscribe_failed", relay=repr(self), error=repr(error))
-                if self._listening is not None:
-                    self._listening.cancel()
+                log_safely(
+                    "warning", "relay_subscribe_failed", relay=repr(self), error=repr(results[0])
+                )
+                listening.cancel()
 
     async def send(self, key: str, number: int | None) -> None:
-        """Send a message soon; waits only where too many keys wait to be sent."""
+        """Send a message soon; waits only where too many keys wait to be sent.
+
+        While no purgatory is attached, it is lost.
+        """
+        if not self._tasks:
+            self._lost += 1
+            self._observe("lost", 1)
+            return
         key = self.sent_key(key)
         waiting = self._unsent.get(key)
         if waiting is None or (number is not None and number > waiting):
@@ -360,32 +415,36 @@ class Relay(ABC):
             await self._send_rest()
 
     async def _send_rest(self) -> None:
-        while self._unsent:
-            numbers, self._unsent = self._unsent, {}
-            self._room.set()
-            try:
-                if not self._is_connected:
-                    raise ConnectionError("the relay is not connected")
-                async with asyncio.timeout(_PUBLISH_S):
-                    await self.publish(numbers)
-                self._sent += len(numbers)
-                self._observe("sent", len(numbers))
-            except Exception as error:
-                self._lost += len(numbers)
-                self._observe("lost", len(numbers))
-                if self._state.name == "live":
-                    log_safely(
-                        "warning",
-                        "relay_publish_failed",
-                        relay=repr(self),
-                        messages=len(numbers),
-                        error=repr(error),
-                    )
+        """Return once everything is sent, or lost, also what another call has begun to send."""
+        async with self._sending:
+            while self._unsent:
+                numbers, self._unsent = self._unsent, {}
+                self._room.set()
+                await self._publish(numbers)
+
+    async def _publish(self, numbers: Mapping[str, int | None]) -> None:
+        try:
+            if not self._is_connected:
+                raise ConnectionError("the relay is not connected")
+            async with asyncio.timeout(_CALL_S):
+                await self.publish(numbers)
+            self._sent += len(numbers)
+            self._observe("sent", len(numbers))
+        except Exception as error:
+            self._lost += len(numbers)
+            self._observe("lost", len(numbers))
+            if self._state.name == "live":
+                log_safely(
+                    "warning",
+                    "relay_publish_failed",
+                    relay=repr(self),
+                    messages=len(numbers),
+                    error=repr(error),
+                )
 
 
 async def cancel(task: asyncio.Task[None] | None) -> None:
     """Cancel a task of a relay, and wait until it has ended."""
     if task is not None:
         task.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await task
+        await asyncio.gather(task, return_exceptions=True)

@@ -31,6 +31,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from inspect import isawaitable
 from types import TracebackType
@@ -38,11 +39,15 @@ from typing import Any, Self, TypeVar
 
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.closing import ClosePolicy
+from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.keys import checked_number
 from purgatory.core.recent_errors import log_safely
 from purgatory.shared.relay import Relay, cancel
 
 T = TypeVar("T")
+
+_END_S = 1.0
+"""How long waits of other threads may take to end when their purgatory was closed."""
 
 Read = Callable[[list[str]], Mapping[str, int | None] | Awaitable[Mapping[str, int | None]]]
 """Reads the values of keys from the store; those that it does not have may be missing, or None."""
@@ -117,7 +122,7 @@ class SharedPurgatory:
             PurgatoryClosedError, PurgatoryFullError, WaitCancelledError: as in ``AsyncPurgatory``.
             TypeError: the key is no text, or the number is no integer.
         """
-        with self._watching([key]):
+        with self._watching([key], is_condition=False):
             return await self.local.wait_for_threshold(key, number, timeout)
 
     async def wait(
@@ -129,42 +134,48 @@ class SharedPurgatory:
 
         Raises what ``AsyncPurgatory.wait`` does.
         """
+        if isinstance(keys, (str, bytes)):
+            raise TypeError(f"keys must be a list of keys, not the single {keys!r}: use [{keys!r}]")
         keys = list(keys)
-        with self._watching(keys, self._conditions):
+        with self._watching(keys, is_condition=True):
             return await self.local.wait(keys, until, timeout)
 
     @contextmanager
-    def _watching(self, keys: Collection[str], *more: Counter[str]) -> Iterator[None]:
-        if not self._tasks:
-            raise RuntimeError(
-                f"purgatory {self.name!r} is not entered: async with SharedPurgatory(...) as it"
-            )
+    def _watching(self, keys: Collection[str], *, is_condition: bool) -> Iterator[None]:
+        self._check_entered()
         for key in keys:
-            if not isinstance(key, str):
-                raise TypeError(f"a key that processes share is a str, not {key!r}")
+            check_key(key)
         for key in keys:
             self._waits[key] += 1
-            for counter in more:
-                counter[key] += 1
+            if is_condition:
+                self._conditions[key] += 1
             if self._waits[key] == 1:
                 self.relay.watch(key)
+            # A condition can't tell the value, so the first wait for a number has it read.
+            if self._waits[key] - (0 if is_condition else self._conditions[key]) == 1:
                 self._unread[key] = None
                 self._has_changed.set()
         try:
             yield
         finally:
             for key in keys:
-                for counter in more:
-                    counter[key] -= 1
-                    if not counter[key]:
-                        del counter[key]
                 self._waits[key] -= 1
+                if is_condition:
+                    self._conditions[key] -= 1
+                    if not self._conditions[key]:
+                        del self._conditions[key]
                 if not self._waits[key]:
                     del self._waits[key]
                     self._unread.pop(key, None)
                     self.relay.unwatch(key)
                     self.local.forget(key)
                     self._has_changed.set()
+
+    def _check_entered(self) -> None:
+        if not (self._tasks or self.local.core.is_closed):
+            raise RuntimeError(
+                f"purgatory {self.name!r} is not entered: async with SharedPurgatory(...) as it"
+            )
 
     # Waking.
 
@@ -175,9 +186,10 @@ class SharedPurgatory:
 
         Raises:
             TypeError: the key is no text, or the value is no integer.
+            RuntimeError: the purgatory is not entered.
         """
-        if not isinstance(key, str):
-            raise TypeError(f"a key that processes share is a str, not {key!r}")
+        self._check_entered()
+        check_key(key)
         value = checked_number("value", key, value)
         completed = self._advance(key, value)
         await self.relay.send(key, value)
@@ -190,9 +202,10 @@ class SharedPurgatory:
 
         Raises:
             TypeError: the key is no text.
+            RuntimeError: the purgatory is not entered.
         """
-        if not isinstance(key, str):
-            raise TypeError(f"a key that processes share is a str, not {key!r}")
+        self._check_entered()
+        check_key(key)
         completed = self.local.notify(key)
         await self.relay.send(key, None)
         return completed
@@ -214,41 +227,50 @@ class SharedPurgatory:
     async def read_all(self) -> None:
         """Read the values of all keys that are watched, and check all conditions.
 
-        Raises what ``read`` does.
+        Raises what ``read`` does, after the other batches were read.
         """
         await self._read(list(self._waits))
 
     async def _read(self, keys: list[str]) -> None:
+        failure: Exception | None = None
         for first in range(0, len(keys), self._batch):
             some = [key for key in keys[first : first + self._batch] if key in self._waits]
             with_values = [key for key in some if self._conditions[key] < self._waits[key]]
             if with_values:
-                await self._read_batch(with_values)
+                try:
+                    await self._read_batch(with_values)
+                except Exception as error:
+                    failure = error
             for key in some:
                 if key in self._conditions:
                     self.local.notify(key)
+        if failure is not None:
+            raise failure
+        self._read_failed = False
 
     async def _read_batch(self, keys: list[str]) -> None:
         self.reads += 1
+        failure: Exception | None = None
         try:
             found = self._read_values(keys)
             if isawaitable(found):
                 found = await found
-            values = {
-                key: checked_number("value", key, value)
-                for key, value in found.items()
-                if value is not None
-            }
+            if not isinstance(found, Mapping):
+                raise TypeError(f"read must return a mapping, as {{key: 42}}, not {found!r}")
+            for key, value in found.items():
+                if value is not None and key in self._waits:
+                    try:
+                        self.local.advance(key, checked_number("value", key, value))
+                    except TypeError as error:
+                        failure = error  # and the other values hold
+            if failure is not None:
+                raise failure
         except Exception as error:
             self.read_failures += 1
             if not self._read_failed:
                 self._read_failed = True
                 log_safely("error", "read_failed", purgatory=self.name, exc_info=error)
             raise
-        self._read_failed = False
-        for key, value in values.items():
-            if key in self._waits:
-                self.local.advance(key, value)
 
     async def _read_unread(self) -> None:
         while True:
@@ -267,7 +289,11 @@ class SharedPurgatory:
     # Opening and closing.
 
     async def __aenter__(self) -> Self:
-        await self.relay.attach(self)
+        try:
+            await self.relay.attach(self)
+        except BaseException:
+            await self.local.aclose()
+            raise
         self._tasks = [
             asyncio.create_task(self._read_unread()),
             asyncio.create_task(self._resync()),
@@ -284,13 +310,17 @@ class SharedPurgatory:
 
     async def aclose(self, pending: ClosePolicy = "fail", timeout: float | None = 10.0) -> int:
         """Settle what waits, as ``AsyncPurgatory.aclose`` does, and leave the relay."""
-        tasks, self._tasks = self._tasks, []
-        settled = await self.local.aclose(pending, timeout)
-        for task in tasks:
-            await cancel(task)
-        if tasks:
-            await self.relay.detach(self)
-        return settled
+        try:
+            return await self.local.aclose(pending, timeout)
+        finally:
+            if self.local.core.is_closed:  # and the arguments were right
+                tasks, self._tasks = self._tasks, []
+                try:
+                    for task in tasks:
+                        await cancel(task)
+                finally:
+                    if tasks:
+                        await self.relay.detach(self)
 
     def _check(self) -> None:
         """Assert all invariants, on the loop's thread. O(keys)."""
@@ -299,6 +329,12 @@ class SharedPurgatory:
         assert self._unread.keys() <= self._waits.keys()
         assert all(self.relay._watched[key] >= 1 for key in self._waits)
         self.local.core._check()
+
+
+def check_key(key: object) -> None:
+    """Raise TypeError if a relay can't send ``key``."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key that processes share is a str, not {key!r}")
 
 
 class ThreadedSharedPurgatory:
@@ -348,10 +384,12 @@ class ThreadedSharedPurgatory:
         self.name = name
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name=f"SharedPurgatory-{broker_id}-{name}", daemon=True
+            target=self._run_loop, name=f"SharedPurgatory-{broker_id}-{name}", daemon=True
         )
-        self._thread.start()
         self._is_closed = False
+        self._calling = threading.Lock()
+        self._closing = threading.Lock()
+        self._thread.start()
         try:
             self.shared = self._call(make())
         except BaseException:
@@ -375,28 +413,68 @@ class ThreadedSharedPurgatory:
         return self._call(self.shared.notify(key))
 
     def close(self, pending: ClosePolicy = "fail", timeout: float | None = 10.0) -> int:
-        """Settle what waits, leave the relay, and end the thread."""
-        if self._is_closed:
-            return 0
-        self._is_closed = True
-        try:
-            return self._call(self.shared.aclose(pending, timeout))
-        finally:
-            self._end_thread()
+        """Settle what waits, leave the relay, and end the thread, once ``read`` has returned.
+
+        Raises what `AsyncPurgatory.aclose` does.
+        """
+        self._check_thread()
+        with self._closing:
+            if self._is_closed:
+                return 0
+            try:
+                return self._call(self._close(pending, timeout))
+            finally:
+                if self.shared.local.core.is_closed:
+                    self._end_thread()
+
+    async def _close(self, pending: ClosePolicy, timeout: float | None) -> int:
+        settled = await self.shared.aclose(pending, timeout)
+        # The threads that waited get what their waits raise.
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=_END_S)
+        return settled
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future: Future[T] | None = None
         try:
+            self._check_thread()
+            with self._calling:  # what is scheduled before the loop is stopped ends with it
+                if self._is_closed:
+                    raise PurgatoryClosedError(f"purgatory {self.name!r} was closed")
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
             return future.result()
         except BaseException:
-            future.cancel()  # interrupted: nobody waits for it any more
+            if future is None:
+                coroutine.close()
+            else:
+                future.cancel()  # interrupted: nobody waits for it any more
             raise
 
+    def _check_thread(self) -> None:
+        if threading.get_ident() == self._thread.ident:
+            raise RuntimeError(
+                f"this is the thread of purgatory {self.name!r}'s own event loop, which would wait "
+                "for itself: call it from another one"
+            )
+
+    def _run_loop(self) -> None:
+        loop = self._loop
+        try:
+            loop.run_forever()
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
+
     def _end_thread(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._calling:
+            self._is_closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
 
     def __enter__(self) -> Self:
         return self
