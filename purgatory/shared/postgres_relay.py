@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,13 @@ from purgatory.shared.relay import Relay, RelayError
 if TYPE_CHECKING:
     import psycopg
 
+_REFUSALS = (
+    "authentication failed",
+    "does not exist",
+    "no such database",  # pgbouncer
+    "no password supplied",
+    "no pg_hba.conf entry",
+)
 _NOTIFY = "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
 
 
@@ -67,8 +75,8 @@ class PostgresRelay(Relay):
             connection.add_notify_handler(lambda message: self._received_text(message.payload))
             from psycopg import sql
 
-            async with asyncio.timeout(self._heartbeat_s):
-                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self.channel)))
+            listen = sql.SQL("LISTEN {}").format(sql.Identifier(self.channel))
+            await self._execute(connection, listen)
             self.connected()
             await self._serve(connection)
         finally:
@@ -93,14 +101,18 @@ class PostgresRelay(Relay):
                 )
         except psycopg.OperationalError as error:
             text = str(error)
-            if "authentication failed" in text or "does not exist" in text:
-                raise RelayError(f"PostgreSQL refuses the relay: {text.strip()}") from error
+            if any(refusal in text for refusal in _REFUSALS):
+                reason = text.strip().splitlines()[-1].rpartition("FATAL: ")[2].strip()
+                raise RelayError(
+                    f"PostgreSQL refuses the relay: {reason}; give PostgresRelay the DSN of a user "
+                    "and a database that are there, with the password"
+                ) from error
             raise
         except psycopg.Error as error:
             raise RelayError(f"a PostgresRelay can't use this DSN: {error}") from error
         try:
-            async with asyncio.timeout(self._heartbeat_s):
-                found = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
+            cursor = await self._execute(connection, "SELECT pg_backend_pid()")
+            found = await cursor.fetchone()
         except BaseException:
             connection.pgconn.finish()
             raise
@@ -112,6 +124,28 @@ class PostgresRelay(Relay):
                 "session_pooling=True if a session keeps its server"
             )
         return connection
+
+    async def _execute(
+        self, connection: psycopg.AsyncConnection[Any], statement: Any, arguments: Any = None
+    ) -> psycopg.AsyncCursor[Any]:
+        """Execute a statement within a heartbeat; otherwise the connection has ended.
+
+        psycopg would have a cancelled statement cancelled by the server, and wait until it is. So
+        one is never cancelled: the end of its socket makes it fail.
+        """
+        running = asyncio.ensure_future(connection.execute(statement, arguments))
+        try:
+            await asyncio.wait({running}, timeout=self._heartbeat_s)
+        finally:
+            in_time = running.done()
+            if not in_time:
+                with socket.socket(fileno=os.dup(connection.fileno())) as its_socket:
+                    its_socket.shutdown(socket.SHUT_RDWR)
+                await asyncio.wait({running})
+                running.exception()  # as expected
+        if not in_time:
+            raise TimeoutError(f"no response within {self._heartbeat_s} s")
+        return running.result()
 
     async def _serve(self, connection: psycopg.AsyncConnection[Any]) -> None:
         """Send what waits, take what comes, and ask the server if it is there."""
@@ -132,8 +166,7 @@ class PostgresRelay(Relay):
                     await self._wake.wait()
             except TimeoutError:
                 loop.remove_reader(descriptor)
-                async with asyncio.timeout(self._heartbeat_s):
-                    await connection.execute("SELECT 1")
+                await self._execute(connection, "SELECT 1")
                 heard_s = time.monotonic()
                 continue
             finally:
@@ -148,8 +181,7 @@ class PostgresRelay(Relay):
         payloads = [payload for some, _ in outgoing for payload in some]
         error: BaseException | None = None
         try:
-            async with asyncio.timeout(self._heartbeat_s):
-                await connection.execute(_NOTIFY, (self.channel, payloads))
+            await self._execute(connection, _NOTIFY, (self.channel, payloads))
         except BaseException as failure:
             error = failure
             raise
@@ -164,10 +196,9 @@ class PostgresRelay(Relay):
     def _received_text(self, payload: str) -> None:
         try:
             key, number = json.loads(payload)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return  # somebody else's, on the same channel
-        if isinstance(key, str) and (number is None or type(number) is int):
-            self.receive(key, number)
+        self.receive(key, number)
 
     async def subscribe(self, added: Collection[str], removed: Collection[str]) -> None:
         """All processes get all messages."""

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from purgatory.shared.relay import Relay, RelayError, cancel
+from purgatory.shared.relay import Relay, RelayError, cancel, finish
 
 _MOST_CHANNELS = 500
 """In one command."""
@@ -61,8 +61,8 @@ class RedisRelay(Relay):
         try:
             async with asyncio.timeout(2 * self._heartbeat_s):
                 await self._client.initialize()
-                if not self._is_cluster:  # hears of its end although nobody waits
-                    await self._subscribe("", [self.prefix])
+                # It hears of the server's end, although nobody waits.
+                await self._subscribe(self._node_of(self.prefix), [self.prefix])
                 await self.subscribe(self.keys(), ())
             self.connected()
             await self._ended
@@ -71,9 +71,14 @@ class RedisRelay(Relay):
         finally:
             client, self._client = self._client, None
             links, self._links = self._links, {}
-            for link in links.values():
-                await link.close()
-            await asyncio.gather(client.aclose(), return_exceptions=True)
+            if self._ended.done() and not self._ended.cancelled():
+                self._ended.exception()  # that of what came first is raised
+            await finish(self._close_all(client, links))
+
+    async def _close_all(self, client: Any, links: dict[str, _Link]) -> None:
+        for link in links.values():
+            await link.close()
+        await asyncio.gather(client.aclose(), return_exceptions=True)
 
     def _make_client(self) -> Any:
         from redis import asyncio as redis
@@ -181,14 +186,27 @@ class _Link:
         loop = asyncio.get_running_loop()
         confirmed = {channel: loop.create_future() for channel in channels}
         self._confirmed |= confirmed
-        await (self._pubsub.ssubscribe if self._is_sharded else self._pubsub.subscribe)(*channels)
+        for some in self._commands(channels):
+            await (self._pubsub.ssubscribe if self._is_sharded else self._pubsub.subscribe)(*some)
         if self._reader is None:
             self._reader = asyncio.create_task(self._read())
         await asyncio.gather(*confirmed.values())
 
     async def unsubscribe(self, channels: list[str]) -> None:
         unsubscribe = self._pubsub.sunsubscribe if self._is_sharded else self._pubsub.unsubscribe
-        await unsubscribe(*channels)
+        for some in self._commands(channels):
+            await unsubscribe(*some)
+
+    def _commands(self, channels: list[str]) -> list[list[str]]:
+        """Divide channels into those of one command: on a cluster, those of one slot."""
+        if not self._is_sharded:
+            return [channels]
+        from redis.crc import key_slot
+
+        by_slot: dict[int, list[str]] = {}
+        for channel in channels:
+            by_slot.setdefault(key_slot(channel.encode()), []).append(channel)
+        return list(by_slot.values())
 
     async def _read(self) -> None:
         try:
@@ -196,6 +214,9 @@ class _Link:
         except asyncio.CancelledError:
             raise
         except Exception as error:
+            for confirmed in self._confirmed.values():
+                if not confirmed.done():
+                    confirmed.set_exception(error)
             if not self._ended.done():
                 self._ended.set_exception(error)
 

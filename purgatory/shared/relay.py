@@ -22,8 +22,8 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
 
 from purgatory.core.recent_errors import log_safely
 
@@ -448,3 +448,17 @@ async def cancel(task: asyncio.Task[None] | None) -> None:
     if task is not None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def finish(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Await a coroutine to its end, also if this task is cancelled meanwhile."""
+    task = asyncio.create_task(coroutine)
+    is_cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            is_cancelled = True
+    task.result()
+    if is_cancelled:
+        raise asyncio.CancelledError

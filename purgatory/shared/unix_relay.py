@@ -11,20 +11,24 @@ again: a slow process gets fewer messages, never a wrong one.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import secrets
 import socket
 import stat
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from purgatory.shared.relay import Relay, RelayError
+from purgatory.shared.relay import MOST_UNSENT, Relay, RelayError
 
 _MOST_BYTES = 32_000
 """Of a datagram: a socket's buffer holds some 200,000."""
 _AGAIN_S = 0.005
+_TICK_NS = 50_000_000
+"""More than a tick of a file system's clock."""
 _LONGEST_PATH = 100
 """Bytes; a socket's path may have 107 on Linux, 103 on macOS."""
 
@@ -60,6 +64,9 @@ class UnixRelay(Relay):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             self._socket.bind(os.fspath(self._path))
         except OSError as error:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
             raise RelayError(
                 f"a UnixRelay needs a folder in which it can make a socket: {error}"
             ) from error
@@ -83,7 +90,7 @@ class UnixRelay(Relay):
             try:
                 for key, number in json.loads(datagram):
                     self.receive(key, number)
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 continue  # not of a relay
 
     async def subscribe(self, added: Collection[str], removed: Collection[str]) -> None:
@@ -92,7 +99,9 @@ class UnixRelay(Relay):
     async def publish(self, numbers: Mapping[str, int | None]) -> None:
         self._find_others()
         for name, other in list(self._others.items()):
-            other.add(numbers)
+            if dropped := other.add(numbers):
+                self._lost += dropped
+                self._observe("lost", dropped)
             if not other.is_sending:
                 self._send(name, other)
 
@@ -101,8 +110,9 @@ class UnixRelay(Relay):
         changed_ns = self.folder.stat().st_mtime_ns
         if changed_ns == self._seen_ns:
             return
-        # A change in the same tick of the file system's clock is seen the next time.
-        self._seen_ns = changed_ns
+        # The file system's clock has ticks: within one, another change would look like this one.
+        is_over = changed_ns < time.time_ns() - _TICK_NS
+        self._seen_ns = changed_ns if is_over else -1
         names = {name for name in os.listdir(self.folder) if name.endswith(".sock")}
         names.discard(self._path.name)
         for name in self._others.keys() - names:
@@ -121,7 +131,7 @@ class UnixRelay(Relay):
             try:
                 self._socket.sendto(datagram, path)
             except (BlockingIOError, OSError) as error:
-                if isinstance(error, BlockingIOError) or error.errno == 105:  # ENOBUFS
+                if isinstance(error, BlockingIOError) or error.errno == errno.ENOBUFS:
                     other.is_sending = True
                     asyncio.get_running_loop().call_later(_AGAIN_S, self._send, name, other)
                     return
@@ -148,11 +158,16 @@ class _Other:
         self.unsent: dict[str, int | None] = {}
         self.is_sending = False
 
-    def add(self, numbers: Mapping[str, int | None]) -> None:
+    def add(self, numbers: Mapping[str, int | None]) -> int:
+        """Return how many of them there is no room for: the process may have stopped for long."""
+        dropped = 0
         for key, number in numbers.items():
             waiting = self.unsent.get(key)
-            if waiting is None or (number is not None and number > waiting):
+            if waiting is None and key not in self.unsent and len(self.unsent) >= MOST_UNSENT:
+                dropped += 1
+            elif waiting is None or (number is not None and number > waiting):
                 self.unsent[key] = number
+        return dropped
 
     def next_datagram(self) -> tuple[list[str], bytes]:
         """Return the first keys that fit a datagram, and it."""
