@@ -459,16 +459,18 @@ class ThreadedSharedPurgatory:
             )
 
     def _run_loop(self) -> None:
-        loop = self._loop
         try:
-            loop.run_forever()
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_default_executor())
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._end_tasks())
         finally:
-            loop.close()
+            self._loop.close()
+
+    async def _end_tasks(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._loop.shutdown_default_executor()
 
     def _end_thread(self) -> None:
         with self._calling:
