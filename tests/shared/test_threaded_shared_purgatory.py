@@ -63,7 +63,7 @@ def test_ten_threads_wait_and_one_wakes_them() -> None:
         assert purgatory.wait_for_threshold("read", 7, 30) == 7
         waits = [pool.submit(purgatory.wait_for_threshold, "k", number) for number in range(1, 10)]
         done: list[bool] = []
-        waits.append(pool.submit(purgatory.wait, ["k"], lambda: bool(done)))  # type: ignore[arg-type]
+        waits.append(pool.submit(purgatory.wait, ["k"], lambda: bool(done)))
         until(lambda: waits_of(purgatory) == 10)
         assert purgatory.advance("k", 4) == 4
         assert [wait.result(30) for wait in waits[:4]] == [4] * 4
