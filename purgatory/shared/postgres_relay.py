@@ -109,7 +109,7 @@ class PostgresRelay(Relay):
                 ) from error
             raise
         except psycopg.Error as error:
-            raise RelayError(f"a PostgresRelay can't use this DSN: {error}") from error
+            raise RelayError(f"a PostgresRelay can't use this DSN: {str(error).strip()}") from error
         try:
             cursor = await self._execute(connection, "SELECT pg_backend_pid()")
             found = await cursor.fetchone()

@@ -29,7 +29,8 @@ class RedisRelay(Relay):
             response: a dead connection is noticed within twice that.
         cluster: whether it is a Redis Cluster.
 
-    `attach` raises RelayError if the password is wrong or redis-py is missing.
+    `attach` raises RelayError if the password is wrong, the user may not subscribe, it is no
+    cluster although it should be one, or redis-py is missing.
     """
 
     def __init__(
@@ -66,8 +67,15 @@ class RedisRelay(Relay):
                 await self.subscribe(self.keys(), ())
             self.connected()
             await self._ended
-        except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
-            raise RelayError(f"Redis refuses the relay: {error}") from error
+        except (exceptions.RedisError, exceptions.RedisClusterException) as error:
+            cause = error.__cause__ or error  # a cluster's client wraps what it meets
+            if isinstance(cause, (exceptions.AuthenticationError, exceptions.NoPermissionError)):
+                raise RelayError(f"Redis refuses the relay: {cause}") from error
+            if "Cluster mode is not enabled" in str(error):
+                raise RelayError(
+                    "there is no Redis Cluster at this URL: use RedisRelay without cluster=True"
+                ) from error
+            raise
         finally:
             client, self._client = self._client, None
             links, self._links = self._links, {}
@@ -149,6 +157,14 @@ class RedisRelay(Relay):
         self.receive(channel[len(self.prefix) :], number)
 
     async def publish(self, numbers: Mapping[str, int | None]) -> None:
+        from redis.exceptions import ConnectionError as ConnectionEnded
+
+        try:
+            await self._write(numbers)
+        except ConnectionEnded:  # that of messages may end alone; what is sent twice does no harm
+            await self._write(numbers)
+
+    async def _write(self, numbers: Mapping[str, int | None]) -> None:
         if self._is_cluster:
             for key, number in numbers.items():
                 await self._client.spublish(self.prefix + key, "" if number is None else number)
