@@ -216,6 +216,11 @@ class AsyncPurgatory:
         self._check_thread("cancel_for_key")
         return self.core.cancel_for_key(key)
 
+    def check_all(self) -> int:
+        """Check all who wait, after events may have been missed. On the loop's thread."""
+        self._check_thread("check_all")
+        return self.core.check_all()
+
     def complete_all(self, key: Hashable) -> int:
         """Complete all operations that wait on ``key``, whatever their condition says."""
         self._check_thread("complete_all")
@@ -250,6 +255,10 @@ class AsyncPurgatory:
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
         return self.core.watched_keys
+
+    def keys(self) -> list[Hashable]:
+        """Return the keys that somebody waits on, in no order. O(keys)."""
+        return self.core.keys()
 
     @property
     def num_delayed(self) -> int:

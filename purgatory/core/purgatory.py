@@ -178,6 +178,14 @@ class DelayedOperationPurgatory(PurgatoryBase):
             raise
         return waiting.result(self.name)
 
+    def check_all(self) -> int:
+        """Check every operation that waits, after events may have been missed. O(watchers).
+
+        Returns:
+            How many operations this call completed.
+        """
+        return sum(self.check_and_complete(key) for key in self.keys())
+
     def complete_all(self, key: Hashable) -> int:
         """Complete every operation that waits on ``key``, whether its condition holds or not.
 
@@ -239,6 +247,12 @@ class DelayedOperationPurgatory(PurgatoryBase):
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
         return self._state.watchers.key_count
+
+    def keys(self) -> list[Hashable]:
+        """Return the keys that somebody waits on, in no order. O(keys)."""
+        state = self._repaired_state()
+        with state.lock:
+            return state.watchers.keys()
 
     @property
     def num_delayed(self) -> int:

@@ -193,6 +193,10 @@ class WatcherList(Generic[W]):
         """How many keys have somebody who waits. O(1)."""
         return len(self.by_key)
 
+    def keys(self) -> list[Hashable]:
+        """Return the keys that somebody waits on, under the lock."""
+        return [key for key, watchers in self.by_key.items() if watchers]
+
     def keys_with_numbers(self) -> list[Hashable]:
         """Return the keys whose number somebody waits for, under the lock."""
         return list(self.numbers_by_key)

@@ -26,6 +26,7 @@ from purgatory.core.recent_errors import cut_repr
 from purgatory.core.states import WAIT_BOUNDS_MS
 from purgatory.core.timeouts import FOREVER_MS
 from purgatory.debug.history import History
+from purgatory.shared.relay import Relay, relays
 from timer import HistogramSnapshot, SystemTimer, forking
 
 MAX_SAMPLED = 1_000
@@ -51,20 +52,34 @@ def describe(
         history: for the rates and the outcomes of the last minutes; without it there are none.
 
     Returns:
-        What docs/debug.md lists: ``time`` (UTC), ``process`` (its number) and ``purgatories``, by
-        name. Times of an operation are in milliseconds (``_ms``) by its timer's clock.
+        What docs/debug.md lists: ``time`` (UTC), ``process`` (its number), ``purgatories``, by
+        name, and ``relays`` to other processes. Times of an operation are in milliseconds
+        (``_ms``) by its timer's clock.
 
     Raises:
         ValueError: ``limit`` is negative.
     """
     if limit < 0:
-        raise ValueError(f"most must be 0 or more, not {limit}")
+        raise ValueError(f"limit must be 0 or more, not {limit}")
     selected = _open_purgatories() if purgatories is None else map(core_of, purgatories)
     descriptions = [_describe(item, limit, history) for item in selected]
     return {
         "time": _utc(datetime.now(UTC)),
         "process": os.getpid(),
         "purgatories": sorted(descriptions, key=lambda item: (item["name"], item["broker_id"])),
+        "relays": [_describe_relay(relay) for relay in relays()],
+    }
+
+
+def _describe_relay(relay: Relay) -> dict[str, Any]:
+    state, counts = relay.state, relay.counts
+    return {
+        "relay": cut_repr(relay),
+        "state": state.name,
+        "since": _utc(datetime.fromtimestamp(state.since, UTC)),
+        "error": None if state.error is None else cut_repr(state.error),
+        "watched_keys": relay.watched_keys,
+        **counts._asdict(),
     }
 
 

@@ -9,5 +9,6 @@ in multiprocess mode, the workers of a pre-forking server add up: see ``multipro
 
 from purgatory.metrics.collector import PurgatoryCollector, register, unregister
 from purgatory.metrics.multiprocess import publish
+from purgatory.metrics.relays import register_relay
 
-__all__ = ["PurgatoryCollector", "publish", "register", "unregister"]
+__all__ = ["PurgatoryCollector", "publish", "register", "register_relay", "unregister"]

@@ -53,6 +53,7 @@ BENCHMARKS = (
     "apply_start",
     "stream_speed",
     "stream_start",
+    "shared_relays",
 )
 
 

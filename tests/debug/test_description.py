@@ -154,7 +154,7 @@ def test_the_purgatory_of_an_event_loop_is_told_of() -> None:
 
 
 def test_a_negative_number_is_refused(looked: Looked) -> None:
-    with pytest.raises(ValueError, match="most must be 0 or more, not -1"):
+    with pytest.raises(ValueError, match="limit must be 0 or more, not -1"):
         describe([looked.purgatory], limit=-1)
 
 

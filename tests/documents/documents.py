@@ -40,7 +40,7 @@ def run_python_of(document: Path) -> str:
         text=True,
         check=False,
         cwd=ROOT,
-        timeout=60,
+        timeout=240,
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

@@ -393,6 +393,15 @@ cdef class NativeWatcherList:
 
     # Reading, and repairing: under the lock.
 
+    def keys(self):
+        """Return the keys that somebody waits on, under the lock."""
+        cdef KeyWatchers watchers
+        found = []
+        for watchers in list(self.by_key.values()):
+            if watchers.root.next is not &watchers.root:
+                found.append(watchers.key)
+        return found
+
     def keys_with_numbers(self):
         """Return the keys whose number somebody waits for, under the lock."""
         cdef KeyWatchers watchers

@@ -164,6 +164,15 @@ function drawn(one) {
   return section;
 }
 
+function relays(all) {
+  const heads = [["relay", false], ["state", false], ["since", false], ["keys", true]];
+  heads.push(["sent", true], ["received", true], ["lost", true], ["error", false]);
+  return table("Relays to other processes", heads, all.map((one) => [
+    one.relay, one.state, one.since, number.format(one.watched_keys), number.format(one.sent),
+    number.format(one.received), number.format(one.lost), one.error || "",
+  ]));
+}
+
 async function draw() {
   if (paused || document.hidden) return;
   let state;
@@ -180,6 +189,7 @@ async function draw() {
   const scrolled = [...document.querySelectorAll(".wide")].map((one) => one.scrollLeft);
   const focused = [...document.querySelectorAll(".wide")].indexOf(document.activeElement);
   place.replaceChildren(...state.purgatories.map(drawn));
+  if (state.relays.length) place.append(relays(state.relays));
   const wides = [...document.querySelectorAll(".wide")];
   wides.forEach((one, index) => { one.scrollLeft = scrolled[index] || 0; });
   if (focused >= 0 && wides[focused]) wides[focused].focus({ preventScroll: true });

@@ -1,0 +1,464 @@
+"""What relays have in common: sending, reconnecting, and knowing when they are deaf.
+
+A message is a key and a number: the value of the key is at least that. Or a key alone: something
+happened. Nothing depends on a message that arrives; it makes a wait end sooner. So what can't be
+sent is dropped and counted, and numbers of one key that wait to be sent become one, the highest.
+
+Ground rules
+------------
+* All of a relay runs on one event loop: that of the first purgatory that was attached.
+* `_watched` counts the purgatories that watch a key. `_added` and `_removed` are what the session
+  has yet to learn of it; `sync_subscriptions` passes them on, one call at a time.
+* A relay is live from when all watched keys were read after its connection stood, until that ends.
+  Keys are subscribed first, then read: a value that rises in between arrives as a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
+
+from purgatory.core.recent_errors import log_safely
+
+_FIRST_DELAY_S = 0.05
+_LONGEST_DELAY_S = 5.0
+_CALL_S = 5.0
+"""How long `publish` and `subscribe` may take."""
+MOST_UNSENT = 10_000
+"""The keys with unsent numbers at which `send` begins to wait."""
+LONGEST_KEY = 200
+"""Bytes of UTF-8; a longer key is sent as its hash."""
+
+
+_relays: weakref.WeakSet[Relay] = weakref.WeakSet()
+
+
+def relays() -> list[Relay]:
+    """Return the relays of this process that purgatories use."""
+    return [relay for relay in list(_relays) if relay.state.name != "closed"]
+
+
+class RelayError(Exception):
+    """A relay can't work as it was set up; the text says what would be right."""
+
+
+class RelayState(NamedTuple):
+    """Whether a relay hears what other processes send.
+
+    Attributes:
+        name: `live`; `deaf` while its connection is down, or its keys are being read again after
+            that; `refused` if trying again is of no use; `closed` while no purgatory uses it.
+        since: when that began, in seconds of `time.time()`.
+        error: what ended the connection; None if live or closed.
+    """
+
+    name: Literal["closed", "deaf", "live", "refused"]
+    since: float
+    error: BaseException | None = None
+
+
+class RelayCounts(NamedTuple):
+    """What a relay has done since it was made. Numbers that became one count once."""
+
+    sent: int
+    received: int
+    lost: int
+    """Messages that could not be sent."""
+    reconnects: int
+    deaf_s: float
+    """Seconds without a connection, or before all keys had been read again."""
+
+
+class Receiver(Protocol):
+    """A purgatory, as a relay sees it."""
+
+    def receive(self, key: str, number: int | None) -> None:
+        """Take a message, on the loop's thread."""
+
+    async def read_all(self) -> None:
+        """Read the values of all watched keys again."""
+
+
+class Relay(ABC):
+    """Carries messages between processes. Subclasses implement four methods.
+
+    Several purgatories of a process may use one relay, which then has one connection.
+    """
+
+    def __init__(self) -> None:
+        self._receivers: list[Receiver] = []
+        self._watched: Counter[str] = Counter()
+        self._added: set[str] = set()
+        self._removed: set[str] = set()
+        self._hashed: dict[str, str] = {}
+        self._unsent: dict[str, int | None] = {}
+        self._state = RelayState("closed", time.time())
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listening: asyncio.Future[None] | None = None
+        self._closing: asyncio.Event | None = None
+        self._catching_up: asyncio.Task[None] | None = None
+        self._is_connected = False
+        self._sent = self._received = self._lost = self._sessions = 0
+        self._deaf_s = 0.0
+        self.observer: Callable[[str, float], object] | None = None
+        """Gets what is counted, and 1 or 0 for `live`; see `metrics.register_relay`."""
+        _relays.add(self)
+
+    # What a subclass implements.
+
+    @abstractmethod
+    async def listen(self) -> None:
+        """Connect, subscribe to `keys()`, call `connected()`, and pass messages to `receive`.
+
+        Returns or raises when the connection has ended, and is called again then.
+
+        Raises:
+            RelayError: trying again is of no use.
+        """
+
+    @abstractmethod
+    async def subscribe(self, added: Collection[str], removed: Collection[str]) -> None:
+        """Subscribe to keys, and end other subscriptions, while connected; once it returns, no
+        message of the added keys is missed. Where all processes get all messages: nothing."""
+
+    @abstractmethod
+    async def publish(self, numbers: Mapping[str, int | None]) -> None:
+        """Send a number, or None, for each key; what it raises counts them as lost."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release what outlives `listen`."""
+
+    # What it calls.
+
+    def keys(self) -> list[str]:
+        """Return the keys that are watched, in no order, as they are sent.
+
+        For `listen`, which subscribes to them; `subscribe` gets what changes after this call.
+        """
+        self._added.clear()
+        self._removed.clear()
+        return [self.sent_key(key) for key in self._watched]
+
+    def connected(self) -> None:
+        """Begin to read all watched keys again; the relay is live after that."""
+        self._sessions += 1
+        if self._sessions > 1:
+            self._observe("reconnects", 1)
+        self._is_connected = True
+        self._catching_up = asyncio.create_task(self._catch_up())
+
+    def receive(self, key: object, number: object) -> None:
+        """Pass a message to the purgatories; `key` as it was sent.
+
+        What no relay sends is ignored: others may write to a channel or a socket, too.
+        """
+        if not isinstance(key, str) or isinstance(number, bool):
+            return
+        if not (number is None or isinstance(number, int)):
+            return
+        self._received += 1
+        self._observe("received", 1)
+        key = self._hashed.get(key, key)
+        for receiver in self._receivers:
+            receiver.receive(key, number)
+
+    @staticmethod
+    def sent_key(key: str) -> str:
+        """Return a key as it is sent: a hash of it, if it is long."""
+        try:
+            if len(key.encode()) <= LONGEST_KEY:
+                return key
+        except UnicodeEncodeError:
+            pass  # half of a surrogate pair, which Redis could not be sent
+        return f"sha256:{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}"
+
+    # What users see.
+
+    @property
+    def state(self) -> RelayState:
+        """Whether it hears what other processes send, and since when."""
+        return self._state
+
+    @property
+    def counts(self) -> RelayCounts:
+        """What it has done since it was made."""
+        deaf_s = self._deaf_s
+        if self._state.name == "deaf":
+            deaf_s += time.time() - self._state.since
+        reconnects = max(0, self._sessions - 1)
+        return RelayCounts(self._sent, self._received, self._lost, reconnects, deaf_s)
+
+    @property
+    def watched_keys(self) -> int:
+        """Keys that somebody in this process waits on. O(1)."""
+        return len(self._watched)
+
+    # What purgatories call.
+
+    async def attach(self, receiver: Receiver) -> None:
+        """Let a purgatory get messages; the first one starts the relay.
+
+        Returns once the relay is connected, or has failed to connect for the first time.
+
+        Raises:
+            RelayError: it can't work as it was set up.
+        """
+        while self._closing is not None:
+            await self._closing.wait()
+        self._receivers.append(receiver)
+        if not self._tasks:
+            self._subscribing = asyncio.Lock()
+            self._sending = asyncio.Lock()
+            self._to_send = asyncio.Event()
+            self._room = asyncio.Event()
+            self._room.set()
+            self._tried = asyncio.Event()
+            self._set_state("deaf", None)
+            self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._send_all())]
+        try:
+            await self._tried.wait()
+            if self._state.name == "refused" and self._state.error is not None:
+                raise self._state.error.with_traceback(None)
+        except BaseException:
+            await self.detach(receiver)
+            raise
+
+    async def detach(self, receiver: Receiver) -> None:
+        """Send it nothing more; the last one ends the relay."""
+        self._receivers.remove(receiver)
+        if self._receivers:
+            return
+        try:
+            if self._state.name == "live":
+                await self._send_rest()
+        finally:
+            # Unless meanwhile another one was attached, or has left as well.
+            if not self._receivers and self._tasks:
+                self._closing = asyncio.Event()
+                try:
+                    await self._end()
+                finally:
+                    self._closing.set()
+                    self._closing = None
+
+    async def _end(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        if self._catching_up is not None:
+            tasks.append(self._catching_up)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._is_connected = False
+        self._unsent.clear()
+        self._room.set()  # nobody waits for a relay that is closed
+        self._set_state("closed", None)
+        await self.close()
+
+    def watch(self, key: str) -> None:
+        """Get messages of a key after the next `sync_subscriptions`."""
+        self._watched[key] += 1
+        if self._watched[key] == 1:
+            sent = self.sent_key(key)
+            if sent is not key:
+                self._hashed[sent] = key
+            if sent in self._removed:
+                self._removed.discard(sent)  # it is still subscribed
+            else:
+                self._added.add(sent)
+
+    def unwatch(self, key: str) -> None:
+        """Get none of them any more."""
+        self._watched[key] -= 1
+        if not self._watched[key]:
+            del self._watched[key]
+            sent = self.sent_key(key)
+            self._hashed.pop(sent, None)
+            if sent in self._added:
+                self._added.discard(sent)
+            else:
+                self._removed.add(sent)
+
+    async def sync_subscriptions(self) -> None:
+        """Subscribe to what was added, so that a read after it misses nothing."""
+        async with self._subscribing:
+            if not (self._added or self._removed) or not self._is_connected:
+                return
+            added, removed = self._added, self._removed
+            self._added, self._removed = set(), set()
+            listening = self._listening
+            assert listening is not None, "it is connected"
+            calling = asyncio.ensure_future(self.subscribe(added, removed))
+            try:
+                await asyncio.wait(
+                    (calling, listening), timeout=_CALL_S, return_when=asyncio.FIRST_COMPLETED
+                )
+            except asyncio.CancelledError:
+                # One of the purgatories is closed: the others call it again.
+                self._added |= {key for key in added if key not in self._removed}
+                self._removed |= {key for key in removed if key not in self._added}
+                raise
+            finally:
+                # It must not change the subscriptions of another session.
+                calling.cancel()
+                results: list[object] = [*await asyncio.gather(calling, return_exceptions=True)]
+            if results != [None] and not listening.done():
+                # A new connection subscribes to all keys.
+                log_safely(
+                    "warning", "relay_subscribe_failed", relay=repr(self), error=repr(results[0])
+                )
+                listening.cancel()
+
+    async def send(self, key: str, number: int | None) -> None:
+        """Send a message soon; waits only where too many keys wait to be sent.
+
+        While no purgatory is attached, it is lost.
+        """
+        if not self._tasks:
+            self._lost += 1
+            self._observe("lost", 1)
+            return
+        key = self.sent_key(key)
+        waiting = self._unsent.get(key)
+        if waiting is None or (number is not None and number > waiting):
+            self._unsent[key] = number
+        self._to_send.set()
+        if len(self._unsent) >= MOST_UNSENT:
+            self._room.clear()
+            await self._room.wait()
+
+    # The relay's own tasks.
+
+    async def _run(self) -> None:
+        delay_s = _FIRST_DELAY_S
+        while True:
+            error: BaseException = ConnectionError("the connection ended")
+            sessions = self._sessions
+            self._listening = asyncio.ensure_future(self.listen())
+            try:
+                await self._listening
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is None or task.cancelling():
+                    self._listening.cancel()
+                    await asyncio.gather(self._listening, return_exceptions=True)
+                    raise
+                error = ConnectionError("it could not subscribe")
+            except RelayError as refused:
+                self._end_session()
+                self._set_state("refused", refused)
+                log_safely("error", "relay_refused", relay=repr(self), error=str(refused))
+                self._tried.set()
+                return
+            except Exception as failure:
+                error = failure
+            self._end_session()
+            if self._state.name != "deaf" or self._state.error is None:
+                self._set_state("deaf", error)
+                log_safely("warning", "relay_deaf", relay=repr(self), error=repr(error))
+            self._tried.set()
+            if self._sessions > sessions:
+                delay_s = _FIRST_DELAY_S
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1))
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+
+    def _end_session(self) -> None:
+        self._is_connected = False
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            self._catching_up = None
+
+    async def _catch_up(self) -> None:
+        delay_s = _FIRST_DELAY_S
+        while True:
+            try:
+                await self.sync_subscriptions()  # to keys that came while it was connecting
+                for receiver in self._receivers[:]:
+                    await receiver.read_all()
+                break
+            except Exception:  # logged by the purgatory
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+        was_deaf_s = time.time() - self._state.since
+        self._set_state("live", None)
+        log_safely("info", "relay_live", relay=repr(self), after_s=round(was_deaf_s, 3))
+        self._tried.set()
+
+    def _set_state(
+        self, name: Literal["closed", "deaf", "live", "refused"], error: BaseException | None
+    ) -> None:
+        now_s = time.time()
+        if self._state.name == "deaf":
+            deaf_s = max(0.0, now_s - self._state.since)
+            if name == "deaf":
+                self._state = RelayState(name, self._state.since, error)
+                return
+            self._deaf_s += deaf_s
+            self._observe("deaf_s", deaf_s)
+        self._state = RelayState(name, now_s, error)
+        self._observe("live", name == "live")
+
+    def _observe(self, event: str, amount: float) -> None:
+        if self.observer is not None:
+            self.observer(event, amount)
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._to_send.wait()
+            self._to_send.clear()
+            await self._send_rest()
+
+    async def _send_rest(self) -> None:
+        """Return once everything is sent, or lost, also what another call has begun to send."""
+        async with self._sending:
+            while self._unsent:
+                numbers, self._unsent = self._unsent, {}
+                self._room.set()
+                await self._publish(numbers)
+
+    async def _publish(self, numbers: Mapping[str, int | None]) -> None:
+        try:
+            if not self._is_connected:
+                raise ConnectionError("the relay is not connected")
+            async with asyncio.timeout(_CALL_S):
+                await self.publish(numbers)
+            self._sent += len(numbers)
+            self._observe("sent", len(numbers))
+        except Exception as error:
+            self._lost += len(numbers)
+            self._observe("lost", len(numbers))
+            if self._state.name == "live":
+                log_safely(
+                    "warning",
+                    "relay_publish_failed",
+                    relay=repr(self),
+                    messages=len(numbers),
+                    error=repr(error),
+                )
+
+
+async def cancel(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task of a relay, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def finish(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Await a coroutine to its end, also if this task is cancelled meanwhile."""
+    task = asyncio.create_task(coroutine)
+    is_cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            is_cancelled = True
+    task.result()
+    if is_cancelled:
+        raise asyncio.CancelledError

@@ -1,0 +1,184 @@
+"""A relay for the workers of one machine, without a server: datagrams between Unix sockets.
+
+Each process binds a socket in a folder that all share, and sends to every other socket there. It
+joins by binding and leaves by removing its file; the socket of a process that was killed refuses
+what it is sent, and is removed by whoever finds that.
+
+What does not fit a socket's buffer waits in the sender, the highest number of each key, and is sent
+again: a slow process gets fewer messages, never a wrong one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from purgatory.shared.relay import MOST_UNSENT, Relay, RelayError
+
+_MOST_BYTES = 32_000
+"""Of a datagram: a socket's buffer holds some 200,000."""
+_AGAIN_S = 0.005
+_TICK_NS = 50_000_000
+"""More than a tick of a file system's clock."""
+_LONGEST_PATH = 100
+"""Bytes; a socket's path may have 107 on Linux, 103 on macOS."""
+
+
+class UnixRelay(Relay):
+    """Datagrams between the processes of one machine that use the same folder.
+
+    Args:
+        folder: for the sockets; made if it is not there, for this user alone. A short path: 70
+            bytes at most.
+
+    `close` removes its socket. It is never deaf: without a server there is nothing to lose.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.folder = Path(folder)
+        self._path = self.folder / f"{os.getpid()}-{secrets.token_hex(4)}.sock"
+        if len(os.fsencode(self._path)) > _LONGEST_PATH:
+            raise ValueError(
+                f"the folder of a UnixRelay must have a short path, 70 bytes at most: {self.folder}"
+            )
+        self._socket: socket.socket | None = None
+        self._others: dict[str, _Other] = {}
+        self._seen_ns = -1
+
+    def __repr__(self) -> str:
+        return f"UnixRelay({os.fspath(self.folder)!r})"
+
+    async def listen(self) -> None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            self._socket.bind(os.fspath(self._path))
+        except OSError as error:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+            raise RelayError(
+                f"a UnixRelay needs a folder in which it can make a socket: {error}"
+            ) from error
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._socket, self._read, self._socket)
+        try:
+            self.connected()
+            await asyncio.Event().wait()
+        finally:
+            loop.remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+            self._path.unlink(missing_ok=True)
+
+    def _read(self, own: socket.socket) -> None:
+        for _ in range(100):  # then others have their turn
+            try:
+                datagram = own.recv(_MOST_BYTES * 2)
+            except BlockingIOError:
+                return
+            try:
+                for key, number in json.loads(datagram):
+                    self.receive(key, number)
+            except (ValueError, TypeError, RecursionError):
+                continue  # not of a relay
+
+    async def subscribe(self, added: Collection[str], removed: Collection[str]) -> None:
+        """All processes get all messages."""
+
+    async def publish(self, numbers: Mapping[str, int | None]) -> None:
+        self._find_others()
+        for name, other in list(self._others.items()):
+            if dropped := other.add(numbers):
+                self._lost += dropped
+                self._observe("lost", dropped)
+            if not other.is_sending:
+                self._send(name, other)
+
+    def _find_others(self) -> None:
+        """Look who is there, if the folder has changed. O(1) if it has not."""
+        changed_ns = self.folder.stat().st_mtime_ns
+        if changed_ns == self._seen_ns:
+            return
+        # The file system's clock has ticks: within one, another change would look like this one.
+        is_over = changed_ns < time.time_ns() - _TICK_NS
+        self._seen_ns = changed_ns if is_over else -1
+        names = {name for name in os.listdir(self.folder) if name.endswith(".sock")}
+        names.discard(self._path.name)
+        for name in self._others.keys() - names:
+            del self._others[name]
+        for name in names - self._others.keys():
+            with suppress(FileNotFoundError):
+                if stat.S_ISSOCK((self.folder / name).stat().st_mode):
+                    self._others[name] = _Other()
+
+    def _send(self, name: str, other: _Other) -> None:
+        """Send what waits for another process; once more in a while, if its buffer is full."""
+        other.is_sending = False
+        path = os.fspath(self.folder / name)
+        while other.unsent and self._socket is not None:
+            keys, datagram = other.next_datagram()
+            try:
+                self._socket.sendto(datagram, path)
+            except (BlockingIOError, OSError) as error:
+                if isinstance(error, BlockingIOError) or error.errno == errno.ENOBUFS:
+                    other.is_sending = True
+                    asyncio.get_running_loop().call_later(_AGAIN_S, self._send, name, other)
+                    return
+                # Who bound it has been killed, or has left.
+                self._others.pop(name, None)
+                if isinstance(error, ConnectionRefusedError):
+                    with suppress(OSError):
+                        os.unlink(path)
+                return
+            for key in keys:
+                del other.unsent[key]
+
+    async def close(self) -> None:
+        self._others.clear()
+        self._seen_ns = -1
+
+
+class _Other:
+    """Another process: what it has yet to be sent, and whether a timer will do so."""
+
+    __slots__ = ("is_sending", "unsent")
+
+    def __init__(self) -> None:
+        self.unsent: dict[str, int | None] = {}
+        self.is_sending = False
+
+    def add(self, numbers: Mapping[str, int | None]) -> int:
+        """Return how many of them there is no room for: the process may have stopped for long."""
+        dropped = 0
+        for key, number in numbers.items():
+            waiting = self.unsent.get(key)
+            if waiting is None and key not in self.unsent and len(self.unsent) >= MOST_UNSENT:
+                dropped += 1
+            elif waiting is None or (number is not None and number > waiting):
+                self.unsent[key] = number
+        return dropped
+
+    def next_datagram(self) -> tuple[list[str], bytes]:
+        """Return the first keys that fit a datagram, and it."""
+        keys: list[str] = []
+        parts: list[str] = []
+        size = 2
+        for key, number in self.unsent.items():
+            part = json.dumps([key, number])
+            size += len(part) + 1
+            if keys and size > _MOST_BYTES:
+                break
+            keys.append(key)
+            parts.append(part)
+        return keys, f"[{','.join(parts)}]".encode()

@@ -1,0 +1,741 @@
+"""`SharedPurgatory` and its relay on an event loop in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from typing import Any
+
+import pytest
+import structlog
+
+from purgatory.core.errors import PurgatoryClosedError, PurgatoryFullError, WaitCancelledError
+from purgatory.shared import relay as relay_module
+from purgatory.shared.relay import Relay, RelayError
+from purgatory.shared.shared_purgatory import SharedPurgatory
+from purgatory.virtual import World
+
+HOUR_S = 3600.0
+
+
+class FakeRelay(Relay):
+    """Records what it is to do, in order; a test decides what comes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, ...]] = []
+        self.refusal: BaseException | None = None
+        self.is_up = asyncio.Event()
+        self.is_up.set()
+        self.may_subscribe = asyncio.Event()
+        self.may_subscribe.set()
+        self.may_publish = asyncio.Event()
+        self.may_publish.set()
+        self.cut: asyncio.Future[None] | None = None
+
+    async def listen(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        await self.is_up.wait()
+        self.calls.append(("listen", sorted(self.keys())))
+        self.cut = asyncio.get_running_loop().create_future()
+        self.connected()
+        await self.cut
+
+    async def subscribe(self, added: Collection[str], removed: Collection[str]) -> None:
+        self.calls.append(("subscribe", sorted(added), sorted(removed)))
+        await self.may_subscribe.wait()
+        self.calls.append(("subscribed",))
+
+    async def publish(self, numbers: Mapping[str, int | None]) -> None:
+        self.calls.append(("publish", dict(numbers)))
+        await self.may_publish.wait()
+
+    async def close(self) -> None:
+        self.calls.append(("close",))
+
+    def named(self, name: str) -> list[tuple[Any, ...]]:
+        return [call for call in self.calls if call[0] == name]
+
+    def end_connection(self) -> None:
+        assert self.cut is not None
+        self.cut.set_exception(ConnectionError("cut"))
+
+
+class Store:
+    """The truth, whose reads stand in the relay's calls, too."""
+
+    def __init__(self, relay: FakeRelay) -> None:
+        self.relay = relay
+        self.values: dict[str, Any] = {}
+        self.found: Callable[[list[str]], Any] = lambda keys: {
+            key: self.values[key] for key in keys if key in self.values
+        }
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+
+    async def read(self, keys: list[str]) -> Any:
+        self.relay.calls.append(("read", list(keys)))
+        await self.may_read.wait()
+        return self.found(keys)
+
+
+@pytest.fixture(autouse=True)
+def logs() -> Iterator[list[Any]]:
+    """Collect what is logged."""
+    with structlog.testing.capture_logs() as entries:
+        yield entries
+
+
+Body = Callable[[SharedPurgatory, FakeRelay, Store], Coroutine[Any, Any, None]]
+
+
+def run(body: Body, resync: float = 5.0, **options: Any) -> None:
+    """Run a test with a purgatory, of which nothing is left afterwards."""
+
+    async def main() -> None:
+        relay = FakeRelay()
+        store = Store(relay)
+        purgatory = SharedPurgatory("Fetch", relay, store.read, resync, **options)
+        async with purgatory:
+            await body(purgatory, relay, store)
+            purgatory._check()
+        await asyncio.sleep(0.01)
+        assert not (purgatory._waits or purgatory._conditions or purgatory._unread)
+        assert not (relay._watched or relay._hashed or relay._unsent or relay._tasks)
+        assert not purgatory.local.core._state.values
+        assert state_of(relay) == "closed"
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with World(0) as world:
+        world.run(main())
+
+
+def state_of(relay: Relay) -> str:
+    return relay.state.name
+
+
+def elapsed_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"resync": 0}, "resync must be more than 0 seconds, not 0"),
+        ({"resync": float("nan")}, "resync must be more than 0 seconds, not nan"),
+        ({"batch": 0}, "batch must be 1 or more keys, not 0"),
+        ({"max_pending": 0}, "max_pending must be at least 1, or None for no limit"),
+    ],
+)
+def test_options_that_are_wrong_are_refused(options: dict[str, Any], text: str) -> None:
+    async def main() -> None:
+        relay = FakeRelay()
+        with pytest.raises(ValueError, match=text):
+            SharedPurgatory("Fetch", relay, Store(relay).read, **options)
+
+    asyncio.run(main())
+
+
+def test_it_is_made_on_a_loop_and_entered() -> None:
+    relay = FakeRelay()
+    with pytest.raises(RuntimeError, match="needs a running event loop of asyncio"):
+        SharedPurgatory("Fetch", relay, Store(relay).read)
+
+    async def main() -> None:
+        purgatory = SharedPurgatory("Fetch", relay, Store(relay).read)
+        assert purgatory.name == "Fetch"
+        calls = [
+            purgatory.wait_for_threshold("k", 1),
+            purgatory.wait(["k"], lambda: True),
+            purgatory.advance("k", 1),
+            purgatory.notify("k"),
+        ]
+        for call in calls:
+            with pytest.raises(RuntimeError, match="'Fetch' is not entered: async with Shared"):
+                await call
+        assert await purgatory.aclose() == 0
+        assert relay.calls == []
+
+    asyncio.run(main())
+
+
+def test_keys_are_text_and_numbers_are_integers() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        wrong: Any
+        for wrong in (7, b"k", ("k", 1), None):
+            for call in (
+                purgatory.wait_for_threshold(wrong, 1),
+                purgatory.wait(["k", wrong], lambda: True),
+                purgatory.advance(wrong, 1),
+                purgatory.notify(wrong),
+            ):
+                with pytest.raises(TypeError, match="a key that processes share is a str, not"):
+                    await call
+        for wrong in (True, 1.0, "1", None):
+            with pytest.raises(TypeError, match="the threshold of 'k' must be an int, not"):
+                await purgatory.wait_for_threshold("k", wrong)
+            with pytest.raises(TypeError, match="the value of 'k' must be an int, not"):
+                await purgatory.advance("k", wrong)
+        for wrong in ("key", b"key"):
+            with pytest.raises(TypeError, match=r"keys must be a list of keys, not the single"):
+                await purgatory.wait(wrong, lambda: True)
+        with pytest.raises(ValueError, match="keys is empty"):
+            await purgatory.wait([], lambda: True)
+        with pytest.raises(ValueError, match="nan"):
+            await purgatory.wait_for_threshold("k", 1, float("nan"))
+        await asyncio.sleep(0.1)
+        assert not relay.named("read")
+        assert not relay.named("publish")
+
+    run(body)
+
+
+def test_keys_of_any_text_and_numbers_of_any_size_pass() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        for number, key in enumerate(["", " ", "ü" * 300, "\ud800", "\ud800" * 300, "\0"]):
+            value = (-1) ** number << 62 + number
+            store.values[key] = value
+            assert await purgatory.wait_for_threshold(key, value, 1) == value
+            waiting = asyncio.create_task(purgatory.wait_for_threshold(key, value + 1))
+            await asyncio.sleep(0.1)
+            (sent,) = relay._watched and [relay.sent_key(key) for key in relay._watched]
+            assert len(sent.encode()) <= relay_module.LONGEST_KEY
+            relay.receive(sent, value + 1)
+            assert await waiting == value + 1
+
+    run(body)
+
+
+# Waiting.
+
+
+def test_a_key_is_subscribed_before_it_is_read() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        store.values["k"] = 5
+        relay.may_subscribe.clear()
+        waiting = asyncio.create_task(purgatory.wait_for_threshold("k", 5))
+        await asyncio.sleep(0.1)
+        assert relay.calls == [("listen", []), ("subscribe", ["k"], [])]
+        relay.may_subscribe.set()
+        assert await waiting == 5
+        assert relay.calls[2:] == [("subscribed",), ("read", ["k"])]
+        await asyncio.sleep(0.1)
+        assert relay.calls[4:] == [("subscribe", [], ["k"]), ("subscribed",)]
+
+    run(body)
+
+
+def test_a_message_ends_a_wait_while_its_key_is_read() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        store.may_read.clear()
+        waiting = asyncio.create_task(purgatory.wait_for_threshold("k", 5))
+        await asyncio.sleep(0.1)
+        relay.receive("k", 4)
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        relay.receive("k", 6)
+        assert await waiting == 6
+        store.may_read.set()
+
+    run(body)
+
+
+def test_a_key_is_read_once_for_all_who_wait() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        store.values["k"] = 3
+        waits = [purgatory.wait_for_threshold("k", number % 4) for number in range(100)]
+        assert await asyncio.gather(*waits) == [3] * 100
+        assert relay.named("read") == [("read", ["k"])]
+        assert purgatory.reads == 1
+
+    run(body)
+
+
+def test_a_number_is_read_though_a_condition_waits_on_its_key() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        condition = asyncio.create_task(purgatory.wait(["k"], lambda: store.values.get("done")))
+        await asyncio.sleep(0.1)
+        assert not relay.named("read")  # it has no number to read
+        store.values["k"] = 3
+        began_s = elapsed_s()
+        assert await purgatory.wait_for_threshold("k", 3) == 3
+        assert elapsed_s() < began_s + 0.1
+        store.values["done"] = True
+        assert await purgatory.notify("k") == 1
+        assert await condition is True
+
+    run(body, resync=HOUR_S)
+
+
+def test_keys_are_read_in_batches() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        store.values = {f"k{number}": number for number in range(35)}
+        waits = [purgatory.wait_for_threshold(key, value) for key, value in store.values.items()]
+        assert await asyncio.gather(*waits) == list(range(35))
+        assert [len(keys) for _, keys in relay.named("read")] == [10, 10, 10, 5]
+
+    run(body, batch=10)
+
+
+def test_read_may_be_a_plain_function() -> None:
+    async def main() -> None:
+        async with SharedPurgatory("Fetch", FakeRelay(), lambda keys: {"k": 2}) as purgatory:
+            assert await purgatory.wait_for_threshold("k", 1, 1) == 2
+
+    with World(0) as world:
+        world.run(main())
+
+
+def test_waits_time_out_are_cancelled_and_are_refused() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        store.values["k"] = 3
+        with pytest.raises(TimeoutError, match=r"within 1\.5 s: 'k' to reach 4 \(it is 3\)"):
+            await purgatory.wait_for_threshold("k", 4, 1.5)
+        with pytest.raises(TimeoutError, match=r"within 0\.0 s"):
+            await purgatory.wait_for_threshold("k", 3, 0)
+        waits = [
+            asyncio.create_task(purgatory.wait_for_threshold("k", 9)),
+            asyncio.create_task(purgatory.wait(["k", "l", "k"], lambda: False)),
+        ]
+        await asyncio.sleep(0.1)
+        with pytest.raises(PurgatoryFullError):
+            await purgatory.wait_for_threshold("m", 1)
+        assert set(relay._watched) == {"k", "l"}
+        assert len(purgatory.local.cancel_for_key("k")) == 2
+        for wait in waits:
+            with pytest.raises(WaitCancelledError):
+                await wait
+
+    run(body, max_pending=2)
+
+
+def test_what_until_raises_is_raised_where_it_waits() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        waiting = asyncio.create_task(purgatory.wait(["k"], lambda: store.values["k"]))
+        with pytest.raises(KeyError):
+            await waiting
+        store.values["k"] = 0
+        waiting = asyncio.create_task(purgatory.wait(["k"], lambda: 1 // store.values["k"]))
+        with pytest.raises(ZeroDivisionError):
+            await waiting
+        store.values["k"] = ""
+        waiting = asyncio.create_task(purgatory.wait(["k"], lambda: store.values["k"]))
+        await asyncio.sleep(0.1)
+        del store.values["k"]
+        await asyncio.sleep(6)  # at the resync
+        with pytest.raises(KeyError):
+            await waiting
+
+    run(body)
+
+
+def test_it_closes_with_waits_and_says_so() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
+        await asyncio.sleep(0.1)
+        for wrong in ({"pending": "drop"}, {"timeout": float("nan")}):
+            with pytest.raises(ValueError, match=r"pending|timeout"):
+                await purgatory.aclose(**wrong)
+        assert state_of(relay) == "live"
+        assert purgatory._tasks
+        assert await purgatory.aclose() == 1
+        with pytest.raises(PurgatoryClosedError):
+            await wait
+        with pytest.raises(PurgatoryClosedError):
+            await purgatory.wait_for_threshold("k", 1)
+        assert await purgatory.advance("k", 1) == 0
+        assert relay.counts.lost == 1
+        assert await purgatory.aclose() == 0
+
+    run(body)
+
+
+def test_closing_that_is_cancelled_leaves_no_task() -> None:
+    async def main() -> None:
+        relay = FakeRelay()
+        purgatory = await SharedPurgatory("Fetch", relay, Store(relay).read).__aenter__()
+        relay.may_publish.clear()
+        await purgatory.advance("k", 1)
+        closing = asyncio.create_task(purgatory.aclose())
+        await asyncio.sleep(0.1)
+        assert relay.named("publish")
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert state_of(relay) == "closed"
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with World(0) as world:
+        world.run(main())
+
+
+# Reading.
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (None, "read must return a mapping, as {key: 42}, not None"),
+        ([("k", 1)], "read must return a mapping"),
+        ({"k": "7"}, "the value of 'k' must be an int, not '7'"),
+        ({"k": True}, "the value of 'k' must be an int, not True"),
+        (ConnectionError("down"), "down"),
+    ],
+)
+def test_a_read_that_fails_is_logged_once_until_it_works(
+    found: Any, text: str, logs: list[Any]
+) -> None:
+    def fail(keys: list[str]) -> Any:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        def errors() -> list[Any]:
+            return [entry for entry in logs if entry["event"] == "read_failed"]
+
+        works, store.found = store.found, fail
+        wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
+        await asyncio.sleep(20)
+        assert purgatory.read_failures == purgatory.reads >= 4
+        (error,) = errors()
+        assert (error["log_level"], error["purgatory"]) == ("error", "Fetch")
+        assert text in str(error["exc_info"])
+        store.found = works
+        await asyncio.sleep(6)
+        assert not wait.done()
+        store.found = fail
+        await asyncio.sleep(6)
+        assert len(errors()) == 2
+        store.found = works
+        store.values["k"] = 1
+        assert await wait == 1
+
+    run(body)
+
+
+def test_a_wrong_value_keeps_no_other_key_from_being_read(logs: list[Any]) -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        store.values = {"a": "1", "b": 1, "c": "1", "d": 1}
+        waits = {key: asyncio.create_task(purgatory.wait_for_threshold(key, 1)) for key in "abcd"}
+        await asyncio.sleep(0.1)
+        assert [waits[key].done() for key in "abcd"] == [False, True, False, True]
+        store.values = dict.fromkeys("abcd", 1)
+        await asyncio.gather(*waits.values())
+
+    run(body, batch=2)
+
+
+def test_conditions_are_checked_though_reads_fail() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        number = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
+        condition = asyncio.create_task(purgatory.wait(["k", "l"], lambda: "k" in store.values))
+        store.found = lambda keys: 1 // 0
+        await asyncio.sleep(0.1)
+        store.values["k"] = 1  # nobody notifies
+        await asyncio.sleep(6)
+        assert await condition is True
+        number.cancel()
+
+    run(body)
+
+
+def test_unknown_keys_and_none_are_ignored(logs: list[Any]) -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
+        store.found = lambda keys: {"k": None, "unknown": 5, 7: 8}
+        await asyncio.sleep(6)
+        assert purgatory.reads >= 2
+        assert purgatory.local.value("unknown") is None
+        store.found = lambda keys: {}
+        await asyncio.sleep(6)
+        assert not wait.done()
+        assert purgatory.read_failures == 0
+        store.found = lambda keys: {"k": 1}
+        assert await wait == 1
+
+    run(body)
+
+
+def test_the_resync_finds_what_no_message_said() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
+        await asyncio.sleep(0.1)
+        store.values["k"] = 1
+        began_s = elapsed_s()
+        assert await wait == 1
+        assert 4 - 0.2 < elapsed_s() - began_s <= 5
+
+    run(body)
+
+
+def test_a_lower_value_takes_nothing_back() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        store.values["k"] = 5
+        high = asyncio.create_task(purgatory.wait_for_threshold("k", 9))
+        await asyncio.sleep(0.1)
+        store.values["k"] = 2  # of a replica that lags
+        relay.receive("k", 1)
+        await asyncio.sleep(6)
+        assert await purgatory.wait_for_threshold("k", 5, 0) == 5
+        assert await purgatory.advance("k", 9) == 1
+        assert await high == 9
+
+    run(body)
+
+
+# Relays.
+
+
+def test_a_relay_is_live_once_all_keys_were_read_again(logs: list[Any]) -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        loop = asyncio.get_running_loop()
+        assert state_of(relay) == "live"
+        wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
+        await asyncio.sleep(1)
+        relay.is_up.clear()
+        relay.end_connection()
+        down_s = loop.time()
+        await asyncio.sleep(1)
+        state = relay.state
+        assert (state.name, repr(state.error)) == ("deaf", "ConnectionError('cut')")
+        store.values["k"] = 1  # whose message is lost
+        store.may_read.clear()
+        relay.is_up.set()
+        await asyncio.sleep(1)
+        assert relay.calls[-2:] == [("listen", ["k"]), ("read", ["k"])]
+        assert relay.state == state, "deaf until all is read"
+        assert relay.counts.deaf_s == pytest.approx(2)
+        store.may_read.set()
+        assert await wait == 1
+        await asyncio.sleep(0.1)
+        assert state_of(relay) == "live"
+        assert relay.state.error is None
+        assert relay.state.since - state.since == pytest.approx(loop.time() - down_s - 0.1)
+        assert relay.counts.reconnects == 1
+        assert [entry["event"] for entry in logs] == ["relay_live", "relay_deaf", "relay_live"]
+
+    run(body, resync=HOUR_S)
+
+
+def test_a_relay_stays_deaf_while_keys_can_not_be_read() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
+        await asyncio.sleep(1)
+        works, store.found = store.found, lambda keys: 1 // 0
+        relay.end_connection()
+        await asyncio.sleep(30)
+        assert state_of(relay) == "deaf"
+        store.found = works
+        await asyncio.sleep(10)
+        assert state_of(relay) == "live"
+        wait.cancel()
+
+    run(body, resync=HOUR_S)
+
+
+def test_a_relay_begins_deaf_where_nothing_answers(logs: list[Any]) -> None:
+    async def main() -> None:
+        relay = FakeRelay()
+        assert state_of(relay) == "closed"
+        relay.refusal = OSError("nobody is there")
+        async with SharedPurgatory("Fetch", relay, lambda keys: {"k": 1}) as purgatory:
+            assert state_of(relay) == "deaf"
+            assert relay.state.error is relay.refusal
+            assert await purgatory.wait_for_threshold("k", 1, 1) == 1
+            await purgatory.advance("k", 2)
+            await asyncio.sleep(60)
+            assert relay.counts.lost == 1
+            relay.refusal = None
+            await asyncio.sleep(5.1)  # the longest delay
+            assert state_of(relay) == "live"
+        assert state_of(relay) == "closed"
+
+    with World(0) as world:
+        world.run(main())
+    assert [entry["event"] for entry in logs].count("relay_deaf") == 1
+
+
+def test_a_relay_that_is_refused_raises_where_it_is_entered(logs: list[Any]) -> None:
+    async def main() -> None:
+        relay = FakeRelay()
+        relay.refusal = RelayError("the password is wrong")
+        purgatory = SharedPurgatory("Fetch", relay, lambda keys: {})
+        for _ in range(2):
+            with pytest.raises(RelayError, match="the password is wrong"):
+                await purgatory.__aenter__()
+            assert state_of(relay) == "closed"
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert purgatory.local.core.is_closed
+
+        relay.refusal = None
+        async with SharedPurgatory("Fetch", relay, lambda keys: {"k": 1}) as purgatory:
+            relay.refusal = RelayError("the database was dropped")
+            relay.end_connection()
+            await asyncio.sleep(20)
+            assert state_of(relay) == "refused"
+            assert relay.state.error is relay.refusal
+            assert await purgatory.wait_for_threshold("k", 1, 1) == 1
+            await purgatory.advance("k", 2)
+            with pytest.raises(RelayError, match="was dropped"):
+                await SharedPurgatory("Join", relay, lambda keys: {}).__aenter__()
+            assert state_of(relay) == "refused"
+        assert state_of(relay) == "closed"
+
+    with World(0) as world:
+        world.run(main())
+
+
+def test_a_subscription_that_fails_begins_another_connection(logs: list[Any]) -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        relay.may_subscribe.clear()  # for longer than it may take
+        wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
+        await asyncio.sleep(20)
+        assert relay.named("listen") == [("listen", []), ("listen", ["k"])]
+        assert state_of(relay) == "live"
+        assert "relay_subscribe_failed" in [entry["event"] for entry in logs]
+        relay.may_subscribe.set()
+        wait.cancel()
+
+    run(body, resync=HOUR_S)
+
+
+def test_what_is_sent_of_a_key_becomes_its_highest_number() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        relay.may_publish.clear()
+        await purgatory.advance("first", 1)
+        await asyncio.sleep(0.1)  # it is being sent
+        for number in (3, 7, 5):
+            await purgatory.advance("k", number)
+            await purgatory.notify("k")
+        for _ in range(3):
+            await purgatory.notify("event")
+        await purgatory.advance("negative", -2)
+        relay.may_publish.set()
+        await asyncio.sleep(0.1)
+        assert [numbers for _, numbers in relay.named("publish")] == [
+            {"first": 1},
+            {"k": 7, "event": None, "negative": -2},
+        ]
+        assert relay.counts.sent == 4
+
+    run(body)
+
+
+def test_what_is_being_sent_is_sent_before_the_relay_ends() -> None:
+    async def main() -> None:
+        relay = FakeRelay()
+        relay.may_publish.clear()
+        async with SharedPurgatory("Fetch", relay, lambda keys: {}) as purgatory:
+            await purgatory.advance("k", 1)
+            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_later(1, relay.may_publish.set)
+        assert relay.counts.sent == 1
+        assert relay.counts.lost == 0
+
+    with World(0) as world:
+        world.run(main())
+
+
+def test_senders_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "MOST_UNSENT", 10)
+
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        relay.may_publish.clear()
+        await purgatory.advance("first", 1)
+        await asyncio.sleep(0.1)
+        senders = [asyncio.create_task(purgatory.advance(f"k{number}", 1)) for number in range(12)]
+        await asyncio.sleep(0.1)
+        assert [sender.done() for sender in senders] == [True] * 9 + [False] * 3
+        relay.may_publish.set()
+        assert await asyncio.gather(*senders) == [0] * 12
+        await asyncio.sleep(0.1)
+        assert relay.counts.sent == 13
+
+    run(body)
+
+
+def test_closing_frees_senders_that_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "MOST_UNSENT", 1)
+
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        relay.may_publish.clear()
+        senders = [asyncio.create_task(purgatory.advance(key, 1)) for key in "abc"]
+        await asyncio.sleep(0.1)
+        await purgatory.aclose()
+        assert await asyncio.wait_for(asyncio.gather(*senders), 1) == [0, 0, 0]
+
+    run(body)
+
+
+def test_purgatories_share_a_relay_until_the_last_one_is_closed() -> None:
+    async def main() -> None:
+        relay = FakeRelay()
+        fetch = await SharedPurgatory("Fetch", relay, lambda keys: {}).__aenter__()
+        join = await SharedPurgatory("Join", relay, lambda keys: {}).__aenter__()
+        assert len(relay.named("listen")) == 1
+        waits = [asyncio.create_task(one.wait_for_threshold("k", 1)) for one in (fetch, join)]
+        await asyncio.sleep(0.1)
+        relay.receive("k", 1)
+        assert await asyncio.gather(*waits) == [1, 1]
+        await fetch.aclose()
+        assert state_of(relay) == "live"
+        await join.aclose()
+        assert state_of(relay) == "closed"
+        assert relay.named("close") == [("close",)]
+
+    with World(0) as world:
+        world.run(main())
+
+
+def test_a_purgatory_that_closes_while_it_subscribes_leaves_the_keys_of_others() -> None:
+    async def main() -> None:
+        relay = FakeRelay()
+        fetch = await SharedPurgatory("Fetch", relay, lambda keys: {}).__aenter__()
+        join = await SharedPurgatory("Join", relay, lambda keys: {}).__aenter__()
+        relay.may_subscribe.clear()
+        waits = [
+            asyncio.create_task(purgatory.wait_for_threshold(key, 1))
+            for purgatory, key in ((fetch, "a"), (join, "b"))
+        ]
+        await asyncio.sleep(0.1)
+        assert relay.calls[-1] == ("subscribe", ["a", "b"], [])
+        await fetch.aclose()  # whose task that is
+        assert relay.calls[-1] == ("subscribe", ["b"], ["a"])
+        relay.may_subscribe.set()
+        await asyncio.sleep(0.1)
+        assert relay.calls[-1] == ("subscribed",)
+        relay.receive("b", 1)
+        assert await waits[1] == 1
+        await join.aclose()
+        with pytest.raises(PurgatoryClosedError):
+            await waits[0]
+
+    with World(0) as world:
+        world.run(main())
+
+
+def test_a_relay_that_is_ending_is_begun_again() -> None:
+    async def main() -> None:
+        relay = FakeRelay()
+        fetch = await SharedPurgatory("Fetch", relay, lambda keys: {}).__aenter__()
+        closing = asyncio.create_task(fetch.aclose())
+        for _ in range(20):
+            join = SharedPurgatory("Join", relay, lambda keys: {})
+            async with join:
+                assert state_of(relay) == "live"
+                wait = asyncio.create_task(join.wait_for_threshold("k", 1))
+                await asyncio.sleep(0.01)
+                relay.receive("k", 1)
+                assert await wait == 1
+            await closing
+            closing = asyncio.create_task(join.aclose())
+        await closing
+        assert state_of(relay) == "closed"
+
+    with World(0) as world:
+        world.run(main())
