@@ -659,15 +659,29 @@ def test_senders_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     run(body)
 
 
-def test_closing_frees_senders_that_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_deaf", [False, True])
+def test_closing_frees_senders_that_wait_for_room(
+    is_deaf: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(relay_module, "MOST_UNSENT", 1)
 
     async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
         relay.may_publish.clear()
-        senders = [asyncio.create_task(purgatory.advance(key, 1)) for key in "abc"]
+        if is_deaf:
+            wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
+            await asyncio.sleep(0.1)
+            store.may_read.clear()
+            relay.end_connection()
+            await asyncio.sleep(0.1)
+            assert (relay.calls[-1][0], state_of(relay)) == ("read", "deaf")
+            wait.cancel()
+        senders = [asyncio.create_task(purgatory.advance(key, 1)) for key in "abcdef"]
         await asyncio.sleep(0.1)
+        senders += [asyncio.create_task(purgatory.advance(key, 1)) for key in "abcdef"]
+        await asyncio.sleep(0.1)
+        assert not senders[-1].done()
         await purgatory.aclose()
-        assert await asyncio.wait_for(asyncio.gather(*senders), 1) == [0, 0, 0]
+        assert await asyncio.wait_for(asyncio.gather(*senders), 1) == [0] * 12
 
     run(body)
 
@@ -703,12 +717,12 @@ def test_a_purgatory_that_closes_while_it_subscribes_leaves_the_keys_of_others()
             for purgatory, key in ((fetch, "a"), (join, "b"))
         ]
         await asyncio.sleep(0.1)
-        assert relay.calls[-1] == ("subscribe", ["a", "b"], [])
+        assert relay.named("subscribe") == [("subscribe", ["a", "b"], [])]
         await fetch.aclose()  # whose task that is
-        assert relay.calls[-1] == ("subscribe", ["b"], ["a"])
+        assert relay.named("subscribe")[-1] == ("subscribe", ["b"], ["a"])
         relay.may_subscribe.set()
         await asyncio.sleep(0.1)
-        assert relay.calls[-1] == ("subscribed",)
+        assert relay.named("subscribed") == [("subscribed",)]
         relay.receive("b", 1)
         assert await waits[1] == 1
         await join.aclose()
