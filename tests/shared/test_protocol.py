@@ -246,6 +246,9 @@ class History:
         number = self.store.values[key] + self.random.choice([0, 1, 1, 2, 5])
         timeout_s = self.random.choice([None, 0.05, 1.0, 5.0, 20.0])
         process.wait(key, number, timeout_s, self.random.random() < 0.3)
+        if self.is_reliable and self.random.random() < 0.5:  # while it subscribes, or reads
+            await asyncio.sleep(self.random.uniform(0, 3 * LATENCY_S))
+            await self.rise(key)
 
     async def cancel(self) -> None:
         waits = self.random.choice(self.processes).waits
@@ -254,8 +257,8 @@ class History:
             assert task is not None
             task.cancel()
 
-    async def rise(self) -> None:
-        key = self.random.choice(KEYS)
+    async def rise(self, key: str | None = None) -> None:
+        key = key or self.random.choice(KEYS)
         value = self.store.rise(key, self.random.randint(1, 3))
         if self.is_reliable:
             await self.processes[0].purgatory.advance(key, value)  # which is never cut
