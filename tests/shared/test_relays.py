@@ -170,7 +170,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
         yield servers
 
 
-@pytest.fixture(params=["unix", "postgres", "redis", "cluster"])
+@pytest.fixture(
+    params=["unix", "postgres", "redis", pytest.param("cluster", marks=pytest.mark.exhaustive)]
+)
 def network(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
     """Each kind."""
     if request.param == "unix":
@@ -181,7 +183,7 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
     return RedisNetwork(server)
 
 
-@pytest.fixture(params=["redis", "cluster"])
+@pytest.fixture(params=["redis", pytest.param("cluster", marks=pytest.mark.exhaustive)])
 def redis_network(request: pytest.FixtureRequest) -> RedisNetwork:
     """Redis, and its cluster."""
     return RedisNetwork(request.getfixturevalue(request.param))
