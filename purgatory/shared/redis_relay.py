@@ -59,9 +59,12 @@ class RedisRelay(Relay):
             ) from None
         self._ended = asyncio.get_running_loop().create_future()
         self._client = self._make_client()
+        nodes: list[Any] = []
         try:
             async with asyncio.timeout(2 * self._heartbeat_s):
                 await self._client.initialize()
+                if self._is_cluster:
+                    nodes = list(self._client.nodes_manager.startup_nodes.values())
                 # It hears of the server's end, although nobody waits.
                 await self._subscribe(self._node_of(self.prefix), [self.prefix])
                 await self.subscribe(self.keys(), ())
@@ -81,12 +84,14 @@ class RedisRelay(Relay):
             links, self._links = self._links, {}
             if self._ended.done() and not self._ended.cancelled():
                 self._ended.exception()  # that of what came first is raised
-            await finish(self._close_all(client, links))
+            await finish(self._close_all(client, links, nodes))
 
-    async def _close_all(self, client: Any, links: dict[str, _Link]) -> None:
+    async def _close_all(self, client: Any, links: dict[str, _Link], nodes: list[Any]) -> None:
         for link in links.values():
             await link.close()
-        await asyncio.gather(client.aclose(), return_exceptions=True)
+        # The client of a cluster forgets the node that failed, without closing its connections.
+        closing = [client.aclose(), *(node.disconnect() for node in nodes)]
+        await asyncio.gather(*closing, return_exceptions=True)
 
     def _make_client(self) -> Any:
         from redis import asyncio as redis

@@ -316,11 +316,14 @@ class Relay(ABC):
                 )
                 listening.cancel()
 
-    async def send(self, key: str, number: int | None) -> None:
+    async def send(self, key: str, number: int | None, sender: Receiver) -> None:
         """Send a message soon; waits only where too many keys wait to be sent.
 
-        While no purgatory is attached, it is lost.
+        Other purgatories of this process get it at once. While none is attached, it is lost.
         """
+        for receiver in self._receivers:
+            if receiver is not sender:
+                receiver.receive(key, number)
         if not self._tasks:
             self._lost += 1
             self._observe("lost", 1)

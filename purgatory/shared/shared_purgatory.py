@@ -21,7 +21,8 @@ Ground rules
 * `_waits` counts the waits on each key; `_conditions` those among them that wait for a condition.
   The relay watches a key as long as it stands in `_waits`, and its value is forgotten after that.
 * Who comes first to a key puts it into `_unread`. One task takes all of it, subscribes, and only
-  then reads, so a value that rises meanwhile is read, or arrives as a message.
+  then reads, so a value that rises meanwhile is read, or arrives as a message. `_read_keys` are
+  those that were read since somebody waits on them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -51,6 +52,10 @@ _END_S = 1.0
 
 Read = Callable[[list[str]], Mapping[str, int | None] | Awaitable[Mapping[str, int | None]]]
 """Reads the values of keys from the store; those that it does not have may be missing, or None."""
+
+
+_LAST_READ_S = 1.0
+"""How long a wait may read after its time was up, if the store was not read before."""
 
 
 class SharedPurgatory:
@@ -98,6 +103,7 @@ class SharedPurgatory:
         self._waits: Counter[str] = Counter()
         self._conditions: Counter[str] = Counter()
         self._unread: dict[str, None] = {}
+        self._read_keys: set[str] = set()
         self._has_changed = asyncio.Event()
         self._read_failed = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -115,7 +121,8 @@ class SharedPurgatory:
         Args:
             key: text, as short as can be: longer than 200 bytes it is sent as a hash.
             number: a whole number of 64 bits.
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits for ever. With 0 the store is read once, which may take
+                a second at most.
 
         Raises:
             TimeoutError: the value was not seen to be that in time.
@@ -123,7 +130,19 @@ class SharedPurgatory:
             TypeError: the key is no text, or the number is no integer.
         """
         with self._watching([key], is_condition=False):
-            return await self.local.wait_for_threshold(key, number, timeout)
+            try:
+                return await self.local.wait_for_threshold(key, number, timeout)
+            except TimeoutError:
+                if key in self._read_keys or self.local.core.is_closed:
+                    raise
+                # Its time, perhaps none at all, was up before the store had been read.
+                with suppress(Exception):
+                    async with asyncio.timeout(_LAST_READ_S):
+                        await self._read([key])
+                value = self.local.value(key)
+                if value is None or value < number:
+                    raise
+                return value
 
     async def wait(
         self, keys: Iterable[str], until: Callable[[], T], timeout: float | None = None
@@ -167,6 +186,7 @@ class SharedPurgatory:
                 if not self._waits[key]:
                     del self._waits[key]
                     self._unread.pop(key, None)
+                    self._read_keys.discard(key)
                     self.relay.unwatch(key)
                     self.local.forget(key)
                     self._has_changed.set()
@@ -192,7 +212,7 @@ class SharedPurgatory:
         check_key(key)
         value = checked_number("value", key, value)
         completed = self._advance(key, value)
-        await self.relay.send(key, value)
+        await self.relay.send(key, value, self)
         return completed
 
     async def notify(self, key: str) -> int:
@@ -207,7 +227,7 @@ class SharedPurgatory:
         self._check_entered()
         check_key(key)
         completed = self.local.notify(key)
-        await self.relay.send(key, None)
+        await self.relay.send(key, None, self)
         return completed
 
     def receive(self, key: str, number: int | None) -> None:
@@ -265,6 +285,7 @@ class SharedPurgatory:
                         failure = error  # and the other values hold
             if failure is not None:
                 raise failure
+            self._read_keys.update(key for key in keys if key in self._waits)
         except Exception as error:
             self.read_failures += 1
             if not self._read_failed:
@@ -326,7 +347,7 @@ class SharedPurgatory:
         """Assert all invariants, on the loop's thread. O(keys)."""
         assert set(self.local.keys()) <= self._waits.keys()
         assert self._conditions <= self._waits
-        assert self._unread.keys() <= self._waits.keys()
+        assert self._unread.keys() | self._read_keys <= self._waits.keys()
         assert all(self.relay._watched[key] >= 1 for key in self._waits)
         self.local.core._check()
 

@@ -217,11 +217,15 @@ class _BareRedis:
         return lambda number: self._client.publish(self._sends, number), receive
 
     async def __aexit__(self, *_: object) -> None:
-        await self._pubsub.aclose()
+        await self._pubsub.aclose()  # type: ignore[no-untyped-call]
         await self._client.aclose()
 
 
-_BARE = {"unix": _BareUnix, "postgres": _BarePostgres, "redis": _BareRedis}
+_BARE: dict[str, type[_BareUnix] | type[_BarePostgres] | type[_BareRedis]] = {
+    "unix": _BareUnix,
+    "postgres": _BarePostgres,
+    "redis": _BareRedis,
+}
 
 
 def _commits(dsn: str, notifies: bool, size: Size) -> float:

@@ -167,7 +167,7 @@ class RedisCluster:
 
     def node_of(self, channel: str) -> Redis:
         """The node that has the slot of a channel."""
-        slot = self.nodes[0].call("CLUSTER", "KEYSLOT", channel)
+        slot: int = self.nodes[0].call("CLUSTER", "KEYSLOT", channel)
         return self.nodes[slot * 3 // 16384]
 
     def kill(self) -> None:

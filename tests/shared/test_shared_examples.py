@@ -68,10 +68,13 @@ def running_nats() -> Iterator[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+
+    def listens() -> bool:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+
     try:
-        until(
-            lambda: socket.create_connection(("127.0.0.1", port), 1).close() is None, "it listens"
-        )
+        until(listens, "it listens")
         yield f"nats://127.0.0.1:{port}"
     finally:
         server.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from purgatory.core.errors import PurgatoryClosedError, PurgatoryFullError, Wait
 from purgatory.shared import relay as relay_module
 from purgatory.shared.relay import Relay, RelayError
 from purgatory.shared.shared_purgatory import SharedPurgatory
+from purgatory.shared.unix_relay import UnixRelay
 from purgatory.virtual import World
 
 HOUR_S = 3600.0
@@ -296,7 +298,7 @@ def test_waits_time_out_are_cancelled_and_are_refused() -> None:
         with pytest.raises(TimeoutError, match=r"within 1\.5 s: 'k' to reach 4 \(it is 3\)"):
             await purgatory.wait_for_threshold("k", 4, 1.5)
         with pytest.raises(TimeoutError, match=r"within 0\.0 s"):
-            await purgatory.wait_for_threshold("k", 3, 0)
+            await purgatory.wait_for_threshold("k", 4, 0)
         waits = [
             asyncio.create_task(purgatory.wait_for_threshold("k", 9)),
             asyncio.create_task(purgatory.wait(["k", "l", "k"], lambda: False)),
@@ -659,15 +661,29 @@ def test_senders_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     run(body)
 
 
-def test_closing_frees_senders_that_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_deaf", [False, True])
+def test_closing_frees_senders_that_wait_for_room(
+    is_deaf: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(relay_module, "MOST_UNSENT", 1)
 
     async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
         relay.may_publish.clear()
-        senders = [asyncio.create_task(purgatory.advance(key, 1)) for key in "abc"]
+        if is_deaf:
+            wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
+            await asyncio.sleep(0.1)
+            store.may_read.clear()
+            relay.end_connection()
+            await asyncio.sleep(0.1)
+            assert (relay.calls[-1][0], state_of(relay)) == ("read", "deaf")
+            wait.cancel()
+        senders = [asyncio.create_task(purgatory.advance(key, 1)) for key in "abcdef"]
         await asyncio.sleep(0.1)
+        senders += [asyncio.create_task(purgatory.advance(key, 1)) for key in "abcdef"]
+        await asyncio.sleep(0.1)
+        assert not senders[-1].done()
         await purgatory.aclose()
-        assert await asyncio.wait_for(asyncio.gather(*senders), 1) == [0, 0, 0]
+        assert await asyncio.wait_for(asyncio.gather(*senders), 1) == [0] * 12
 
     run(body)
 
@@ -703,12 +719,12 @@ def test_a_purgatory_that_closes_while_it_subscribes_leaves_the_keys_of_others()
             for purgatory, key in ((fetch, "a"), (join, "b"))
         ]
         await asyncio.sleep(0.1)
-        assert relay.calls[-1] == ("subscribe", ["a", "b"], [])
+        assert relay.named("subscribe") == [("subscribe", ["a", "b"], [])]
         await fetch.aclose()  # whose task that is
-        assert relay.calls[-1] == ("subscribe", ["b"], ["a"])
+        assert relay.named("subscribe")[-1] == ("subscribe", ["b"], ["a"])
         relay.may_subscribe.set()
         await asyncio.sleep(0.1)
-        assert relay.calls[-1] == ("subscribed",)
+        assert relay.named("subscribed") == [("subscribed",)]
         relay.receive("b", 1)
         assert await waits[1] == 1
         await join.aclose()
@@ -739,3 +755,51 @@ def test_a_relay_that_is_ending_is_begun_again() -> None:
 
     with World(0) as world:
         world.run(main())
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """For sockets: with a short path, which pytest's own have not."""
+    with tempfile.TemporaryDirectory(prefix="relay-") as made:
+        yield made
+
+
+def test_without_a_timeout_the_store_is_read_all_the_same(folder: str) -> None:
+    async def main() -> None:
+        async with SharedPurgatory("Fetch", UnixRelay(folder), lambda _: {"k": 3}, 60) as shared:
+            assert await shared.wait_for_threshold("k", 3, timeout=0) == 3
+            with pytest.raises(TimeoutError):
+                await shared.wait_for_threshold("k", 4, timeout=0)
+            shared._check()
+
+    asyncio.run(main())
+
+
+def test_a_store_that_does_not_respond_holds_up_no_timeout_for_long(folder: str) -> None:
+    async def read(_: list[str]) -> dict[str, int]:
+        await asyncio.sleep(3_600)
+        return {}
+
+    async def main() -> None:
+        async with SharedPurgatory("Fetch", UnixRelay(folder), read, 60) as shared:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(shared.wait_for_threshold("k", 1, timeout=0), 30)
+
+    asyncio.run(main())
+
+
+def test_purgatories_of_one_process_hear_each_other_without_the_relay(folder: str) -> None:
+    async def main() -> None:
+        relay = UnixRelay(folder)  # which sends nothing back
+        values: dict[str, int] = {}
+        async with (
+            SharedPurgatory("first", relay, lambda _: values, 3_600) as first,
+            SharedPurgatory("second", relay, lambda _: values, 3_600) as second,
+        ):
+            poll = asyncio.create_task(first.wait_for_threshold("k", 1, timeout=30))
+            while not first.reads:
+                await asyncio.sleep(0)
+            await second.advance("k", 1)
+            assert await poll == 1
+
+    asyncio.run(main())
