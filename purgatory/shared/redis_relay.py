@@ -10,7 +10,7 @@ keys are read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from purgatory.shared.relay import Relay, RelayError, cancel, finish
@@ -43,8 +43,8 @@ class RedisRelay(Relay):
         self.prefix = prefix
         self._heartbeat_s = heartbeat
         self._is_cluster = cluster
-        self._client: Any = None
         self._links: dict[str, _Link] = {}
+        self._slots: dict[int, Any] = {}
         self._ended: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -58,13 +58,10 @@ class RedisRelay(Relay):
                 "a RedisRelay needs redis-py: pip install 'kafka-purgatory[redis]'"
             ) from None
         self._ended = asyncio.get_running_loop().create_future()
-        self._client = self._make_client()
-        nodes: list[Any] = []
         try:
             async with asyncio.timeout(2 * self._heartbeat_s):
-                await self._client.initialize()
                 if self._is_cluster:
-                    nodes = list(self._client.nodes_manager.startup_nodes.values())
+                    self._slots = await self._find_slots()
                 # It hears of the server's end, although nobody waits.
                 await self._subscribe(self._node_of(self.prefix), [self.prefix])
                 await self.subscribe(self.keys(), ())
@@ -80,32 +77,31 @@ class RedisRelay(Relay):
                 ) from error
             raise
         finally:
-            client, self._client = self._client, None
             links, self._links = self._links, {}
             if self._ended.done() and not self._ended.cancelled():
                 self._ended.exception()  # that of what came first is raised
-            await finish(self._close_all(client, links, nodes))
+            await finish(_close_all(links.values()))
 
-    async def _close_all(self, client: Any, links: dict[str, _Link], nodes: list[Any]) -> None:
-        for link in links.values():
-            await link.close()
-        # The client of a cluster forgets the node that failed, without closing its connections.
-        closing = [client.aclose(), *(node.disconnect() for node in nodes)]
-        await asyncio.gather(*closing, return_exceptions=True)
+    async def _find_slots(self) -> dict[int, Any]:
+        """The primary of each slot, as one node tells it. Where that changes, the session ends."""
+        from redis.asyncio import RedisCluster
 
-    def _make_client(self) -> Any:
-        from redis import asyncio as redis
+        cluster = RedisCluster.from_url(self._url, **self._options())
+        try:
+            await cluster.initialize()
+            return {slot: nodes[0] for slot, nodes in cluster.nodes_manager.slots_cache.items()}
+        finally:
+            await finish(_close_cluster(cluster))
+
+    def _options(self) -> dict[str, Any]:
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
 
-        options: dict[str, Any] = {
+        return {
             "socket_timeout": self._heartbeat_s,
             "socket_connect_timeout": self._heartbeat_s,
             "retry": Retry(NoBackoff(), 0),  # one that ended is noticed, and all is read again
         }
-        if self._is_cluster:
-            return redis.RedisCluster.from_url(self._url, **options)
-        return redis.Redis.from_url(self._url, **options)
 
     async def subscribe(self, added: Collection[str], removed: Collection[str]) -> None:
         for keys, change in ((added, self._subscribe), (removed, self._unsubscribe)):
@@ -119,38 +115,45 @@ class RedisRelay(Relay):
 
     def _node_of(self, channel: str) -> str:
         """The address of the primary that has a channel's slot; nothing without a cluster."""
-        return str(self._client.get_node_from_key(channel).name) if self._is_cluster else ""
+        if not self._is_cluster:
+            return ""
+        from redis.crc import key_slot
+
+        node = self._slots.get(key_slot(channel.encode()))
+        if node is None:
+            raise ConnectionError(f"no node of the cluster has the slot of {channel!r}")
+        return str(node.name)
 
     async def _subscribe(self, node: str, channels: list[str]) -> None:
-        link = self._links.get(node)
-        if link is None:
-            link = self._links[node] = self._make_link(node)
         async with asyncio.timeout(self._heartbeat_s):
-            await link.subscribe(channels)
+            await self._link(node).subscribe(channels)
 
     async def _unsubscribe(self, node: str, channels: list[str]) -> None:
+        await self._link(node).unsubscribe(channels)
+
+    def _link(self, node: str) -> _Link:
         link = self._links.get(node)
-        if link is not None:
-            await link.unsubscribe(channels)
+        if link is None:
+            if self._ended is None or self._ended.done():
+                raise ConnectionError("the relay is not connected")
+            link = self._links[node] = _Link(
+                self._make_client(node),
+                self._is_cluster,
+                self._heartbeat_s,
+                self._received_message,
+                self._ended,
+            )
+        return link
 
-    def _make_link(self, node: str) -> _Link:
-        if not node:
-            pubsub = self._client.pubsub()
-        else:
-            from redis import asyncio as redis
-            from redis.asyncio.retry import Retry
-            from redis.backoff import NoBackoff
+    def _make_client(self, name: str) -> Any:
+        from redis import asyncio as redis
 
-            found = self._client.get_node(node_name=node)
-            options = {**found.connection_kwargs, "retry": Retry(NoBackoff(), 0)}
-            pubsub = redis.Redis(
-                connection_pool=redis.ConnectionPool(
-                    connection_class=found.connection_class, **options
-                )
-            ).pubsub()
-        ended = self._ended
-        assert ended is not None, "there is a session"
-        return _Link(pubsub, bool(node), self._heartbeat_s, self._received_message, ended)
+        if not self._is_cluster:
+            return redis.Redis.from_url(self._url, **self._options())
+        node = next(node for node in self._slots.values() if node.name == name)
+        options = {**node.connection_kwargs, **self._options()}
+        pool = redis.ConnectionPool(connection_class=node.connection_class, **options)
+        return redis.Redis.from_pool(pool)
 
     def _received_message(self, channel: str, data: bytes) -> None:
         if not channel.startswith(self.prefix):
@@ -162,39 +165,48 @@ class RedisRelay(Relay):
         self.receive(channel[len(self.prefix) :], number)
 
     async def publish(self, numbers: Mapping[str, int | None]) -> None:
-        from redis.exceptions import ConnectionError as ConnectionEnded
-
-        try:
-            await self._write(numbers)
-        except ConnectionEnded:  # that of messages may end alone; what is sent twice does no harm
-            await self._write(numbers)
-
-    async def _write(self, numbers: Mapping[str, int | None]) -> None:
-        if self._is_cluster:
-            for key, number in numbers.items():
-                await self._client.spublish(self.prefix + key, "" if number is None else number)
-            return
-        pipeline = self._client.pipeline(transaction=False)
+        by_node: dict[str, dict[str, int | None]] = {}
         for key, number in numbers.items():
-            pipeline.publish(self.prefix + key, "" if number is None else number)
-        await pipeline.execute()
+            channel = self.prefix + key
+            by_node.setdefault(self._node_of(channel), {})[channel] = number
+        publishing = [self._link(node).publish(some) for node, some in by_node.items()]
+        results = await asyncio.gather(*publishing, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     async def close(self) -> None:
         """Nothing outlives `listen`."""
 
 
+async def _close_cluster(cluster: Any) -> None:
+    # It forgets a node that failed without closing its connections.
+    first = list(cluster.nodes_manager.startup_nodes.values())
+    closing = [cluster.aclose(), *(node.disconnect() for node in first)]
+    await asyncio.gather(*closing, return_exceptions=True)
+
+
+async def _close_all(links: Iterable[_Link]) -> None:
+    for link in links:
+        await link.close()
+
+
 class _Link:
-    """The subscriptions at one node. What ends it ends the session."""
+    """A node's two connections: of subscriptions, and of what is sent.
+
+    What ends the first one ends the session, and so does a slot that has moved to another node.
+    """
 
     def __init__(
         self,
-        pubsub: Any,
+        client: Any,
         is_sharded: bool,
         heartbeat_s: float,
         receive: Callable[[str, bytes], None],
         ended: asyncio.Future[None],
     ) -> None:
-        self._pubsub = pubsub
+        self._client = client
+        self._pubsub = client.pubsub()
         self._is_sharded = is_sharded
         self._heartbeat_s = heartbeat_s
         self._receive = receive
@@ -229,6 +241,24 @@ class _Link:
             by_slot.setdefault(key_slot(channel.encode()), []).append(channel)
         return list(by_slot.values())
 
+    async def publish(self, numbers: Mapping[str, int | None]) -> None:
+        from redis import exceptions
+
+        try:
+            await self._write(numbers)
+        except exceptions.ConnectionError:
+            await self._write(numbers)  # it may end alone; what is sent twice does no harm
+        except exceptions.MovedError as error:
+            self._end(error)
+            raise
+
+    async def _write(self, numbers: Mapping[str, int | None]) -> None:
+        pipeline = self._client.pipeline(transaction=False)
+        for channel, number in numbers.items():
+            value = "" if number is None else number
+            pipeline.execute_command("SPUBLISH" if self._is_sharded else "PUBLISH", channel, value)
+        await pipeline.execute()
+
     async def _read(self) -> None:
         try:
             await self._read_messages()
@@ -238,8 +268,11 @@ class _Link:
             for confirmed in self._confirmed.values():
                 if not confirmed.done():
                     confirmed.set_exception(error)
-            if not self._ended.done():
-                self._ended.set_exception(error)
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        if not self._ended.done():
+            self._ended.set_exception(error)
 
     async def _read_messages(self) -> None:
         loop = asyncio.get_running_loop()
@@ -270,7 +303,7 @@ class _Link:
         await cancel(self._reader)
         for confirmed in self._confirmed.values():
             confirmed.cancel()
-        await asyncio.gather(self._pubsub.aclose(), return_exceptions=True)
+        await asyncio.gather(self._pubsub.aclose(), self._client.aclose(), return_exceptions=True)
 
 
 def _text(value: Any) -> str:
