@@ -27,6 +27,7 @@ from purgatory.shared.relay import MOST_UNSENT, Relay, RelayError
 _MOST_BYTES = 32_000
 """Of a datagram: a socket's buffer holds some 200,000."""
 _AGAIN_S = 0.005
+_LOOK_S = 1.0
 _TICK_NS = 50_000_000
 """More than a tick of a file system's clock."""
 _LONGEST_PATH = 100
@@ -40,13 +41,14 @@ class UnixRelay(Relay):
         folder: for the sockets; made if it is not there, for this user alone. A short path: 70
             bytes at most.
 
-    `close` removes its socket. It is never deaf: without a server there is nothing to lose.
+    It may be made before a fork. It is deaf only while somebody has removed its socket from the
+    folder, which it notices within a second.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
         self.folder = Path(folder)
-        self._path = self.folder / f"{os.getpid()}-{secrets.token_hex(4)}.sock"
+        self._path = self._new_path()
         if len(os.fsencode(self._path)) > _LONGEST_PATH:
             raise ValueError(
                 f"the folder of a UnixRelay must have a short path, 70 bytes at most: {self.folder}"
@@ -58,7 +60,11 @@ class UnixRelay(Relay):
     def __repr__(self) -> str:
         return f"UnixRelay({os.fspath(self.folder)!r})"
 
+    def _new_path(self) -> Path:
+        return self.folder / f"{os.getpid()}-{secrets.token_hex(4)}.sock"
+
     async def listen(self) -> None:
+        self._path = self._new_path()
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -74,7 +80,9 @@ class UnixRelay(Relay):
         loop.add_reader(self._socket, self._read, self._socket)
         try:
             self.connected()
-            await asyncio.Event().wait()
+            while self._path.exists():
+                await asyncio.sleep(_LOOK_S)
+            raise ConnectionError(f"its socket was removed from {self.folder}")
         finally:
             loop.remove_reader(self._socket)
             self._socket.close()

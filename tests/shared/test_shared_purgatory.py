@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -803,3 +807,54 @@ def test_purgatories_of_one_process_hear_each_other_without_the_relay(folder: st
             assert await poll == 1
 
     asyncio.run(main())
+
+
+def test_a_socket_that_was_removed_is_made_again(folder: str) -> None:
+    async def main() -> None:
+        values: dict[str, int] = {}
+        place = f"{folder}/s"
+        async with (
+            SharedPurgatory("first", UnixRelay(place), lambda _: values, 3_600) as first,
+            SharedPurgatory("second", UnixRelay(place), lambda _: values, 3_600) as second,
+        ):
+            poll = asyncio.create_task(first.wait_for_threshold("k", 1, timeout=60))
+            shutil.rmtree(place)
+            for shared in (first, second):
+                while not shared.relay.counts.reconnects or shared.relay.state.name != "live":
+                    await asyncio.sleep(0.05)
+            await second.advance("k", 1)
+            assert await poll == 1
+        assert not list(Path(place).iterdir())
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def test_a_relay_by_sockets_may_be_made_before_a_fork(folder: str) -> None:
+    program = f"""
+import asyncio, os, sys
+from purgatory.shared import SharedPurgatory, UnixRelay
+
+relay = UnixRelay({folder!r} + "/s")
+is_parent = os.fork() != 0
+
+async def main():
+    async with SharedPurgatory("Fetch", relay, lambda keys: {{}}, 3_600) as shared:
+        if is_parent:
+            await shared.wait_for_threshold("from the child", 1, 60)
+            await shared.advance("from the parent", 1)
+        else:
+            waiting = asyncio.create_task(shared.wait_for_threshold("from the parent", 1, 60))
+            while not waiting.done():
+                await shared.advance("from the child", 1)
+                await asyncio.sleep(0.02)
+            await waiting
+
+asyncio.run(main())
+if is_parent:
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+    print("both heard")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ran.stdout == "both heard\n", ran.stderr
