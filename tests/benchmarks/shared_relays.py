@@ -66,7 +66,7 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
                 figures.append(Figure(f"{name}: {title} / bare", own_s / bare_s, "x", target))
         ratio = _commits(postgres.url(), True, size) / _commits(postgres.url(), False, size)
         figures.append(Figure("commits of 8 clients with NOTIFY / without", ratio, "x"))
-        figures.append(asyncio.run(_waiters(str(folder / "w"), size)))
+        figures += asyncio.run(_waiters(str(folder / "w"), size))
     return figures
 
 
@@ -256,28 +256,32 @@ def _commits(dsn: str, notifies: bool, size: Size) -> float:
     return sum(counts)
 
 
-async def _waiters(folder: str, size: Size) -> Figure:
-    """What it takes to wake all who wait on 1,000 keys, a value each, sent by another purgatory."""
-    waiters, keys = size.pick(100, 10_000), size.pick(10, 1_000)
+async def _waiters(folder: str, size: Size) -> list[Figure]:
+    """What 10,000 who wait on 1,000 keys cost while nothing happens, and to wake."""
+    waiters, keys, idle_s = size.pick(100, 10_000), size.pick(10, 1_000), size.pick(0.1, 10.0)
     values: dict[str, int] = {}
     async with (
-        SharedPurgatory("Fetch", UnixRelay(folder), lambda _: values, resync=60) as here,
+        SharedPurgatory("Fetch", UnixRelay(folder), lambda _: values, resync=5) as here,
         SharedPurgatory("Fetch", UnixRelay(folder), lambda _: values, resync=60) as there,
     ):
         waits = [
-            asyncio.create_task(here.wait_for_threshold(f"k{number % keys}", 1, 60))
+            asyncio.create_task(here.wait_for_threshold(f"k{number % keys}", 1, 600))
             for number in range(waiters)
         ]
         await asyncio.sleep(0.5)
         start_s = time.process_time()
+        await asyncio.sleep(idle_s)
+        idle_share = (time.process_time() - start_s) / idle_s
+        start_s = time.process_time()
         for number in range(keys):
             await there.advance(f"k{number}", 1)
         await asyncio.gather(*waits)
-        return Figure(
-            f"computing for each of {waiters:,} who wait on {keys:,} keys",
-            (time.process_time() - start_s) / waiters * 1e6,
-            "us",
-        )
+        wake_s = time.process_time() - start_s
+    title = f"{waiters:,} who wait on {keys:,} keys"
+    return [
+        Figure(f"{title}: computing while idle, resync 5 s", idle_share * 1e3, "ms/s"),
+        Figure(f"{title}: computing to wake each", wake_s / waiters * 1e6, "us"),
+    ]
 
 
 if __name__ == "__main__":
