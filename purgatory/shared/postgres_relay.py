@@ -13,14 +13,16 @@ import asyncio
 import json
 import os
 import socket
-import time
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from purgatory.shared.relay import Relay, RelayError
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg.pq.abc import PGconn
 
 _REFUSALS = (
     "authentication failed",
@@ -29,7 +31,8 @@ _REFUSALS = (
     "no password supplied",
     "no pg_hba.conf entry",
 )
-_NOTIFY = "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
+_NOTIFY = b"SELECT pg_notify($1, $2)"
+_NOTIFY_ALL = b"SELECT pg_notify($1, payload) FROM json_array_elements_text($2::json) AS payload"
 
 
 class PostgresRelay(Relay):
@@ -61,30 +64,27 @@ class PostgresRelay(Relay):
         self.channel = channel
         self._heartbeat_s = heartbeat
         self._session_pooling = session_pooling
-        self._outgoing: list[tuple[list[str], asyncio.Future[None]]] = []
-        self._wake = asyncio.Event()
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._session: _Session | None = None
 
     def __repr__(self) -> str:
         return f"PostgresRelay(channel={self.channel!r})"
 
     async def listen(self) -> None:
         connection = await self._connect()
+        session = _Session(connection.pgconn, self._received_text)
         try:
-            self._connection = connection
             connection.add_notify_handler(lambda message: self._received_text(message.payload))
             from psycopg import sql
 
             listen = sql.SQL("LISTEN {}").format(sql.Identifier(self.channel))
             await self._execute(connection, listen)
+            self._session = session
+            session.start()
             self.connected()
-            await self._serve(connection)
+            await session.run(self._heartbeat_s)
         finally:
-            self._connection = None
-            outgoing, self._outgoing = self._outgoing, []
-            for _, sent in outgoing:
-                if not sent.done():
-                    sent.set_exception(ConnectionError("the connection to PostgreSQL ended"))
+            self._session = None
+            session.stop()
             connection.pgconn.finish()  # at once: close() would wait for a server that is gone
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
@@ -147,52 +147,6 @@ class PostgresRelay(Relay):
             raise TimeoutError(f"no response within {self._heartbeat_s} s")
         return running.result()
 
-    async def _serve(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Send what waits, take what comes, and ask the server if it is there."""
-        loop = asyncio.get_running_loop()
-        descriptor = connection.fileno()
-        heard_s = time.monotonic()
-        while True:
-            self._wake.clear()
-            if self._outgoing:
-                await self._send_outgoing(connection)
-                heard_s = time.monotonic()
-                continue
-            # Between two statements psycopg reads nothing, and has no reader of its own.
-            loop.add_reader(descriptor, self._wake.set)
-            try:
-                silent_s = time.monotonic() - heard_s
-                async with asyncio.timeout(max(0.0, self._heartbeat_s - silent_s)):
-                    await self._wake.wait()
-            except TimeoutError:
-                loop.remove_reader(descriptor)
-                await self._execute(connection, "SELECT 1")
-                heard_s = time.monotonic()
-                continue
-            finally:
-                loop.remove_reader(descriptor)
-            connection.pgconn.consume_input()
-            while message := connection.pgconn.notifies():
-                heard_s = time.monotonic()
-                self._received_text(message.extra.decode())
-
-    async def _send_outgoing(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        outgoing, self._outgoing = self._outgoing, []
-        payloads = [payload for some, _ in outgoing for payload in some]
-        error: BaseException | None = None
-        try:
-            await self._execute(connection, _NOTIFY, (self.channel, payloads))
-        except BaseException as failure:
-            error = failure
-            raise
-        finally:
-            for _, sent in outgoing:
-                if not sent.done():
-                    if error is None:
-                        sent.set_result(None)
-                    else:
-                        sent.set_exception(ConnectionError(f"PostgreSQL: {error!r}"))
-
     def _received_text(self, payload: str) -> None:
         try:
             key, number = json.loads(payload)
@@ -204,10 +158,13 @@ class PostgresRelay(Relay):
         """All processes get all messages."""
 
     async def publish(self, numbers: Mapping[str, int | None]) -> None:
-        sent = asyncio.get_running_loop().create_future()
-        self._outgoing.append(([self._payload(*pair) for pair in numbers.items()], sent))
-        self._wake.set()
-        await sent
+        if self._session is None:
+            raise ConnectionError("the relay is not connected")
+        payloads = [self._payload(*pair) for pair in numbers.items()]
+        if len(payloads) == 1:
+            await self._session.execute(_NOTIFY, self.channel, payloads[0])
+        else:
+            await self._session.execute(_NOTIFY_ALL, self.channel, json.dumps(payloads))
 
     async def notify_in(self, transaction: Any, key: str, number: int | None = None) -> None:
         """Tell all processes of a number if, and when, a transaction commits.
@@ -228,3 +185,122 @@ class PostgresRelay(Relay):
 
     async def close(self) -> None:
         """Nothing outlives `listen`."""
+
+
+class _Session:
+    """A connection that listens, and executes one statement at a time meanwhile, by libpq.
+
+    psycopg's own calls do either: while `notifies()` waits, nothing can be sent.
+    """
+
+    def __init__(self, connection: PGconn, receive: Callable[[str], None]) -> None:
+        self._connection = connection
+        self._receive = receive
+        self._waiting: deque[tuple[bytes, list[bytes], asyncio.Future[None]]] = deque()
+        self._running: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._heard_s = self._loop.time()
+
+    def start(self) -> None:
+        """Take messages from now on, and those that have come already."""
+        self._loop.add_reader(self._connection.socket, self._read)
+        self._read()
+
+    def stop(self) -> None:
+        """Take no more; what was not executed has failed."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+        with suppress(Exception):  # the socket may be closed
+            self._loop.remove_reader(self._connection.socket)
+            self._loop.remove_writer(self._connection.socket)
+        futures = [self._running, *(future for *_, future in self._waiting)]
+        self._waiting.clear()
+        for future in futures:
+            if future is not None and not future.done():
+                future.set_exception(ConnectionError("the connection to PostgreSQL ended"))
+
+    async def run(self, heartbeat_s: float) -> None:
+        """Ask the server if it is there whenever it is silent, until the connection ends.
+
+        Raises:
+            TimeoutError: it does not respond.
+            psycopg.Error: the connection has ended.
+        """
+        asked_s: float | None = None
+        while not self._ended.done():
+            since_s = self._heard_s if asked_s is None else asked_s
+            wait_s = max(0.0, since_s + heartbeat_s - self._loop.time())
+            await asyncio.wait({self._ended}, timeout=wait_s)
+            now_s = self._loop.time()
+            if asked_s is not None and self._heard_s >= asked_s:
+                asked_s = None
+            elif asked_s is not None and now_s >= asked_s + heartbeat_s:
+                raise TimeoutError(f"no response within {heartbeat_s} s")
+            elif asked_s is None and now_s >= self._heard_s + heartbeat_s:
+                asked_s = now_s
+                self.execute(b"SELECT 1").add_done_callback(_retrieve)
+        self._ended.result()
+
+    def execute(self, statement: bytes, *arguments: str) -> asyncio.Future[None]:
+        """Execute a statement after those before it."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((statement, [text.encode() for text in arguments], future))
+        self._send_next()
+        return future
+
+    def _send_next(self) -> None:
+        if self._running is not None or not self._waiting or self._ended.done():
+            return
+        statement, arguments, self._running = self._waiting.popleft()
+        try:
+            self._connection.send_query_params(statement, arguments)
+            self._flush()
+        except Exception as error:
+            self._end(error)
+
+    def _flush(self) -> None:
+        """Write; what the socket has no room for is written once it has."""
+        try:
+            if self._connection.flush():
+                self._loop.add_writer(self._connection.socket, self._flush)
+            else:
+                self._loop.remove_writer(self._connection.socket)
+        except Exception as error:
+            self._end(error)
+
+    def _read(self) -> None:
+        try:
+            self._connection.consume_input()
+            while message := self._connection.notifies():
+                self._heard_s = self._loop.time()
+                self._receive(message.extra.decode(errors="replace"))
+            while self._running is not None and not self._connection.is_busy():
+                self._heard_s = self._loop.time()
+                self._take_result(self._running)
+        except Exception as error:
+            self._end(error)
+
+    def _take_result(self, running: asyncio.Future[None]) -> None:
+        result = self._connection.get_result()
+        if result is not None:
+            if result.error_message:
+                self._error = ConnectionError(result.error_message.decode(errors="replace").strip())
+            return
+        error, self._error, self._running = self._error, None, None
+        if not running.done():
+            if error is None:
+                running.set_result(None)
+            else:
+                running.set_exception(error)
+        self._send_next()
+
+    def _end(self, error: Exception) -> None:
+        if not self._ended.done():
+            self._ended.set_exception(error)
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.exception()

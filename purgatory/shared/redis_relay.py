@@ -253,10 +253,20 @@ class _Link:
             raise
 
     async def _write(self, numbers: Mapping[str, int | None]) -> None:
+        commands = [
+            (
+                "SPUBLISH" if self._is_sharded else "PUBLISH",
+                channel,
+                "" if number is None else number,
+            )
+            for channel, number in numbers.items()
+        ]
+        if len(commands) == 1:
+            await self._client.execute_command(*commands[0])
+            return
         pipeline = self._client.pipeline(transaction=False)
-        for channel, number in numbers.items():
-            value = "" if number is None else number
-            pipeline.execute_command("SPUBLISH" if self._is_sharded else "PUBLISH", channel, value)
+        for command in commands:
+            pipeline.execute_command(*command)
         await pipeline.execute()
 
     async def _read(self) -> None:
