@@ -195,7 +195,7 @@ class WatcherList(Generic[W]):
 
     def keys(self) -> list[Hashable]:
         """Return the keys that somebody waits on, under the lock."""
-        return [key for key, watchers in self.by_key.items() if watchers]
+        return [key for key, watchers in self.by_key.copy().items() if watchers]
 
     def keys_with_numbers(self) -> list[Hashable]:
         """Return the keys whose number somebody waits for, under the lock."""
