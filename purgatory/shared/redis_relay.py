@@ -169,6 +169,10 @@ class RedisRelay(Relay):
         for key, number in numbers.items():
             channel = self.prefix + key
             by_node.setdefault(self._node_of(channel), {})[channel] = number
+        if len(by_node) == 1:
+            [(node, some)] = by_node.items()
+            await self._link(node).publish(some)
+            return
         publishing = [self._link(node).publish(some) for node, some in by_node.items()]
         results = await asyncio.gather(*publishing, return_exceptions=True)
         for result in results:
