@@ -31,7 +31,7 @@ SIGNAL_BASE = 128
 
 def exit_status(error: Exception) -> int:
     """The exit status for an error of the pipeline, of a change log or of a capture."""
-    return TRANSIENT_FAILURE if getattr(error, "passes", False) else INVALID_INPUT
+    return TRANSIENT_FAILURE if getattr(error, "is_transient", False) else INVALID_INPUT
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from __future__ import annotations
 class PipelineError(Exception):
     """An analysis that can't be done; the message says what was wrong, where, and what is right."""
 
-    passes = False
+    is_transient = False
     """Whether the same may succeed when it's started again."""
 
 
@@ -25,10 +25,10 @@ class SessionError(PipelineError):
 class FaultError(PipelineError):
     """What broke off may pass: brokers that don't answer, a worker that was killed."""
 
-    passes = True
+    is_transient = True
 
 
 class SessionEndedError(SessionError):
     """A Spark session whose Java process ended, as when the machine had no memory left."""
 
-    passes = True
+    is_transient = True

@@ -71,7 +71,7 @@ def apply_topics(
             finally:
                 reader.stop()
     except SourceError as error:
-        kind = TransientError if error.passes else ChangesError
+        kind = TransientError if error.is_transient else ChangesError
         raise kind(f"the stream failed: {with_advice(str(error), RESTART_ADVICE)}") from error
     return total
 

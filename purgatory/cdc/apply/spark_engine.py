@@ -33,13 +33,13 @@ from purgatory.pipeline.source.errors import SourceError, query_failure
 
 _RESULT = (
     "applied bigint, skipped bigint, quarantined bigint, pending bigint, error string, "
-    "passes boolean"
+    "is_transient boolean"
 )
 _ARROW_RESULT = pa.schema(
     [
         *((name, pa.int64()) for name in ("applied", "skipped", "quarantined", "pending")),
         ("error", pa.string()),
-        ("passes", pa.bool_()),
+        ("is_transient", pa.bool_()),
     ]
 )
 
@@ -76,7 +76,7 @@ def apply_stream(
         try:
             check_topics(settings)
         except SourceError as error:
-            raise (TransientError if error.passes else ChangesError)(str(error)) from error
+            raise (TransientError if error.is_transient else ChangesError)(str(error)) from error
     batches = _Batches(Task(settings, connect), progress)
     with open_applier(settings, connect) as applier:
         source, batches.total = resume(applier, settings)
@@ -135,7 +135,7 @@ class _Batches:
         for row in rows:
             if row.error is not None:
                 kinds = {True: TransientError, False: ChangesError, None: QuarantineStopError}
-                self.failure = kinds[row.passes](row.error)
+                self.failure = kinds[row.is_transient](row.error)
                 raise self.failure
 
 
@@ -159,5 +159,5 @@ class Task:
             is_transient = (
                 None if isinstance(failure, QuarantineStopError) else failure.is_transient
             )
-        row = {**dataclasses.asdict(applied), "error": error, "passes": is_transient}
+        row = {**dataclasses.asdict(applied), "error": error, "is_transient": is_transient}
         yield pa.RecordBatch.from_pylist([row], schema=_ARROW_RESULT)

@@ -11,14 +11,14 @@ _NEW_QUERY = "Start a new query with another checkpoint where a gap may not be"
 _CHOICE = f"{_NEW_QUERY}; or set failOnDataLoss=false"
 _OURS = "purgatory."
 _OF_PYTHON = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .")
-_PASSING = (".BrokerAwayError", ".FaultError")
-"""The ends of the names of this project's errors with `passes`."""
+_TRANSIENT_NAMES = (".BrokerAwayError", ".FaultError", ".TransientError")
+"""The ends of the names of this project's errors with `is_transient`."""
 
 
 class SourceError(Exception):
     """A read that failed; the message says what is wrong, where, and what would be right."""
 
-    passes = False
+    is_transient = False
     """Whether the same query may succeed after a restart."""
 
 
@@ -33,7 +33,7 @@ class BrokerError(SourceError):
 class BrokerAwayError(BrokerError):
     """Brokers that did not answer in time, and may yet."""
 
-    passes = True
+    is_transient = True
 
 
 class DataLossError(SourceError):
@@ -118,11 +118,11 @@ class QueryFailure(NamedTuple):
 
     Args:
         reason: one line.
-        passes: whether the same query may succeed when it's started again.
+        is_transient: whether the same query may succeed when it's started again.
     """
 
     reason: str
-    passes: bool
+    is_transient: bool
 
 
 def query_failure(error: Exception, if_lost: str) -> QueryFailure:
@@ -140,6 +140,8 @@ def query_failure(error: Exception, if_lost: str) -> QueryFailure:
     if not named:
         raised = [line for line in lines if _OF_PYTHON.match(line)]
         reason = (raised[-1:] or lines[:1] or [type(error).__name__])[0]
-        return QueryFailure(reason, passes=True)
+        return QueryFailure(reason, is_transient=True)
     name, _, reason = named[-1].partition(":")
-    return QueryFailure(with_advice(reason.strip(), if_lost), passes=name.endswith(_PASSING))
+    return QueryFailure(
+        with_advice(reason.strip(), if_lost), is_transient=name.endswith(_TRANSIENT_NAMES)
+    )

@@ -343,12 +343,12 @@ class ConnectError(Exception):
     """No broker responds, or brokers refuse the client; the message is the reason.
 
     Args:
-        passes: whether a retry may succeed.
+        is_transient: whether a retry may succeed.
     """
 
-    def __init__(self, reason: str, *, passes: bool) -> None:
+    def __init__(self, reason: str, *, is_transient: bool) -> None:
         super().__init__(reason)
-        self.passes = passes
+        self.is_transient = is_transient
 
 
 def connect_admin(
@@ -380,7 +380,7 @@ def connect_admin(
     try:
         admin = AdminClient(settings)
     except KafkaException as error:
-        raise ConnectError(_error_text(error.args[0]), passes=False) from error
+        raise ConnectError(_error_text(error.args[0]), is_transient=False) from error
     while True:
         left_s = deadline - time.monotonic()
         try:
@@ -391,7 +391,7 @@ def connect_admin(
             refusal = _refusal(errors)
             if refusal is not None or left_s <= _CALL_TIMEOUT_S:
                 shown = _error_text(refusal or error.args[0])
-                raise ConnectError(shown, passes=refusal is None) from error
+                raise ConnectError(shown, is_transient=refusal is None) from error
 
 
 def _refusal(errors: list[KafkaError]) -> KafkaError | None:

@@ -117,7 +117,7 @@ def check_topics(bootstrap_servers: str, prefix: str, client: Mapping[str, str])
     except ValueError as error:
         raise PipelineError(f"--prefix {error}") from None
     except ConnectError as error:
-        kind = FaultError if error.passes else PipelineError
+        kind = FaultError if error.is_transient else PipelineError
         raise kind(f"--bootstrap {bootstrap_servers}: no cluster answers: {error}") from error
     missing = sorted(names - existing)
     if missing:

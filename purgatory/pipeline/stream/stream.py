@@ -183,8 +183,8 @@ class _Query:
         """Raise the failure of the query, if it failed."""
         failure = None if self._query is None else self._query.exception()
         if failure is not None:
-            reason, passes = query_failure(failure, _IF_LOST)
-            kind = FaultError if passes else PipelineError
+            reason, is_transient = query_failure(failure, _IF_LOST)
+            kind = FaultError if is_transient else PipelineError
             raise kind(f"the query {self._sinks.query} failed: {reason}") from failure
 
     def stop(self) -> None:

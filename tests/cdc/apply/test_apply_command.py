@@ -137,7 +137,7 @@ BAD_TABLES = {
     "[a]\nname = 1": "name must be a string",
     '[a]\nprimary_key = "id"': "primary_key must be a list",
     "[a]\ncolumns = 1": "columns must be a table",
-    '[a]\ncolumns = { n = "vector" }': "n is 'vector', which is no MySQL type",
+    '[a]\ncolumns = { n = "vector" }': "n is 'vector', not a MySQL type",
 }
 
 
@@ -247,5 +247,5 @@ def test_a_file_of_several_partitions_is_told_in_one_line_each_time(
         url = f"sqlite:///{tmp_path / 'target.db'}"
         assert main(["apply", str(log), "--to", url, "--atomicity", by]) == INVALID_INPUT
         told = capsys.readouterr().err
-        assert told.startswith(f"purgatory apply: {log}, line 2: is of a topic of 3 partitions")
+        assert told.startswith(f"purgatory apply: {log}, line 2: the topic has 3 partitions")
         assert told.count("\n") == 1

@@ -22,7 +22,7 @@ ValueError: something that followed from it"""
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "passes"),
+    ("text", "reason", "is_transient"),
     [
         (OF_PYTHON, "ModuleNotFoundError: No module named 'purgatory.pipeline.source'", True),
         (OF_OURS, "127.0.0.1:9: no answer within 2000 ms", True),
@@ -31,8 +31,8 @@ ValueError: something that followed from it"""
         ("", "RuntimeError", True),
     ],
 )
-def test_the_line_that_says_most_is_told(text: str, reason: str, passes: bool) -> None:
-    assert query_failure(RuntimeError(text), "Begin anew") == QueryFailure(reason, passes)
+def test_the_line_that_says_most_is_told(text: str, reason: str, is_transient: bool) -> None:
+    assert query_failure(RuntimeError(text), "Begin anew") == QueryFailure(reason, is_transient)
 
 
 def test_of_lost_records_it_is_told_what_to_do_here() -> None:
@@ -42,4 +42,4 @@ def test_of_lost_records_it_is_told_what_to_do_here() -> None:
     )
     assert told.reason.startswith("topic orders was deleted and made anew while it was read: ")
     assert told.reason.endswith("those that were read. Do it.")
-    assert not told.passes
+    assert not told.is_transient

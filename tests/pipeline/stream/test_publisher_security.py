@@ -122,7 +122,7 @@ def test_who_can_not_come_in_is_told_why_in_one_line(
             status = main(["stream", *arguments, *options])
     error = capsys.readouterr().err
     # A broker that is silent may only be on its way up, so a stream is worth another start.
-    passes = command == "stream" and "security_protocol" in other
-    assert status == (75 if passes else 2)
+    is_transient = command == "stream" and "security_protocol" in other
+    assert status == (75 if is_transient else 2)
     assert message in error
     assert error.count("\n") == 1
