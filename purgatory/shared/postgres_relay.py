@@ -273,10 +273,13 @@ class _Session:
     def _read(self) -> None:
         try:
             self._connection.consume_input()
-            while message := self._connection.notifies():
-                self._heard_s = self._loop.time()
-                self._receive(message.extra.decode(errors="replace"))
-            while self._running is not None and not self._connection.is_busy():
+            while True:
+                # libpq finds a message that came behind a response once that was taken.
+                while message := self._connection.notifies():
+                    self._heard_s = self._loop.time()
+                    self._receive(message.extra.decode(errors="replace"))
+                if self._running is None or self._connection.is_busy():
+                    return
                 self._heard_s = self._loop.time()
                 self._take_result(self._running)
         except Exception as error:

@@ -79,7 +79,6 @@ async def _play(kind: str, place: str, rounds: int) -> list[float]:
     other = subprocess.Popen(
         [sys.executable, "-m", "tests.benchmarks.shared_relays", "--other", kind, place],
         cwd=ROOT,
-        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
     assert other.stdout is not None
@@ -98,7 +97,7 @@ async def _play(kind: str, place: str, rounds: int) -> list[float]:
         return times
     finally:
         other.kill()
-        other.wait()
+        other.communicate()
 
 
 async def _echo(kind: str, place: str) -> None:

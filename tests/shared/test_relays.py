@@ -218,6 +218,32 @@ async def test_an_event_in_one_process_ends_a_wait_in_another(network: Network) 
 
 
 @on_loop
+async def test_processes_that_send_at_the_same_moment_hear_each_other(network: Network) -> None:
+    """A message that comes with the response to what was sent is none that waits for the next."""
+    store = Store()
+    async with process(network, store) as one, process(network, store) as other:
+        kept = [
+            asyncio.create_task(shared.wait_for_threshold(key, 10**9))
+            for shared, key in ((one, "a"), (other, "b"))
+        ]
+        await eventually(lambda: store.has_read("a") and store.has_read("b"), "subscribed")
+        for number in range(1, 401):
+            waits = [
+                asyncio.create_task(one.wait_for_threshold("a", number, 60)),
+                asyncio.create_task(other.wait_for_threshold("b", number, 60)),
+            ]
+            await asyncio.sleep(0)
+            await one.advance("b", number)
+            await other.advance("a", number)
+            for wait in waits:
+                # Less than a heartbeat, which would find it.
+                assert await asyncio.wait_for(wait, 4) == number
+        for wait in kept:
+            wait.cancel()
+        await asyncio.gather(*kept, return_exceptions=True)
+
+
+@on_loop
 async def test_a_threshold_that_the_store_has_reached_ends_a_wait(network: Network) -> None:
     store = Store(k=5)
     async with process(network, store) as one:
