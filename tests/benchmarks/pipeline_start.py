@@ -16,8 +16,8 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
@@ -45,10 +45,8 @@ _SUBREAPER = 36
 
 def measure(size: Size = Size.USUAL) -> list[Figure]:
     """Return the ratios of each command and its rival."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1)
     figures = []
-    with tempfile.TemporaryDirectory() as folder:
+    with _adopting(), tempfile.TemporaryDirectory() as folder:
         trace = f"{folder}/trace"
         environment = {
             **os.environ,
@@ -75,6 +73,23 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
                 ratio = median(own_s / empty_s for own_s, empty_s in pairs)
                 figures.append(Figure(f"{job} by {engine} / empty program", ratio, "x", target))
     return figures
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Be the parent of children of children that end, whose computing counts then.
+
+    Not after the block: what is nobody's child would never be reaped.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        prctl(_SUBREAPER, 0)
 
 
 def _computing_s(what: list[str] | str, environment: Mapping[str, str]) -> float:
