@@ -381,8 +381,8 @@ class _CoordinatorsBroker:
         self.faults = self
         self.active = True
 
-    def cuts_off(self, one: int, other: int) -> bool:
-        return self.is_cut and 1 in (one, other)
+    def cuts_link(self, first: int, second: int) -> bool:
+        return self.is_cut and 1 in (first, second)
 
     def submit(self, function: Callable[..., object], *args: Any) -> None:
         function(*args)
