@@ -84,7 +84,7 @@ class History:
 
         Returns:
             ``per_s``, by ``1m``, ``5m`` and ``15m``: outcomes a second over that time, or over as
-            much of it as is known, which ``covered_s`` says. ``minutes``: the outcomes of each
+            much of it as is known, which ``known_s`` says. ``minutes``: the outcomes of each
             minute, the last one first.
         """
         last = Sample(self._now_s(), now.outcomes)

@@ -1,10 +1,10 @@
 """Metrics of the relays by which purgatories of several processes hear of each other.
 
 They are prometheus-client's own counters and gauges, so that its multiprocess mode adds up those of
-all workers: a relay counts as live if those of all workers that live are.
+all workers: a relay counts as deaf if that of any worker is.
 
 Ground rules: `_families` has one set for a registry, made at its first relay. A relay calls its
-observer on its loop's thread.
+observers on its loop's thread.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from purgatory.shared.relay import Relay
 
 
 class _Families(NamedTuple):
-    live: Gauge
+    deaf: Gauge
     deaf_s: Counter
     messages: Counter
     reconnects: Counter
+    relays: weakref.WeakValueDictionary[str, Relay]
+    """By their labels."""
 
 
 _families: weakref.WeakKeyDictionary[CollectorRegistry, _Families] = weakref.WeakKeyDictionary()
@@ -37,8 +39,11 @@ def register_relay(
         registry: prometheus-client's default one, or one of your own.
         label: the value of the label ``relay``; by default the name of its class.
 
+    Registering it again under the same label has no effect.
+
     Raises:
         TypeError: the label is no string.
+        ValueError: another relay, that is not closed, is registered there under this label.
     """
     if label is not None and not isinstance(label, str):
         raise TypeError(f"a label must be a str, not {label!r}")
@@ -46,7 +51,13 @@ def register_relay(
     if families is None:
         families = _families.setdefault(registry, _make(registry))
     name = type(relay).__name__ if label is None else label
-    live, deaf_s = families.live.labels(name), families.deaf_s.labels(name)
+    other = families.relays.setdefault(name, relay)
+    if other is not relay:
+        if other.state.name != "closed":
+            raise ValueError(f"there is a relay labelled {name!r} already: pass another label=")
+        other.observers.pop(registry, None)
+        families.relays[name] = relay
+    deaf, deaf_s = families.deaf.labels(name), families.deaf_s.labels(name)
     messages = {
         direction: families.messages.labels(name, direction)
         for direction in ("sent", "received", "lost")
@@ -54,8 +65,8 @@ def register_relay(
     reconnects = families.reconnects.labels(name)
 
     def observe(event: str, amount: float) -> None:
-        if event == "live":
-            live.set(amount)
+        if event == "deaf":
+            deaf.set(amount)
         elif event == "deaf_s":
             deaf_s.inc(amount)
         elif event == "reconnects":
@@ -63,18 +74,18 @@ def register_relay(
         else:
             messages[event].inc(amount)
 
-    live.set(relay.state.name == "live")
-    relay.observer = observe
+    deaf.set(relay.state.name in ("deaf", "refused"))
+    relay.observers[registry] = observe
 
 
 def _make(registry: CollectorRegistry) -> _Families:
     return _Families(
         Gauge(
-            "purgatory_relay_live",
-            "Whether the process hears what others send: 0 while its relay is deaf.",
+            "purgatory_relay_deaf",
+            "1 while the process does not hear what others send.",
             ["relay"],
             registry=registry,
-            multiprocess_mode="livemin",
+            multiprocess_mode="livemax",
         ),
         Counter(
             "purgatory_relay_deaf_seconds",
@@ -94,4 +105,5 @@ def _make(registry: CollectorRegistry) -> _Families:
             ["relay"],
             registry=registry,
         ),
+        weakref.WeakValueDictionary(),
     )

@@ -302,6 +302,7 @@ class _Session:
     def _end(self, error: Exception) -> None:
         if not self._ended.done():
             self._ended.set_exception(error)
+            self._ended.exception()  # not to be logged, should nobody wait for it any more
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -38,11 +39,20 @@ LONGEST_KEY = 200
 
 
 _relays: weakref.WeakSet[Relay] = weakref.WeakSet()
+_relays_lock = threading.RLock()
+"""Reentrant: a finalizer that runs while relays are listed may make one."""
 
 
 def relays() -> list[Relay]:
-    """Return the relays of this process that purgatories use."""
-    return [relay for relay in list(_relays) if relay.state.name != "closed"]
+    """Return the relays of this process that purgatories use. From any thread."""
+    with _relays_lock:
+        found = list(_relays)
+    return [relay for relay in found if relay.state.name != "closed"]
+
+
+def fits_64_bits(number: int) -> bool:
+    """Whether a store can hold a number, and each relay send it."""
+    return -(1 << 63) <= number < 1 << 63
 
 
 class RelayError(Exception):
@@ -54,7 +64,8 @@ class RelayState(NamedTuple):
 
     Attributes:
         name: `live`; `deaf` while its connection is down, or its keys are being read again after
-            that; `refused` if trying again is of no use; `closed` while no purgatory uses it.
+            that; `refused` if it could not begin, and trying again is of no use; `closed` while no
+            purgatory uses it.
         since: when that began, in seconds of `time.time()`.
         error: what ended the connection; None if live or closed.
     """
@@ -107,9 +118,10 @@ class Relay(ABC):
         self._is_connected = False
         self._sent = self._received = self._lost = self._sessions = 0
         self._deaf_s = 0.0
-        self.observer: Callable[[str, float], object] | None = None
-        """Gets what is counted, and 1 or 0 for `live`; see `metrics.register_relay`."""
-        _relays.add(self)
+        self.observers: dict[object, Callable[[str, float], object]] = {}
+        """Each gets what is counted, and 1 or 0 for `deaf`; see `metrics.register_relay`."""
+        with _relays_lock:
+            _relays.add(self)
 
     # What a subclass implements.
 
@@ -162,7 +174,7 @@ class Relay(ABC):
         """
         if not isinstance(key, str) or isinstance(number, bool):
             return
-        if not (number is None or isinstance(number, int)):
+        if not (number is None or (isinstance(number, int) and fits_64_bits(number))):
             return
         self._received += 1
         self._observe("received", 1)
@@ -218,13 +230,13 @@ class Relay(ABC):
             self._subscribing = asyncio.Lock()
             self._sending = asyncio.Lock()
             self._to_send = asyncio.Event()
-            self._room = asyncio.Event()
-            self._room.set()
-            self._tried = asyncio.Event()
+            self._has_room = asyncio.Event()
+            self._has_room.set()
+            self._attempted = asyncio.Event()
             self._set_state("deaf", None)
             self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._send_all())]
         try:
-            await self._tried.wait()
+            await self._attempted.wait()
             if self._state.name == "refused" and self._state.error is not None:
                 raise self._state.error.with_traceback(None)
         except BaseException:
@@ -258,7 +270,7 @@ class Relay(ABC):
         await asyncio.gather(*tasks, return_exceptions=True)
         self._is_connected = False
         self._unsent.clear()
-        self._room.set()  # nobody waits for a relay that is closed
+        self._has_room.set()  # nobody waits for a relay that is closed
         self._set_state("closed", None)
         await self.close()
 
@@ -334,13 +346,14 @@ class Relay(ABC):
             self._unsent[key] = number
         self._to_send.set()
         if len(self._unsent) >= MOST_UNSENT:
-            self._room.clear()
-            await self._room.wait()
+            self._has_room.clear()
+            await self._has_room.wait()
 
     # The relay's own tasks.
 
     async def _run(self) -> None:
         delay_s = _FIRST_DELAY_S
+        was_connected = False
         while True:
             error: BaseException = ConnectionError("the connection ended")
             sessions = self._sessions
@@ -353,21 +366,21 @@ class Relay(ABC):
                     await asyncio.gather(self._listening, return_exceptions=True)
                     raise
                 error = ConnectionError("it could not subscribe")
-            except RelayError as refused:
-                self._end_session()
-                self._set_state("refused", refused)
-                log_safely("error", "relay_refused", relay=repr(self), error=str(refused))
-                self._tried.set()
-                return
             except Exception as failure:
                 error = failure
             self._end_session()
+            if self._sessions > sessions:
+                delay_s, was_connected = _FIRST_DELAY_S, True
+            if isinstance(error, RelayError) and not was_connected:
+                self._set_state("refused", error)
+                log_safely("error", "relay_refused", relay=repr(self), error=str(error))
+                self._attempted.set()
+                return
+            # A server that begins to refuse may be about to be restored: it worked before.
             if self._state.name != "deaf" or self._state.error is None:
                 self._set_state("deaf", error)
                 log_safely("warning", "relay_deaf", relay=repr(self), error=repr(error))
-            self._tried.set()
-            if self._sessions > sessions:
-                delay_s = _FIRST_DELAY_S
+            self._attempted.set()
             await asyncio.sleep(delay_s * random.uniform(0.5, 1))
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
@@ -391,7 +404,7 @@ class Relay(ABC):
         was_deaf_s = time.time() - self._state.since
         self._set_state("live", None)
         log_safely("info", "relay_live", relay=repr(self), after_s=round(was_deaf_s, 3))
-        self._tried.set()
+        self._attempted.set()
 
     def _set_state(
         self, name: Literal["closed", "deaf", "live", "refused"], error: BaseException | None
@@ -405,11 +418,11 @@ class Relay(ABC):
             self._deaf_s += deaf_s
             self._observe("deaf_s", deaf_s)
         self._state = RelayState(name, now_s, error)
-        self._observe("live", name == "live")
+        self._observe("deaf", name in ("deaf", "refused"))
 
     def _observe(self, event: str, amount: float) -> None:
-        if self.observer is not None:
-            self.observer(event, amount)
+        for observer in self.observers.values():
+            observer(event, amount)
 
     async def _send_all(self) -> None:
         while True:
@@ -422,7 +435,7 @@ class Relay(ABC):
         async with self._sending:
             while self._unsent:
                 numbers, self._unsent = self._unsent, {}
-                self._room.set()
+                self._has_room.set()
                 await self._publish(numbers)
 
     async def _publish(self, numbers: Mapping[str, int | None]) -> None:

@@ -43,19 +43,18 @@ from purgatory.core.closing import ClosePolicy
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.keys import checked_number
 from purgatory.core.recent_errors import log_safely
-from purgatory.shared.relay import Relay, cancel
+from purgatory.shared.relay import Relay, cancel, fits_64_bits
 
 T = TypeVar("T")
-
-_END_S = 1.0
-"""How long waits of other threads may take to end when their purgatory was closed."""
 
 Read = Callable[[list[str]], Mapping[str, int | None] | Awaitable[Mapping[str, int | None]]]
 """Reads the values of keys from the store; those that it does not have may be missing, or None."""
 
-
 _LAST_READ_S = 1.0
 """How long a wait may read after its time was up, if the store was not read before."""
+
+_END_S = 1.0
+"""How long waits of other threads may take to end when their purgatory was closed."""
 
 
 class SharedPurgatory:
@@ -128,7 +127,9 @@ class SharedPurgatory:
             TimeoutError: the value was not seen to be that in time.
             PurgatoryClosedError, PurgatoryFullError, WaitCancelledError: as in ``AsyncPurgatory``.
             TypeError: the key is no text, or the number is no integer.
+            ValueError: the number has more than 64 bits.
         """
+        number = check_number("threshold", key, number)
         with self._watching([key], is_condition=False):
             try:
                 return await self.local.wait_for_threshold(key, number, timeout)
@@ -206,11 +207,12 @@ class SharedPurgatory:
 
         Raises:
             TypeError: the key is no text, or the value is no integer.
+            ValueError: the value has more than 64 bits.
             RuntimeError: the purgatory is not entered.
         """
         self._check_entered()
         check_key(key)
-        value = checked_number("value", key, value)
+        value = check_number("value", key, value)
         completed = self._advance(key, value)
         await self.relay.send(key, value, self)
         return completed
@@ -254,14 +256,14 @@ class SharedPurgatory:
     async def _read(self, keys: list[str]) -> None:
         failure: Exception | None = None
         for first in range(0, len(keys), self._batch):
-            some = [key for key in keys[first : first + self._batch] if key in self._waits]
-            with_values = [key for key in some if self._conditions[key] < self._waits[key]]
+            batch = [key for key in keys[first : first + self._batch] if key in self._waits]
+            with_values = [key for key in batch if self._conditions[key] < self._waits[key]]
             if with_values:
                 try:
                     await self._read_batch(with_values)
                 except Exception as error:
                     failure = error
-            for key in some:
+            for key in batch:
                 if key in self._conditions:
                     self.local.notify(key)
         if failure is not None:
@@ -280,8 +282,8 @@ class SharedPurgatory:
             for key, value in found.items():
                 if value is not None and key in self._waits:
                     try:
-                        self.local.advance(key, checked_number("value", key, value))
-                    except TypeError as error:
+                        self.local.advance(key, check_number("value", key, value))
+                    except (TypeError, ValueError) as error:
                         failure = error  # and the other values hold
             if failure is not None:
                 raise failure
@@ -356,6 +358,19 @@ def check_key(key: object) -> None:
     """Raise TypeError if a relay can't send ``key``."""
     if not isinstance(key, str):
         raise TypeError(f"a key that processes share is a str, not {key!r}")
+
+
+def check_number(name: str, key: object, number: object) -> int:
+    """Return ``number`` as an int.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it has more than 64 bits.
+    """
+    checked = checked_number(name, key, number)
+    if not fits_64_bits(checked):
+        raise ValueError(f"the {name} of {key!r} must fit 64 bits, which this one does not")
+    return checked
 
 
 class ThreadedSharedPurgatory:

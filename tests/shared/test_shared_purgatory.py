@@ -200,10 +200,10 @@ def test_keys_are_text_and_numbers_are_integers() -> None:
     run(body)
 
 
-def test_keys_of_any_text_and_numbers_of_any_size_pass() -> None:
+def test_keys_of_any_text_and_numbers_of_64_bits_pass() -> None:
     async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
         for number, key in enumerate(["", " ", "ü" * 300, "\ud800", "\ud800" * 300, "\0"]):
-            value = (-1) ** number << 62 + number
+            value = (-1) ** number << 62 - number
             store.values[key] = value
             assert await purgatory.wait_for_threshold(key, value, 1) == value
             waiting = asyncio.create_task(purgatory.wait_for_threshold(key, value + 1))
@@ -217,6 +217,25 @@ def test_keys_of_any_text_and_numbers_of_any_size_pass() -> None:
 
 
 # Waiting.
+
+
+@pytest.mark.parametrize(
+    "number", [1 << 63, -(1 << 63) - 1, 10**5_000], ids=["high", "low", "longer than text may be"]
+)
+def test_numbers_that_no_store_holds_are_refused_and_ignored(number: int, logs: list[Any]) -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        for call in (purgatory.wait_for_threshold, purgatory.advance):
+            with pytest.raises(ValueError, match=r"of 'k' must fit 64 bits"):
+                await call("k", number)
+        store.values |= {"k": number, "l": 3}
+        waiting = asyncio.create_task(purgatory.wait_for_threshold("k", 1, 5))
+        assert await purgatory.wait_for_threshold("l", 3, 5) == 3
+        relay.receive("k", number)
+        with pytest.raises(TimeoutError):
+            await waiting
+
+    run(body)
+    assert [entry["event"] for entry in logs].count("read_failed") == 1
 
 
 def test_a_key_is_subscribed_before_it_is_read() -> None:
@@ -578,18 +597,25 @@ def test_a_relay_that_is_refused_raises_where_it_is_entered(logs: list[Any]) -> 
             assert asyncio.all_tasks() == {asyncio.current_task()}
         assert purgatory.local.core.is_closed
 
-        relay.refusal = None
+    with World(0) as world:
+        world.run(main())
+    assert [entry["event"] for entry in logs].count("relay_refused") == 2
+
+
+def test_a_relay_that_worked_before_is_tried_again_whatever_the_server_says() -> None:
+    async def main() -> None:
+        relay = FakeRelay()
         async with SharedPurgatory("Fetch", relay, lambda keys: {"k": 1}) as purgatory:
-            relay.refusal = RelayError("the database was dropped")
+            relay.refusal = RelayError("the database does not exist")
             relay.end_connection()
             await asyncio.sleep(20)
-            assert state_of(relay) == "refused"
-            assert relay.state.error is relay.refusal
+            assert state_of(relay) == "deaf"
             assert await purgatory.wait_for_threshold("k", 1, 1) == 1
             await purgatory.advance("k", 2)
-            with pytest.raises(RelayError, match="was dropped"):
-                await SharedPurgatory("Join", relay, lambda keys: {}).__aenter__()
-            assert state_of(relay) == "refused"
+            async with SharedPurgatory("Join", relay, lambda keys: {}):
+                relay.refusal = None  # it was restored
+                await asyncio.sleep(5.1)
+                assert state_of(relay) == "live"
         assert state_of(relay) == "closed"
 
     with World(0) as world:
