@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from purgatory import AsyncPurgatory, DelayedOperationPurgatory, describe
 from purgatory.debug.description import MAX_COUNTED_KEYS, MAX_SAMPLED
+from purgatory.shared import SharedPurgatory, UnixRelay
 from tests.core.probe import LONG_MS, Probe
 from tests.debug.conftest import Looked
 
@@ -188,3 +192,28 @@ def test_it_may_be_looked_at_while_threads_use_it() -> None:
         assert purgatory.counters.outcomes["completed"] == 6_000
         assert purgatory.num_delayed == 0
         purgatory._check()
+
+
+def test_relays_are_described_while_purgatories_use_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        relay = UnixRelay("relay")
+        assert describe()["relays"] == []
+        async with SharedPurgatory("Fetch", relay, lambda _: {}, 60) as shared:
+            while relay.state.name != "live":
+                await asyncio.sleep(0.01)
+            waiting = asyncio.create_task(shared.wait_for_threshold("k", 1, 30))
+            await asyncio.sleep(0)
+            [described] = (await asyncio.to_thread(describe))["relays"]
+            assert described["relay"] == "UnixRelay('relay')"
+            assert (described["state"], described["error"], described["watched_keys"]) == (
+                *("live", None),
+                1,
+            )
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", described["since"])
+            assert (described["sent"], described["received"], described["lost"]) == (0, 0, 0)
+            await shared.advance("k", 1)
+            await waiting
+        assert describe()["relays"] == []
+
+    with contextlib.chdir(tmp_path):  # for a short path
+        asyncio.run(main())

@@ -34,6 +34,7 @@ HOLD_NOTHING = {
     "PureTimer._check": "a comprehension, which puts a local back",
     "TimerTask.__init_subclass__": "a comprehension, which puts a local back",
     "TimerTaskList._waiting": "a comprehension, which puts a local back",
+    "WatcherList.keys": "a comprehension, which puts a local back",
     "WatcherList.unwatch": "passes over a key that can't be compared",
     "_after.<locals>.<genexpr>": "at import, of the table of an operation's life",
     "_trampolines": "a generator",

@@ -71,23 +71,23 @@ def waits(
         "purgatory",
         "kind",
         "outcome",
-        (topics(operations) if by_topic else f.array(f.lit(ALL_TOPICS))).alias("topics"),
+        *([topics(operations).alias("topics")] if by_topic else []),
         (wait_us if exact else round_column(wait_us)).alias("value"),
         "wait_us",
     )
     if exact and not engines.EXACT_IN_MEMORY:
-        summaries = _summarize_counts(_add_totals(_explode_topics(_count_waits(rows), by_topic)))
+        summaries = _summarize_counts(_add_totals(_explode_topics(_count_waits(rows))))
     else:
-        summaries = _summarize(_explode_topics(rows, by_topic), exact)
+        summaries = _summarize(_explode_topics(rows), exact)
     return _result(summaries, window_us)
 
 
-def _explode_topics(rows: DataFrame, by_topic: bool) -> DataFrame:
-    """A row for each topic, and for all of them, in place of the array."""
-    names = f.col("topics")
-    if by_topic:
-        unknown = f.array(f.lit(None).cast("string"))
-        names = f.concat(f.array(f.lit(ALL_TOPICS)), f.coalesce(names, unknown))
+def _explode_topics(rows: DataFrame) -> DataFrame:
+    """A row for all topics, and, where there is an array of them, for each of it."""
+    if "topics" not in rows.columns:
+        return rows.withColumn("topic", f.lit(ALL_TOPICS))
+    unknown = f.array(f.lit(None).cast("string"))
+    names = f.concat(f.array(f.lit(ALL_TOPICS)), f.coalesce("topics", unknown))
     return rows.withColumn("topic", f.explode(names)).drop("topics")
 
 
@@ -163,9 +163,7 @@ def _summarize(rows: DataFrame, exact: bool) -> DataFrame:
 
 def _count_waits(rows: DataFrame) -> DataFrame:
     """The number of operations by wait, with the sum and the maximum of the waits."""
-    return rows.groupBy(
-        "run_id", "window_start_us", "purgatory", "kind", "outcome", "topics", "value"
-    ).agg(
+    return rows.groupBy(*(column for column in rows.columns if column != "wait_us")).agg(
         f.count(f.lit(1)).alias("number"),
         f.sum("wait_us").alias("sum_us"),
         f.max("wait_us").alias("max_us"),
