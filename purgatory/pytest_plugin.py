@@ -16,25 +16,22 @@ nothing, has ``kafka_cluster_recorded`` return False.
     async def test_in_virtual_time(world):
         ...
 
-A test that takes `world` runs in virtual time, with ``@pytest.mark.virtual`` once for each of some
-seeds; a coroutine function runs on the world's loop. ``--virtual-seeds N`` says how many seeds,
-``--virtual-seed S`` which one, ``--virtual-without 3,7`` which faults don't happen, and
-``--virtual-plain-network`` makes the network simple. A failure tells its seed, what went wrong,
-what happened last, and how to repeat it; and in the end the first failure of each test is repeated
-with fewer faults, as long as it fails, at most for ``--virtual-shrink-s``.
+A test that takes `world` runs in virtual time, and a coroutine function on the world's loop. With
+``@pytest.mark.virtual`` it runs again and again until it fails: ``seeds=50`` once for each seed,
+``schedules=2000`` in as many orders of its tasks, ``exhaustive=2`` in all orders with at most two
+deviations from first in, first out. A failure tells its seed, what went wrong, what happened last,
+and how to repeat it; then the test is run again with ever less, as long as it fails.
 """
 
 from __future__ import annotations
 
 import sys
-from argparse import SUPPRESS, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from inspect import isasyncgenfunction, iscoroutinefunction
-from math import inf
 from os.path import relpath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pytest
@@ -42,6 +39,7 @@ import pytest
 if TYPE_CHECKING:
     from purgatory.cluster import ClusterConfig, ThreadedCluster
     from purgatory.virtual import World
+    from purgatory.virtual.seeded_tests import Plan
 
 
 @pytest.fixture
@@ -98,29 +96,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="have the networks of worlds lose nothing, and take the same time for all",
     )
     group.addoption(
-        "--virtual-shrink-s",
-        type=_seconds,
-        default=60.0,
-        metavar="SECONDS",
-        help="look for so long for less with which failed tests in worlds fail, too (default: 60)",
+        "--virtual-schedule",
+        metavar="SCHEDULE",
+        help="run what is ready in this order: fifo, random, pct, pct:DEPTH, or a failure's",
+    )
+    group.addoption(
+        "--virtual-shrink-attempts",
+        type=_at_least_one,
+        metavar="N",
+        help="run a failed test at most so many times with less (default: 300)",
     )
     group.addoption(
         "--virtual-no-shrink", action="store_true", help="don't look for smaller failures"
     )
-    group.addoption("--virtual-attempt", metavar="FILE", help=SUPPRESS)
 
 
 def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(text)
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < inf:
-        raise ValueError(text)
-    return seconds
 
 
 def _fault_numbers(text: str) -> Sequence[int]:
@@ -133,79 +127,72 @@ def _fault_numbers(text: str) -> Sequence[int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known, and what makes failures smaller."""
+    """Register the mark."""
     config.addinivalue_line(
         "markers",
-        "virtual(seeds=20): run the test, which takes the fixture `world`, with so many seeds",
+        "virtual(seeds=20, schedules=, schedule=, exhaustive=): run the test, which takes the "
+        "fixture `world`, with so many seeds or schedules, until it fails",
     )
-    option = config.getoption
-    is_worker = hasattr(config, "workerinput")  # xdist's; its controller has the results
-    if not (is_worker or option("--virtual-no-shrink") or option("--virtual-attempt")):
-        config.pluginmanager.register(_Shrinking(config), "purgatory-shrinking")
-
-
-class _Shrinking:
-    """Has failures in worlds made smaller when all tests have run."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._ends = False
-
-    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Note that somebody wants an end; what xdist raises after -x is an heir of Ctrl-C."""
-        self._ends = excinfo.type in (KeyboardInterrupt, pytest.exit.Exception)
-
-    def pytest_sessionfinish(self) -> None:
-        """Make failures smaller before they are printed, if there are any."""
-        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is None or self._ends or self._config.option.tbstyle == "no":
-            return
-        if any(hasattr(one, "world_failure") for one in terminal.stats.get("failed", ())):
-            from purgatory.virtual.shrinking import shrink_failures
-
-            limit_s = self._config.getoption("--virtual-shrink-s")
-            shrink_failures(self._config, terminal, limit_s)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a marked test its seeds."""
+    """Check the mark of a test."""
     mark = metafunc.definition.get_closest_marker("virtual")
     if mark is None:
         return
     name = metafunc.definition.nodeid
     if "world" not in metafunc.fixturenames:
         raise pytest.UsageError(f"{name}: a test marked as virtual takes the fixture `world`")
-    if mark.args or set(mark.kwargs) - {"seeds"}:
-        raise pytest.UsageError(f"{name}: the mark is virtual(seeds=50), with nothing else")
-    from purgatory.virtual.seeded_tests import seeds_of
+    if mark.args:
+        raise pytest.UsageError(f"{name}: the mark takes arguments by name: virtual(seeds=50)")
+    _plan(metafunc.definition)
 
-    option = metafunc.config.getoption
+
+def _plan(item: pytest.Item) -> Plan:
+    """Return the runs of a test.
+
+    Raises:
+        pytest.UsageError: its mark, or an option, makes no sense.
+    """
+    from purgatory.virtual.errors import WorldError
+    from purgatory.virtual.seeded_tests import Plan
+
+    names = ("seeds", "seed", "schedule", "without", "plain_network")
+    options = {name: item.config.getoption(f"virtual_{name}") for name in names}
+    mark = item.get_closest_marker("virtual")
     try:
-        seeds = seeds_of(
-            mark.kwargs.get("seeds"), option("--virtual-seeds"), option("--virtual-seed")
-        )
-    except (TypeError, ValueError) as error:
-        raise pytest.UsageError(f"{name}: {error}") from None
-    metafunc.parametrize("world", seeds, indirect=True, ids=[f"seed{one}" for one in seeds])
+        return Plan(None if mark is None else mark.kwargs, options)
+    except (TypeError, ValueError, WorldError) as error:
+        raise pytest.UsageError(f"{item.nodeid}: {error}") from None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Plan the runs of a test in worlds."""
+    if not (isinstance(item, pytest.Function) and _takes_world(item)):
+        return
+    from purgatory.virtual.seeded_tests import SeededTest, keep_pytest_clocks
+    from purgatory.virtual.shrinking import MAX_ATTEMPTS
+
+    keep_pytest_clocks()
+    option = item.config.getoption
+    attempts = option("--virtual-shrink-attempts") or MAX_ATTEMPTS
+    if option("--virtual-no-shrink") or option("tbstyle") == "no" or option("usepdb"):
+        attempts = 0
+    item.stash[_TEST] = SeededTest(item, _typed_id(item), _plan(item), attempts)
 
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A virtual world that is entered while the test runs."""
-    from purgatory.virtual.seeded_tests import keep_pytest_clocks
-    from purgatory.virtual.world import World
-
-    keep_pytest_clocks()
-    option = request.config.getoption
-    seed = getattr(request, "param", option("--virtual-seed") or 0)
-    without, plain = option("--virtual-without"), option("--virtual-plain-network")
-    with World(seed, without=without, plain_network=plain) as world:
-        request.node.stash[_WORLD] = world
+    if _TEST not in request.node.stash:
+        raise pytest.UsageError(f"{request.node.nodeid}: take `world` as an argument of the test")
+    with request.node.stash[_TEST].new_world() as world:
         yield world
 
 
-_WORLD = pytest.StashKey[Any]()
-"""The world of a test, while it is set up, runs, and is torn down."""
+_TEST = pytest.StashKey[Any]()
+"""The `SeededTest` of a test that takes a world."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -225,17 +212,22 @@ def _plain_kind(kind: type[pytest.Item]) -> type[pytest.Item]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
-    """Run a test that is a coroutine function in its world; to others it is a plain one."""
-    world, test = pyfuncitem.funcargs.get("world"), pyfuncitem.obj
-    if not (_is_world(world) and iscoroutinefunction(test)):
+    """Run a test in its worlds, as a plain function: to other plugins it is none of theirs."""
+    __tracebackhide__ = True
+    test = pyfuncitem.stash.get(_TEST, None)
+    if test is None or not _is_world(pyfuncitem.funcargs.get("world")):
         return (yield)
-    from purgatory.virtual.seeded_tests import in_world
 
-    pyfuncitem.obj = in_world(world, test)
+    def run(**arguments: Any) -> None:
+        __tracebackhide__ = True
+        test.run()
+
+    function = pyfuncitem.obj
+    pyfuncitem.obj = run
     try:
         return (yield)
     finally:
-        pyfuncitem.obj = test
+        pyfuncitem.obj = function
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -266,21 +258,33 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
-    """Tell of a failure in a world how to repeat it."""
+    """Add to the report of a failure in a world what happened, and how to repeat it."""
     report = yield
-    world = item.stash.get(_WORLD, None)
-    if report.failed and _is_world(world):
-        from purgatory.virtual.failure_report import world_failure
+    test = item.stash.get(_TEST, None)
+    if report.failed and test is not None:
+        if not test.sections and test.world is not None:  # in a fixture, or an xfail that passed
+            from purgatory.virtual.failure_report import world_failure
 
-        error = None if call.excinfo is None else call.excinfo.value
-        failure = world_failure(world, _typed_id(item), error)
-        report.sections.append(("virtual world", failure.report))
-        if call.when != "call":
-            return report
-        report.world_failure = failure.to_json()  # an attribute gets from xdist's workers, too
-        if attempt := item.config.getoption("--virtual-attempt"):
-            Path(attempt).write_text(failure.to_json())
+            error = None if call.excinfo is None else call.excinfo.value
+            failure = world_failure(test.world, test.current, error)
+            report.sections.append(("virtual world", failure.report))
+        report.sections += test.sections
+        test.sections = []
     return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what exhaustive searches have shown."""
+    lines = [
+        f"{report.nodeid}: {text}"
+        for report in terminalreporter.stats.get("passed", ())
+        for name, text in report.user_properties
+        if name == "virtual" and report.when == "call"
+    ]
+    if lines:
+        terminalreporter.section("virtual worlds")
+    for line in lines:
+        terminalreporter.write_line(line)
 
 
 def _typed_id(item: pytest.Item) -> str:

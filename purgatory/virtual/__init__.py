@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from purgatory.virtual.errors import DeadlockError, SandboxError, WorldError, WorldTimeoutError
+from purgatory.virtual.consistency import Operation, OperationHistory, Register, Transaction
+from purgatory.virtual.errors import (
+    DeadlockError,
+    PropertyError,
+    SandboxError,
+    WorldError,
+    WorldTimeoutError,
+)
 from purgatory.virtual.history import Event
 from purgatory.virtual.network import Partition, VirtualNetwork
 from purgatory.virtual.world import World
@@ -10,8 +17,13 @@ from purgatory.virtual.world import World
 __all__ = [
     "DeadlockError",
     "Event",
+    "Operation",
+    "OperationHistory",
     "Partition",
+    "PropertyError",
+    "Register",
     "SandboxError",
+    "Transaction",
     "VirtualNetwork",
     "World",
     "WorldError",

@@ -13,7 +13,7 @@ import socket
 import ssl
 from asyncio import base_events, events, runners, sslproto
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from threading import get_ident
 from typing import Any, Final, NoReturn
 
@@ -258,22 +258,28 @@ _OWN_LOOP_ADVICE = (
 )
 
 
+class _Entered:
+    """The thread of the world that is entered, and the ports of its network."""
+
+    thread_id = 0
+    ports: Ports
+
+
 class PatchedSockets:
     """Patches the functions that make sockets and loops, and resolve addresses, between `begin` and
     `end`."""
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
-        self._thread_id = 0
         self._originals: list[tuple[Any, str, Any]] = []
 
     def begin(self) -> None:
         """Patch the functions."""
-        self._thread_id = get_ident()
-        self._patch(socket, "socket", self._socket_class(socket.socket))
+        _Entered.thread_id, _Entered.ports = get_ident(), self._ports
+        self._patch(socket, "socket", _socket_class(socket.socket))
         for name, replacement in _REPLACEMENTS.items():
             if hasattr(socket, name):
-                self._patch(socket, name, self._patched(getattr(socket, name), replacement))
+                self._patch(socket, name, _patched(getattr(socket, name), replacement))
         for owner, name in (
             (asyncio, "new_event_loop"),
             (events, "new_event_loop"),
@@ -281,40 +287,44 @@ class PatchedSockets:
             (runners.Runner, "run"),
             (runners.Runner, "get_loop"),
         ):
-            self._patch(owner, name, self._patched(getattr(owner, name), _raise_new_loop))
+            self._patch(owner, name, _patched(getattr(owner, name), _raise_new_loop))
 
     def end(self) -> None:
         """Restore the functions. Idempotent."""
         for owner, name, original in self._originals:
             setattr(owner, name, original)
-        self._thread_id = 0
+        if self._originals:
+            _Entered.thread_id = 0
         self._originals.clear()
 
     def _patch(self, owner: Any, name: str, replacement: Any) -> None:
         self._originals.append((owner, name, getattr(owner, name)))
         setattr(owner, name, replacement)
 
-    def _patched(self, original: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
-        @wraps(original)
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            function = replacement if get_ident() == self._thread_id else original
-            return function(*arguments, **keywords)
 
-        return call
+# The same in all worlds: making them takes longer than many a test.
+@cache
+def _patched(original: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
+    @wraps(original)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        function = replacement if get_ident() == _Entered.thread_id else original
+        return function(*arguments, **keywords)
 
-    def _socket_class(self, original: Any) -> Any:
-        patch = self
+    return call
 
-        class WorldSocket(VirtualSocket):
-            def __new__(cls, *kind: Any, **keywords: Any) -> Any:
-                if get_ident() != patch._thread_id:
-                    return original(*kind, **keywords)
-                return super().__new__(cls)
 
-            def __init__(self, *kind: Any, **keywords: Any) -> None:
-                super().__init__(patch._ports, *kind)
+@cache
+def _socket_class(original: Any) -> Any:
+    class WorldSocket(VirtualSocket):
+        def __new__(cls, *kind: Any, **keywords: Any) -> Any:
+            if get_ident() != _Entered.thread_id:
+                return original(*kind, **keywords)
+            return super().__new__(cls)
 
-        return WorldSocket
+        def __init__(self, *kind: Any, **keywords: Any) -> None:
+            super().__init__(_Entered.ports, *kind)
+
+    return WorldSocket
 
 
 def _getaddrinfo(host: Any, port: Any, *hints: Any, **keywords: Any) -> list[Any]:

@@ -225,11 +225,12 @@ class NumberedFuture(asyncio.Future[Any]):
 
 
 class NumberedTask(asyncio.Task[Any]):
-    """A task of a `VirtualLoop`."""
+    """A task of a `VirtualLoop`. Its priority is a `PCTSchedule`'s."""
 
-    __slots__ = ("_number",)
+    __slots__ = ("_number", "priority")
 
     _number: int
+    priority: float
 
     def __hash__(self) -> int:
         try:
@@ -251,7 +252,7 @@ class OrderedSets:
 
     def begin(self) -> None:
         """Begin, in the modules imported so far. Again: in those imported since."""
-        if len(sys.modules) == self._module_count:
+        if _PACKAGE not in sys.modules or len(sys.modules) == self._module_count:
             return
         self._module_count = len(sys.modules)
         for name, module in list(sys.modules.items()):

@@ -23,3 +23,11 @@ class WorldTimeoutError(WorldError, TimeoutError):
 
     The message has the stack of each task that waits.
     """
+
+
+class PropertyError(WorldError, AssertionError):
+    """What must hold always, or at some time, did not; ``property`` has its name."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.property = name

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 
 from purgatory.virtual.clocks import US_PER_S
+from purgatory.virtual.errors import PropertyError
 from purgatory.virtual.history import Event
 from purgatory.virtual.planned_faults import format_numbers
+from purgatory.virtual.schedules import FIFO
 from purgatory.virtual.world import World
 
 if TYPE_CHECKING:
@@ -33,12 +34,14 @@ class RepeatedTest:
         node_id: pytest's.
         without: the numbers of excluded faults.
         plain_network: whether the network is simple, as `World` has it.
+        schedule: as `World` has it.
     """
 
     node_id: str
     seed: int
     without: Sequence[int] = ()
     plain_network: bool = False
+    schedule: str = FIFO
 
     @property
     def arguments(self) -> list[str]:
@@ -48,6 +51,8 @@ class RepeatedTest:
             arguments += ["--virtual-without", format_numbers(self.without)]
         if self.plain_network:
             arguments.append("--virtual-plain-network")
+        if self.schedule != FIFO:
+            arguments += ["--virtual-schedule", self.schedule]
         return arguments
 
     @property
@@ -70,6 +75,8 @@ class WorldFailure:
         kind: as of `failure_kind`.
         planned_faults: the number of faults of the world, including excluded ones.
         begun_faults: the numbers of those that had begun.
+        uses_network: whether anything was sent, as far as events are kept.
+        deviations: where the schedule was not first in, first out: see `Schedule.deviations`.
         report: the text of the report.
     """
 
@@ -77,20 +84,9 @@ class WorldFailure:
     kind: str
     planned_faults: int
     begun_faults: Sequence[int]
+    uses_network: bool
+    deviations: Mapping[int, int]
     report: str
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Parse the text of `to_json`.
-
-        Raises:
-            ValueError: the text is incomplete.
-        """
-        values = json.loads(text)
-        return cls(**{**values, "test": RepeatedTest(**values["test"])})
 
 
 # The kind of a failure: shrinking has to keep it.
@@ -107,6 +103,8 @@ def failure_kind(error: BaseException | None) -> str:
     """
     if error is None:
         return "no error"
+    if isinstance(error, PropertyError):
+        return f"{_name(error)}: {error.property}"
     if isinstance(error, BaseExceptionGroup):
         kinds = sorted({failure_kind(member) for member in error.exceptions})
         return f"{_name(error)} of {'; '.join(kinds)}"
@@ -142,23 +140,24 @@ _CONTEXT_EVENTS = 10
 _ALL = 10**9
 _LENGTH, _REQUEST, _RESPONSE = struct.Struct(">i"), struct.Struct(">hhi"), struct.Struct(">i")
 _FAULTS = 20
+_DEVIATIONS = 10
 
 
-def world_failure(world: World, node_id: str, error: BaseException | None) -> WorldFailure:
+def world_failure(world: World, test: RepeatedTest, error: BaseException | None) -> WorldFailure:
     """Return the failure of a test, with its report.
 
     Args:
         world: the test's, in its state at the failure.
-        node_id: pytest's, relative to where it was started.
         error: the exception; None: an expected one was not raised.
     """
-    test = RepeatedTest(node_id, world.seed, sorted(world.without), world.plain_network)
     begun_faults = _begun_faults(world)
     return WorldFailure(
         test,
         failure_kind(error),
         len(world.faults),
         begun_faults,
+        _uses_network(world),
+        dict(world.deviations),
         _report(world, test, begun_faults),
     )
 
@@ -176,7 +175,8 @@ def _report(world: World, test: RepeatedTest, begun_faults: Sequence[int]) -> st
     """Describe a failure: the command to repeat it, its faults and the events before it."""
     lines = [
         f"seed {world.seed}, {world.now_s:.6f} s after the world began, digest {world.digest}",
-        f"network: {world.network}",
+        *([f"network: {world.network}"] if _uses_network(world) else []),
+        *_schedule_lines(world, test),
         *_fault_lines(world, begun_faults),
         *_event_lines(world),
         f"repeat it: {test.command}",
@@ -187,6 +187,27 @@ def _report(world: World, test: RepeatedTest, begun_faults: Sequence[int]) -> st
             "the same in both runs.)"
         )
     return "\n".join(lines)
+
+
+_OTHER_EVENTS = ("disk", "fault", "job", "schedule")
+
+
+def _uses_network(world: World) -> bool:
+    return any(event.kind not in _OTHER_EVENTS for event in world.last_events(_ALL))
+
+
+def _schedule_lines(world: World, test: RepeatedTest) -> Iterator[str]:
+    if test.schedule == FIFO:
+        return
+    name = test.schedule if test.schedule.startswith(("random", "pct")) else "first in, first out"
+    deviations, choices = len(world.deviations), len(world.choices)
+    count = deviations or "none"
+    yield f"schedule: {name}; another than the first ran at {count} of {choices} choices"
+    events = [event for event in world.last_events(_ALL) if event.kind == "schedule"]
+    if len(events) > _DEVIATIONS:
+        yield f"      ({len(events) - _DEVIATIONS} before these)"
+    for event in events[-_DEVIATIONS:]:
+        yield f"{event.at_us / US_PER_S:20.6f} s  {event.text}"
 
 
 def _fault_lines(world: World, begun_faults: Sequence[int]) -> Iterator[str]:
@@ -222,6 +243,8 @@ def _fault_text(fault: ActiveFault) -> str:
 def _event_lines(world: World) -> Iterator[str]:
     """The last events, preceded by those around the last fault if that was earlier."""
     events = world.last_events(_ALL)
+    if len(world.deviations) > _DEVIATIONS:  # they would hide what else happened
+        events = [event for event in events if event.kind != "schedule"]
     if not events:
         yield "nothing happened"
         return

@@ -1,8 +1,8 @@
 """The event loop of a world: it has no selector, and time jumps to the next timer.
 
-Callbacks run in the order in which they became ready, as asyncio promises. What asyncio does not
-promise is decided by the seed: which of several timers that are due in the same microsecond comes
-first, and when a call on an executor runs.
+Callbacks run in the order in which they became ready, as asyncio promises, unless the world has a
+schedule (`schedules`). What asyncio does not promise is decided by the seed: which of several
+timers that are due in the same microsecond comes first, and when a call on an executor runs.
 
 Computing takes no time. But a program that only spins (``while not done: await sleep(0)``) would
 then wait for ever: after `_BUSY_ITERATIONS` turns at one moment, each further one takes
@@ -33,6 +33,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from itertools import count
 from operator import attrgetter
+from os.path import basename, dirname
 from types import FrameType
 from typing import Any, Final, TypeVar
 
@@ -42,13 +43,16 @@ from purgatory.virtual.determinism import ITERATIONS, NumberedFuture, NumberedTa
 from purgatory.virtual.errors import DeadlockError, WorldError, WorldTimeoutError
 from purgatory.virtual.history import History
 from purgatory.virtual.network import VirtualNetwork
+from purgatory.virtual.schedules import Schedule, owner_of, unwrapped
 from timer import InlineExecutor, SystemTimer
 
 
 class ReadyHandle(asyncio.Handle):
     """A call in the next iteration."""
 
-    __slots__ = ()
+    __slots__ = ("priority",)
+
+    priority: float
 
     # Attributes of the base class that typeshed lacks.
     _context: Context
@@ -66,9 +70,10 @@ class DueHandle(asyncio.TimerHandle):
     cancelled, lest the two be cyclic garbage.
     """
 
-    __slots__ = ("due_us", "number", "wheel_task")
+    __slots__ = ("due_us", "number", "priority", "wheel_task")
 
     due_us: int
+    priority: float
     number: int
     wheel_task: Any
 
@@ -185,6 +190,25 @@ def _frames(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
         awaitable = inner or getattr(awaitable, "gi_yieldfrom", None)
 
 
+def _description(handle: Any) -> str:
+    """Return what a handle goes on with, and where that stands: "worker() at test_it.py:14"."""
+    owner = owner_of(handle)
+    if isinstance(owner, asyncio.Task):
+        called: Any = owner.get_coro()
+        places = [
+            (frame.f_code.co_filename, line)
+            for frame, line in _frames(called)
+            if dirname(frame.f_code.co_filename) != _ASYNCIO_FOLDER
+        ]
+    else:
+        called = unwrapped(handle._callback)
+        code = getattr(called, "__code__", None)
+        places = [(code.co_filename, code.co_firstlineno)] if code else []
+    name = getattr(called, "__qualname__", repr(called)).rpartition("<locals>.")[2]
+    return f"{name}() at {basename(places[-1][0])}:{places[-1][1]}" if places else f"{name}()"
+
+
+_ASYNCIO_FOLDER: Final = dirname(asyncio.__file__)
 _BUSY_ITERATIONS: Final = 100
 _ITERATION_US: Final = 10
 _MIN_DELAY_US: Final = 1
@@ -213,6 +237,7 @@ class VirtualLoop(ConnectingLoop):
         history: records decisions.
         collector: collects garbage periodically.
         has_threads: whether threads may call it; then it waits for them before a deadlock.
+        schedule: which ready callback runs next; None: the first.
     """
 
     _closed = True  # until the base class is initialized, which an interrupt may prevent
@@ -233,6 +258,7 @@ class VirtualLoop(ConnectingLoop):
         history: History,
         collector: WorldCollector,
         has_threads: bool = False,
+        schedule: Schedule | None = None,
     ) -> None:
         self._asyncgen_hooks = sys.get_asyncgen_hooks()
         self._initial_threads = set(threading.enumerate()) if has_threads else None
@@ -248,6 +274,9 @@ class VirtualLoop(ConnectingLoop):
         self._rng = rng
         self._history = history
         self._collector = collector
+        self._schedule = schedule
+        self.monitors: list[Callable[[], None]] = []
+        """Are called after each callback. What they raise ends `World.run`."""
         self._wheel_us = clock.now_us
         self._busy_iterations = 0
         self.next_number: Callable[[], int] = count(1).__next__
@@ -344,7 +373,9 @@ class VirtualLoop(ConnectingLoop):
 
     def _run_once(self) -> None:
         """Run iterations until it is stopped, where asyncio calls this for each."""
-        clock, ready, due = self.clock, self._ready, self._due
+        __tracebackhide__ = True  # for pytest: it would show this for each property that fails
+        clock, ready, due, monitors = self.clock, self._ready, self._due, self.monitors
+        take = ready.popleft if self._schedule is None else partial(self._take, self._schedule)
         while True:
             if ready or due or self._stopping:
                 self._busy_iterations += 1
@@ -360,7 +391,7 @@ class VirtualLoop(ConnectingLoop):
             if not self.iterations % ITERATIONS:
                 self._collector.collect()
             for _ in range(len(ready)):
-                handle = ready.popleft()
+                handle = take()
                 if handle._cancelled:
                     continue
                 try:
@@ -369,8 +400,21 @@ class VirtualLoop(ConnectingLoop):
                     raise
                 except BaseException as error:
                     report_failure(handle, error)
+                for check in monitors:
+                    check()
             if self._stopping:
                 return
+
+    def _take(self, schedule: Schedule) -> Any:
+        """Remove and return the callback that a schedule takes, and record it if not the first."""
+        ready, before = self._ready, len(schedule.deviations)
+        first = ready[0]
+        handle = schedule.pop(ready)
+        if len(schedule.deviations) != before:
+            choice = len(schedule.widths) - 1
+            text = f"choice {choice}: {_description(handle)} before {_description(first)}"
+            self._history.record("schedule", text)
+        return handle
 
     def _advance_time(self) -> None:
         """Advance the time until something is due."""

@@ -1,18 +1,100 @@
-"""Properties of the records that clients sent to a cluster of a world, and read from it.
+"""Properties: of a program, at each step, and of the records that clients sent and read.
 
-The audit of the cluster's rows checks them. No rows are a failure, too: otherwise a test in which
-nothing was acknowledged, since the cluster never came up, would always pass.
+The audit of a cluster's rows checks those of records. No rows are a failure, too: otherwise a test
+in which nothing was acknowledged, since the cluster never came up, would always pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from purgatory.virtual.errors import PropertyError, WorldError
 
 if TYPE_CHECKING:
     from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
     from purgatory.pipeline.jobs.audit.findings import Findings
     from purgatory.virtual.cluster import WorldCluster
+
+
+class Always:
+    """A property that must hold after each step, or each ``every``-th one: see `World.always`.
+
+    Args:
+        now_s: returns the world's time.
+    """
+
+    def __init__(
+        self, name: str, predicate: Callable[[], object], every: int, now_s: Callable[[], float]
+    ) -> None:
+        if iscoroutinefunction(predicate):
+            raise WorldError(f"{name!r}: a predicate is a plain function, called in a step")
+        if every < 1:
+            raise WorldError(f"{name!r}: every={every}: a number of steps, 1 or more")
+        self._name = name
+        self._predicate = predicate
+        self._every = every
+        self._steps = 0
+        self._now_s = now_s
+
+    def check(self) -> None:
+        """Check after a step.
+
+        Raises:
+            PropertyError: it does not hold.
+        """
+        __tracebackhide__ = True
+        self._steps += 1
+        if self._steps % self._every == 0 and not self._predicate():
+            raise PropertyError(
+                f"always {self._name!r}: false at {self._now_s():.6f} s (step {self._steps:,})",
+                self._name,
+            )
+
+
+class Eventually(Always):
+    """A property that must hold after some step: see `World.eventually`.
+
+    Args:
+        until_s: the world's time until which it must.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        predicate: Callable[[], object],
+        every: int,
+        now_s: Callable[[], float],
+        until_s: float,
+    ) -> None:
+        super().__init__(name, predicate, every, now_s)
+        self._until_s = until_s
+        self._held = False
+
+    def check(self) -> None:
+        __tracebackhide__ = True
+        if self._held:
+            return
+        self._steps += 1
+        is_late = self._now_s() > self._until_s
+        if (is_late or self._steps % self._every == 0) and self._predicate():
+            self._held = True
+        elif is_late:
+            self._held = True  # told once
+            raise PropertyError(
+                f"eventually {self._name!r}: never true until {self._until_s:.6f} s", self._name
+            )
+
+    def check_at_end(self) -> None:
+        """Check that it held, when nothing more will happen."""
+        __tracebackhide__ = True
+        if not self._held and not self._predicate():
+            raise PropertyError(
+                f"eventually {self._name!r}: not true when the test ended, at "
+                f"{self._now_s():.6f} s, and it had until {self._until_s:.6f} s: wait for it",
+                self._name,
+            )
 
 
 class Property(NamedTuple):

@@ -1,45 +1,288 @@
-"""Tests that run in a world once per seed, and their repetition in other processes."""
+"""Tests in worlds: the runs of one test, one after the other, until one fails.
+
+A test with ``seeds=200`` is one item of pytest. Its fixtures are set up and torn down for each run,
+by pytest's own calls. At the first failure the runs end, and the same test is run again with ever
+less: fewer faults, a plain network, fewer deviations of the schedule (`shrinking`).
+"""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from inspect import iscoroutinefunction
+from itertools import islice
 from typing import Any, Final
 
+import pytest
+
 from purgatory.virtual.clocks import real_perf_counter, real_time
-from purgatory.virtual.errors import WorldError
-from purgatory.virtual.failure_report import HASH_SEED, RepeatedTest, WorldFailure
+from purgatory.virtual.failure_report import RepeatedTest, WorldFailure, world_failure
+from purgatory.virtual.schedules import (
+    FIFO,
+    RECORDED_FIFO,
+    ExhaustiveSearch,
+    format_deviations,
+    parse_schedule,
+)
+from purgatory.virtual.shrinking import MAX_ATTEMPTS, Shrinking
 from purgatory.virtual.world import World
 
-SEEDS = 20
-"""The default number of seeds of a test."""
+SEEDS: Final = 20
+"""The default number of seeds of a marked test."""
+
+MAX_SCHEDULES: Final = 100_000
+"""The default limit of an exhaustive search."""
+
+_ARGUMENTS: Final = ("seeds", "schedules", "schedule", "exhaustive")
 
 
-def seeds_of(
-    marker_seeds: int | None, option_seeds: int | None, option_seed: int | None
-) -> Sequence[int]:
-    """Return the seeds of a test.
+class Plan:
+    """The runs of a test, of the arguments of its mark and the options of the command line.
 
     Args:
-        marker_seeds: the number in its mark, if any.
-        option_seeds: the number on the command line, if any.
-        option_seed: the seed on the command line, if any.
+        marked: the arguments of its mark; None: it has none, and runs once.
+        options: the command line's, which go first: ``seeds``, ``seed``, ``schedule``, ``without``
+            and ``plain_network``.
 
     Raises:
-        ValueError: fewer than one.
+        TypeError, ValueError, WorldError: of an argument that makes no sense.
     """
-    if option_seed is not None:
-        return [option_seed]
-    count = option_seeds or (SEEDS if marker_seeds is None else marker_seeds)
-    if count < 1:
-        raise ValueError(f"a test runs at least once: seeds={count}")
-    return range(count)
+
+    def __init__(self, marked: Mapping[str, Any] | None, options: Mapping[str, Any]) -> None:
+        self._options = options
+        one_run = marked is None
+        marked = marked or {}
+        for name, value in marked.items():
+            if name not in _ARGUMENTS:
+                raise TypeError(f"the mark takes {', '.join(_ARGUMENTS)}, and no {name!r}")
+            least = 0 if name == "exhaustive" else 1
+            if name != "schedule" and (type(value) is not int or value < least):
+                raise ValueError(f"{name}={value!r}: a whole number, {least} or more")
+        if "seeds" in marked and "schedules" in marked:
+            raise TypeError(
+                "each seed has a schedule of its own: give seeds or schedules, not both"
+            )
+        schedules = marked.get("schedules")
+        default = FIFO if schedules is None else "random"
+        self._schedule: str = options["schedule"] or marked.get("schedule", default)
+        parse_schedule(self._schedule, None)
+        self.search: ExhaustiveSearch | None = None
+        count = options["seeds"] or schedules or marked.get("seeds", SEEDS)
+        if "exhaustive" in marked and not options["schedule"]:
+            if "schedule" in marked or "seeds" in marked:
+                raise TypeError("exhaustive=2 takes each schedule in turn, all with one seed")
+            self.search = ExhaustiveSearch(marked["exhaustive"])
+            self._limit = schedules or MAX_SCHEDULES
+        seed = options["seed"]
+        self._seeds: Sequence[int] = range(count)
+        if seed is not None or one_run or self.search is not None:
+            self._seeds = [seed or 0]
+
+    def runs(self, node_id: str) -> Iterator[RepeatedTest]:
+        """Yield each run in turn."""
+        without, plain = self._options["without"], self._options["plain_network"]
+        if self.search is None:
+            for seed in self._seeds:
+                yield RepeatedTest(node_id, seed, without, plain, self._schedule)
+        else:
+            for deviations in islice(self.search, self._limit):
+                schedule = format_deviations(deviations)
+                yield RepeatedTest(node_id, self._seeds[0], without, plain, schedule)
+
+    @property
+    def result(self) -> str | None:
+        """What an exhaustive search has shown, once no run failed; None: there was none."""
+        if self.search is None:
+            return None
+        count, most = self.search.count, self.search.most
+        deviations = f"{most} deviation{'' if most == 1 else 's'}"
+        if count == self._limit:
+            return f"the first {count:,} schedules with at most {deviations} passed, not all"
+        if self.search.is_complete:
+            return f"all schedules passed: {count:,}"
+        return f"all schedules with at most {deviations} passed: {count:,}"
+
+
+_NO_FAILURE: Final = (KeyboardInterrupt, SystemExit, pytest.exit.Exception, pytest.skip.Exception)
+_MAX_DURATION_RATIO: Final = 5
+_MIN_LIMIT_S: Final = 60.0
+"""An attempt to shrink a failure may take five times as long as that, and this, in virtual time."""
+
+
+class SeededTest:
+    """The runs of one test.
+
+    Args:
+        item: pytest's, which takes the fixture `world`.
+        node_id: its id, as it is typed where pytest was started.
+        plan: its runs.
+        max_attempts: how often a failed run is repeated with less; 0: never.
+    """
+
+    def __init__(
+        self, item: pytest.Function, node_id: str, plan: Plan, max_attempts: int = MAX_ATTEMPTS
+    ) -> None:
+        self._item: Any = item
+        self._plan = plan
+        self._max_attempts = max_attempts
+        self._runs = plan.runs(node_id)
+        self.current = next(self._runs)
+        """The run that is set up."""
+        self.world: World | None = None
+        self.max_elapsed_s: float | None = None
+        """How long the run may take, in the world's time."""
+        self.sections: list[tuple[str, str]] = []
+        """Sections for the report of a failure."""
+
+    def new_world(self) -> World:
+        """Return the world of the current run."""
+        test, schedule = self.current, self.current.schedule
+        if self._plan.search is not None and schedule == FIFO:
+            schedule = RECORDED_FIFO
+        self.world = World(
+            test.seed,
+            without=test.without,
+            plain_network=test.plain_network,
+            schedule=schedule,
+        )
+        self.world.max_elapsed_s = self.max_elapsed_s
+        return self.world
+
+    def run(self) -> None:
+        """Run the test, whose fixtures are set up for the first run; raise its first failure."""
+        __tracebackhide__ = True
+        passed = 0
+        test = self.current
+        while True:
+            try:
+                if passed:
+                    self._set_up(test)
+                self._call()
+            except _NO_FAILURE:
+                raise
+            except BaseException as error:
+                self._fail(error, passed)
+                raise
+            passed += 1
+            if self._plan.search is not None and self.world is not None:
+                self._plan.search.ran(self.world.choices)
+            following = next(self._runs, None)
+            if following is None:
+                break
+            self._output().discard()
+            test = following
+        if result := self._plan.result:
+            self._item.user_properties.append(("virtual", result))
+
+    def _call(self) -> None:
+        __tracebackhide__ = True
+        item, world = self._item, self.world
+        arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}
+        function = self.function
+        if world is None:
+            function(**arguments)
+            return
+        if iscoroutinefunction(function):
+            world.run(function(**arguments))
+        else:
+            function(**arguments)
+        world.check_properties()
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The test, bound to the object of its class if it has one."""
+        item = self._item
+        holder = item.parent.obj if item.instance is None else item.instance
+        function: Callable[..., Any] = getattr(holder, item.originalname)
+        return function
+
+    def _set_up(self, test: RepeatedTest) -> None:
+        """Tear the fixtures of the last run down, and set them up for another."""
+        item = self._item
+        self._tear_down()
+        self.current = test
+        if item.instance is not None:
+            item._instance = item._getinstance()
+        item._initrequest()
+        item.session._setupstate.setup(item)
+
+    def _tear_down(self) -> None:
+        item = self._item
+        item.session._setupstate.teardown_exact(item.parent)
+
+    # A failure.
+
+    def _fail(self, error: BaseException, passed: int) -> None:
+        """Report a failed run, and run the test with less."""
+        world = self.world
+        if world is None:
+            return
+        failure = world_failure(world, self.current, error)
+        before = f"{passed:,} passed before this one\n" if passed else ""
+        self.sections.append(("virtual world", before + failure.report))
+        if self._max_attempts and self._item.get_closest_marker("xfail") is None:
+            output = self._output()
+            self.max_elapsed_s = _MIN_LIMIT_S + _MAX_DURATION_RATIO * world.now_s
+            try:
+                shrinking = Shrinking(failure, self._attempt, self._max_attempts)
+                self.sections.append(("virtual world, shrunk", shrinking.run()))
+                if shrinking.interrupted:
+                    self._item.session.shouldstop = "interrupted while a failure was shrunk"
+            finally:
+                with suppress(Exception, pytest.fail.Exception):
+                    self._tear_down()
+                output.restore()
+
+    def _attempt(self, test: RepeatedTest) -> WorldFailure | None:
+        """Run the test once more; return its failure, None if it passed."""
+        try:
+            self._set_up(test)
+            self._call()
+            self._tear_down()
+        except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
+            raise
+        except BaseException as error:
+            return None if self.world is None else world_failure(self.world, test, error)
+        return None
+
+    def _output(self) -> _Output:
+        return _Output(self._item.config, self._item._report_sections)
+
+
+class _Output:
+    """What pytest has captured so far, which runs that nobody asks for must not add to."""
+
+    def __init__(self, config: pytest.Config, sections: list[Any]) -> None:
+        self._sections = sections
+        find = config.pluginmanager.get_plugin
+        capturing, logged = find("capturemanager"), find("logging-plugin")
+        self._capturing = capturing if capturing and capturing.is_globally_capturing() else None
+        self._handlers = [] if logged is None else [logged.report_handler, logged.caplog_handler]
+        self._printed = self._capturing.read_global_capture() if self._capturing else ("", "")
+        self._records = [list(handler.records) for handler in self._handlers]
+
+    def discard(self) -> None:
+        """Forget it."""
+        self._sections.clear()
+        for handler in self._handlers:
+            if handler.records:
+                handler.reset()
+
+    def restore(self) -> None:
+        """Put it back in place of what came since."""
+        if self._capturing:
+            self._capturing.read_global_capture()
+            sys.stdout.write(self._printed[0])
+            sys.stderr.write(self._printed[1])
+        for handler, records in zip(self._handlers, self._records, strict=True):
+            handler.reset()
+            for record in records:
+                handler.emit(record)
+
+
+# Coroutine functions in a world.
 
 
 def keep_pytest_clocks() -> None:
@@ -91,95 +334,3 @@ async def _teardown_fixture(generator: AsyncGenerator[Any, None]) -> None:
     async for _ in generator:
         await generator.aclose()
         raise ValueError("an asynchronous fixture yields once, and this one did so again")
-
-
-_DEFAULT_HASH_SEED: Final = "0"
-_MAX_FIRST_RUN_RATIO: Final = 5
-"""An attempt may take so many times as long as the first; a hang is another failure."""
-
-_MIN_LIMIT_S: Final = 10.0
-_OUTPUT_CHARACTERS: Final = 1_000
-
-
-class TimeLimitError(WorldError):
-    """The time limit does not allow another attempt."""
-
-
-class Repeater:
-    """Repeats tests within a time limit, each in a pytest process of its own.
-
-    Args:
-        options: of pytest, beside the test.
-        folder: the working directory.
-        limit_s: the limit for all attempts together.
-    """
-
-    def __init__(self, options: Sequence[str], folder: Path, limit_s: float) -> None:
-        self._options = options
-        self._folder = folder
-        self._until_s = time.monotonic() + limit_s
-        self._longest_s: float | None = None
-        self.attempts = 0
-        self.output = ""
-        """The end of what pytest printed at the last attempt."""
-
-    @property
-    def left_s(self) -> float:
-        """The remaining time."""
-        return max(0.0, self._until_s - time.monotonic())
-
-    def attempt(self, test: RepeatedTest) -> WorldFailure | None:
-        """Run a test once; return its failure, None if it passed or timed out.
-
-        Raises:
-            TimeLimitError: there is no time left.
-            OSError: no process can be started.
-        """
-        began_s, left_s = time.monotonic(), self.left_s
-        if not left_s:
-            raise TimeLimitError("there is no time for another attempt")
-        limit_s = left_s if self._longest_s is None else min(left_s, self._longest_s)
-        self.attempts += 1
-        with TemporaryDirectory() as folder:
-            failure = self._run(test, Path(folder), limit_s)
-        if failure is None and not self.left_s:
-            raise TimeLimitError("the time was over before the test was")
-        if self._longest_s is None:
-            taken_s = time.monotonic() - began_s
-            self._longest_s = max(_MIN_LIMIT_S, _MAX_FIRST_RUN_RATIO * taken_s)
-        return failure
-
-    def _run(self, test: RepeatedTest, folder: Path, limit_s: float) -> WorldFailure | None:
-        """Run a test, which writes its failure into a file."""
-        report, output = folder / "failure", folder / "printed"
-        arguments = [*self._options, "--virtual-attempt", str(report), *test.arguments]
-        with output.open("wb") as out:
-            try:
-                subprocess.run(
-                    [sys.executable, "-m", "pytest", *arguments],
-                    cwd=self._folder,
-                    env=attempt_environment(os.environ),
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    timeout=limit_s,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                return None
-        self.output = output.read_text(errors="replace")[-_OUTPUT_CHARACTERS:].strip()
-        try:
-            return WorldFailure.from_json(report.read_text())
-        except (FileNotFoundError, ValueError):
-            return None
-
-
-def attempt_environment(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment of an attempt, with the same order of sets of strings and the same
-    import path."""
-    hash_seed = environment.get(HASH_SEED, "")
-    return {
-        **environment,
-        HASH_SEED: hash_seed if hash_seed.isdecimal() else _DEFAULT_HASH_SEED,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-    }

@@ -27,13 +27,27 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from purgatory.settings.typed_duration import Duration
 from purgatory.virtual.clocks import US_PER_S, ClockPatch, PatchedClocks, WorldClock
 from purgatory.virtual.connecting_loop import PatchedSockets
+from purgatory.virtual.consistency import (
+    MAX_STATES,
+    OperationHistory,
+    check_linearizable,
+    check_serializable,
+)
 from purgatory.virtual.determinism import OrderedSets, TimedRecords, WorldCollector
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
 from purgatory.virtual.loop import VirtualLoop
 from purgatory.virtual.network import NODE, VirtualNetwork
 from purgatory.virtual.planned_faults import PlannedFault, rate_per_min
-from purgatory.virtual.properties import EXACTLY_ONCE, NO_LOSS, ORDER, Property, check_property
+from purgatory.virtual.properties import (
+    EXACTLY_ONCE,
+    NO_LOSS,
+    ORDER,
+    Always,
+    Eventually,
+    Property,
+    check_property,
+)
 from purgatory.virtual.sandbox import (
     AnyioCalls,
     DeferredSignals,
@@ -41,6 +55,7 @@ from purgatory.virtual.sandbox import (
     enter_sandbox,
     leave_sandbox,
 )
+from purgatory.virtual.schedules import FIFO, parse_schedule
 
 if TYPE_CHECKING:
     from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
@@ -67,11 +82,15 @@ class World:
         plain_network: whether the network is simple, whatever its settings: each segment takes the
             middle of its range of delays, none is lost, and the bandwidth is unlimited. Faults are
             injected as usual.
+        schedule: which of the callbacks that are ready runs next: "fifo", the first, as asyncio has
+            it; "random", any of them; "pct" or "pct:3", by priorities of tasks that change at 2
+            random choices (`PCTSchedule`); or deviations from "fifo", such as "12:1,40:2", as
+            failures tell them.
         allow: exceptions from the sandbox: any of "sockets", "threads", "processes". Their effects
             aren't reproducible.
 
     Raises:
-        WorldError: ``allow`` has something else.
+        WorldError: ``allow`` or ``schedule`` has something else.
     """
 
     def __init__(
@@ -81,9 +100,11 @@ class World:
         start: datetime.datetime = START,
         without: Iterable[int] = (),
         plain_network: bool = False,
+        schedule: str = FIFO,
         allow: Iterable[str] = (),
     ) -> None:
         self.seed = seed
+        self._schedule = parse_schedule(schedule, self._rng("schedule"))
         self._allowed = checked_kinds(allow)
         self._clock = WorldClock(round(start.timestamp() * US_PER_S))
         self._history = History(self._clock)
@@ -91,6 +112,8 @@ class World:
         self.network = VirtualNetwork(
             self._clock, self._rng("network"), self._history, plain_network
         )
+        self.history = OperationHistory()
+        """What clients called and got, for `check_linearizable` and `check_serializable`."""
         self.random = self._rng("test")
         """Random numbers for tests, from the same seed."""
         self._patched_clocks = PatchedClocks(
@@ -104,6 +127,9 @@ class World:
         self._signals = DeferredSignals(World.__exit__, World._exit)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
+        self.max_elapsed_s: float | None = None
+        """When runs end with `WorldTimeoutError`, whatever their timeouts; None: no limit."""
+        self._eventually: list[Eventually] = []
         self.without = frozenset(without)
         """The numbers of excluded faults."""
         self.faults: list[PlannedFault] = []
@@ -125,7 +151,13 @@ class World:
                 self._sockets.begin()
             rng, has_threads = self._rng("loop"), "threads" in self._allowed
             self._loop = VirtualLoop(
-                self._clock, rng, self.network, self._history, self._collector, has_threads
+                self._clock,
+                rng,
+                self.network,
+                self._history,
+                self._collector,
+                has_threads,
+                self._schedule,
             )
             self._collector.begin()
             return self
@@ -141,6 +173,8 @@ class World:
     ) -> None:
         try:
             try:
+                if exc is None:
+                    self.check_properties()
                 self._stop_all()
             except WorldError as error:
                 if exc is None:
@@ -168,6 +202,7 @@ class World:
     def _stop_all(self) -> None:
         """Stop the clusters, and cancel all tasks."""
         loop = self.loop
+        loop.monitors.clear()
         loop.deadline_us = None
         for cluster in reversed(self._clusters):
             loop.run_until_complete(cluster.stop())
@@ -207,6 +242,7 @@ class World:
             WorldTimeoutError: it was not done in time.
             WorldError: the loop is running already.
         """
+        __tracebackhide__ = True  # for pytest
         loop = self.loop
         if loop.is_running():
             application.close()
@@ -216,6 +252,9 @@ class World:
         self._anyio_calls.begin(loop)
         before_us = loop.deadline_us
         loop.deadline_us = None if timeout is None else self._clock.now_us + Duration(timeout).us
+        if self.max_elapsed_s is not None:
+            end_us = self._begin_us + round(self.max_elapsed_s * US_PER_S)
+            loop.deadline_us = min(loop.deadline_us or end_us, end_us)
         try:
             return loop.run_until_complete(application)
         finally:
@@ -287,8 +326,7 @@ class World:
         fault = PlannedFault(len(self.faults), at_us, text, begin)
         self.faults.append(fault)
         if fault.number not in self.without:
-            due_us = self._clock.now_us - self._clock.elapsed_us + at_us
-            self.loop.call_at_us(due_us, self._begin, fault)
+            self.loop.call_at_us(self._begin_us + at_us, self._begin, fault)
         return fault
 
     def _begin(self, fault: PlannedFault) -> None:
@@ -361,6 +399,93 @@ class World:
         return VirtualDisk(rng, partial(self._history.record, "disk"))
 
     # Properties.
+
+    def always(self, name: str, predicate: Callable[[], object], every: int = 1) -> None:
+        """Check from now on that something holds, after each step of the loop.
+
+        Where it does not, `run` raises `PropertyError`, an `AssertionError`. What the predicate
+        raises, `run` raises as well.
+
+        Args:
+            name: what holds, as "at most one leader".
+            predicate: a plain function that says whether it does.
+            every: after how many steps it is called.
+
+        Raises:
+            WorldError: the predicate is a coroutine function, or ``every`` is not positive.
+        """
+        self.loop.monitors.append(Always(name, predicate, every, self._elapsed_s).check)
+
+    def eventually(
+        self, name: str, predicate: Callable[[], object], within: str, every: int = 1
+    ) -> None:
+        """Check that something holds at some time from now on, after each step of the loop.
+
+        Where the time is over, `run` raises `PropertyError`, an `AssertionError`. Where the world
+        is left before, or `check_properties` called, they raise it.
+
+        Args:
+            name: what is to hold, as "there is a leader".
+            predicate: a plain function that says whether it does.
+            within: the time it has, such as "30s".
+            every: after how many steps it is called.
+
+        Raises:
+            WorldError: the predicate is a coroutine function, or ``every`` is not positive.
+            ValueError: ``within`` is no duration.
+        """
+        limit_us = Duration(within).us
+        until_s = (self._clock.elapsed_us + limit_us) / US_PER_S
+        awaited = Eventually(name, predicate, every, self._elapsed_s, until_s)
+        self._eventually.append(awaited)
+        self.loop.monitors.append(awaited.check)
+        self.loop.call_at_us(self._clock.now_us + limit_us + 1, _nothing)
+
+    def check_properties(self) -> None:
+        """Check that all that is to hold eventually did. A test of a coroutine does so at its end.
+
+        Raises:
+            PropertyError: it did not yet.
+        """
+        pending, self._eventually = self._eventually, []
+        for awaited in pending:
+            awaited.check_at_end()
+
+    def check_linearizable(self, model: Callable[[], Any], max_states: int = MAX_STATES) -> None:
+        """Check that the operations of `history` look as if each took place at one moment.
+
+        That is between its call and its return, and the operations on each key are looked at by
+        themselves (Herlihy and Wing 1990; the search is Wing and Gong's, with Lowe's memory of
+        states). An operation without a return may have taken place at any later time, or never.
+
+        Args:
+            model: makes the object as one client alone would see it: a class with a method for each
+                name of an operation, such as `Register`.
+            max_states: how many states of one key are looked at; exponential in the number of
+                operations that overlap, at worst.
+
+        Raises:
+            AssertionError: no order explains the results, or there are no operations.
+            WorldError: undecided after so many states, or the model lacks a method.
+        """
+        check_linearizable(self.history, model, max_states)
+
+    def check_serializable(self, strict: bool = False, max_states: int = MAX_STATES) -> None:
+        """Check that the transactions of `history` look as if one came after the other.
+
+        Each reads and writes values of keys; a key that was not written has None. A transaction
+        that did not commit may have taken place or not; one that was aborted did not. To find an
+        order is NP-complete (Papadimitriou 1979), and the search ends at a bound.
+
+        Args:
+            strict: whether the order must respect that one ended before another began.
+            max_states: how many states are looked at.
+
+        Raises:
+            AssertionError: no order explains what was read, or there are no transactions.
+            WorldError: undecided after so many states.
+        """
+        check_serializable(self.history, strict, max_states)
 
     def check_no_loss(
         self,
@@ -435,7 +560,24 @@ class World:
     @property
     def now_s(self) -> float:
         """The time since the world began, in seconds."""
+        return self._elapsed_s()
+
+    def _elapsed_s(self) -> float:
         return self._clock.elapsed_us / US_PER_S
+
+    @property
+    def _begin_us(self) -> int:
+        return self._clock.now_us - self._clock.elapsed_us
+
+    @property
+    def deviations(self) -> Mapping[int, int]:
+        """Which callback ran where it was not the first, by the numbers of the choices."""
+        return {} if self._schedule is None else self._schedule.deviations
+
+    @property
+    def choices(self) -> Sequence[int]:
+        """How many callbacks each choice of the schedule was of; none with "fifo"."""
+        return () if self._schedule is None else self._schedule.widths
 
     @property
     def digest(self) -> str:
@@ -459,6 +601,10 @@ class World:
     def _rng(self, purpose: str) -> random.Random:
         """A random generator per purpose: draws of one don't change another's."""
         return random.Random(f"{self.seed}/{purpose}")
+
+
+def _nothing() -> None:
+    """A step of the loop at which properties are checked."""
 
 
 def _sleep(world: World, seconds: float) -> None:

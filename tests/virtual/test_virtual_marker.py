@@ -6,7 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from purgatory.virtual import WorldError
+from purgatory.virtual.seeded_tests import Plan
 from tests.virtual.pytest_run import run_pytest
 
 _TESTS = """
@@ -48,16 +53,16 @@ def _pytest(folder: Path, *words: str, text: str = _TESTS) -> tuple[int, str]:
     return run_pytest(folder, "--virtual-no-shrink", *words, text=text)
 
 
-def test_a_marked_test_runs_once_for_each_seed_and_a_failure_says_how_to_repeat_it(
+def test_a_marked_test_runs_until_a_seed_fails_and_tells_how_to_repeat_it(
     tmp_path: Path,
 ) -> None:
     status, said = _pytest(tmp_path, "--durations=5")
     assert status == 1
-    assert "1 failed, 11 passed" in said
-    assert "seed 3, 10.000000 s after the world began, digest " in said
-    repeat = re.search(r"pytest '(\S+)' --virtual-seed 3$", said, re.M)
+    assert "1 failed, 3 passed" in said
+    assert "\n3 passed before this one\nseed 3, 10.000000 s after the world began, digest " in said
+    repeat = re.search(r"pytest (\S+) --virtual-seed 3$", said, re.M)
     assert repeat is not None
-    assert repeat[1] == "test_it.py::test_one_seed_fails[seed3]"
+    assert repeat[1] == "test_it.py::test_one_seed_fails"
     # How long tests took is told in the machine's time.
     taken_s = [float(one) for one in re.findall(r"^([0-9.]+)s (?:call|setup)", said, re.M)]
     assert all(one < 600 for one in taken_s)
@@ -67,7 +72,7 @@ def test_a_marked_test_runs_once_for_each_seed_and_a_failure_says_how_to_repeat_
 
 
 def test_the_command_line_says_which_seeds(tmp_path: Path) -> None:
-    assert "8 passed" in _pytest(tmp_path, "--virtual-seeds", "3")[1]
+    assert "4 passed" in _pytest(tmp_path, "--virtual-seeds", "3")[1]
     assert "1 failed, 3 passed" in _pytest(tmp_path, "--virtual-seed", "3")[1]
     status, said = _pytest(tmp_path, "--virtual-seeds", "0")
     assert status == 4
@@ -93,13 +98,11 @@ async def test_it(world):
 def test_a_failure_tells_its_faults_and_the_command_line_leaves_some_out(tmp_path: Path) -> None:
     said = _pytest(tmp_path, text=_FAULTS)[1]
     assert "assert [0, 1, 2, 3] == []" in said
-    assert "network: latency 1ms..3ms, 50.000% of segments lost\n" in said
     assert "faults: 4 of 5 had begun\n" in said
     assert re.search(r"^   2      3\.000000 s  list\.append\(2\)$", said, re.M)
     words = ["--virtual-without", "2,0-1", "--virtual-plain-network"]
     said = _pytest(tmp_path, *words, text=_FAULTS)[1]
     assert "assert [3] == []" in said
-    assert "network: latency 2ms, nothing lost\n" in said
     assert "faults: 1 of 5 had begun, and 0-2 left out\n" in said
     repeat = "pytest test_it.py::test_it --virtual-seed 0 --virtual-without 0-2"
     assert f"{repeat} --virtual-plain-network\n" in said
@@ -152,14 +155,53 @@ def test_a_test_is_repeated_from_where_pytest_was_started(tmp_path: Path) -> Non
 
 def test_a_mark_that_makes_no_sense_is_told(tmp_path: Path) -> None:
     for mark, fixture, advice in (
-        ("virtual(seeds=0)", "world", "runs at least once: seeds=0"),
-        ("virtual(5)", "world", "the mark is virtual(seeds=50)"),
+        ("virtual(seeds=0)", "world", "test_it: seeds=0: a whole number, 1 or more"),
+        ("virtual(5)", "world", "the mark takes arguments by name: virtual(seeds=50)"),
         ("virtual", "tmp_path", "takes the fixture `world`"),
     ):
         text = f"import pytest\n\n@pytest.mark.{mark}\ndef test_it({fixture}): pass\n"
         status, said = _pytest(tmp_path, text=text)
         assert status in (2, 4)
         assert advice in said
+
+
+_OPTIONS = dict.fromkeys(("seeds", "seed", "schedule", "without", "plain_network"))
+
+
+@pytest.mark.parametrize(
+    ("marked", "advice"),
+    [
+        ({"runs": 5}, "the mark takes seeds, schedules, schedule, exhaustive, and no 'runs'"),
+        ({"seeds": "5"}, "seeds='5': a whole number, 1 or more"),
+        ({"seeds": True}, "seeds=True: a whole number, 1 or more"),
+        ({"exhaustive": -1}, "exhaustive=-1: a whole number, 0 or more"),
+        ({"seeds": 5, "schedules": 5}, "give seeds or schedules, not both"),
+        ({"schedule": "lifo"}, "the schedule 'lifo' is none of fifo, random, pct,"),
+        ({"exhaustive": 1, "schedule": "pct"}, "exhaustive=2 takes each schedule in turn"),
+    ],
+)
+def test_arguments_of_the_mark_that_make_no_sense_are_told(
+    marked: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises((TypeError, ValueError, WorldError), match=re.escape(advice)):
+        Plan(marked, _OPTIONS)
+
+
+def test_the_runs_of_a_test_are_those_of_its_mark_and_the_command_line() -> None:
+    def runs(marked: dict[str, Any] | None, **options: Any) -> list[tuple[int, str]]:
+        plan = Plan(marked, {**_OPTIONS, "without": (), "plain_network": False, **options})
+        return [(run.seed, run.schedule) for run in plan.runs("test_it")]
+
+    assert runs(None) == [(0, "fifo")]
+    assert runs(None, seeds=5) == [(0, "fifo")], "without a mark it has one"
+    assert runs(None, seed=7, schedule="3:1") == [(7, "3:1")]
+    assert len(runs({})) == 20
+    assert runs({"seeds": 2}) == [(0, "fifo"), (1, "fifo")]
+    assert runs({"schedules": 2}) == [(0, "random"), (1, "random")]
+    assert runs({"seeds": 2, "schedule": "pct:2"}) == [(0, "pct:2"), (1, "pct:2")]
+    assert runs({"schedules": 9}, seed=4) == [(4, "random")]
+    assert runs({"exhaustive": 0}, seed=4) == [(4, "fifo")]
+    assert runs({"exhaustive": 2}, seeds=1, schedule="3:1") == [(0, "3:1")]
 
 
 _FIXTURES = """
@@ -253,7 +295,7 @@ def test_fixtures_are_run_in_the_world_and_no_other_plugin_runs_its_tests(tmp_pa
     words = ("-p", "pytest_asyncio_fake", "-s", "-W", "error")
     status, said = _pytest(tmp_path, *words, text=_FIXTURES)
     assert status == 1
-    assert "5 passed, 2 errors" in said
+    assert "4 passed, 2 errors" in said
     assert said.count("closed at 16.0") == 2
     assert "pytest-asyncio sets it up" in said
     # And what fails in a fixture tells of its world, too.

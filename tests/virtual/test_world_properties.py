@@ -19,7 +19,7 @@ from purgatory.pipeline.jobs.audit import ProducerSettings, RunConfiguration
 from purgatory.pipeline.jobs.audit.findings import Findings
 from purgatory.virtual import World, WorldError
 from purgatory.virtual.cluster import WorldCluster
-from purgatory.virtual.failure_report import world_failure
+from purgatory.virtual.failure_report import RepeatedTest, world_failure
 from tests.cluster.wire_values import record_batch, request_frame
 
 _PRODUCE, _VERSION, _ALL = 0, 8, -1
@@ -238,11 +238,14 @@ def test_what_is_told_of_a_failure_names_requests_and_the_faults_of_the_test_its
 
     with World(1) as world:
         cluster = world.cluster(topics=["orders"])
-        assert "\nfaults: none\n" in world_failure(world, "test_it.py::test_it", None).report
+        assert (
+            "\nfaults: none\n"
+            in world_failure(world, RepeatedTest("test_it.py::test_it", 1), None).report
+        )
         world.run(application(cluster))
         world.network.partition("broker 1", "broker 3")
         world.network.lose(0.5)
-        told = world_failure(world, "test_it.py::test_it", None).report
+        told = world_failure(world, RepeatedTest("test_it.py::test_it", 1), None).report
     assert (
         "\nfaults in force: stall_follower(broker=2); partition broker 1|broker 3; "
         "50.000% of segments lost\n"

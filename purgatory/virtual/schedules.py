@@ -1,0 +1,250 @@
+"""Schedules: which of the callbacks that are ready runs next.
+
+asyncio runs them first in, first out, and so does a world, unless its schedule says otherwise.
+Where more than one may run next, that is a *choice*. A schedule counts its choices, and takes one
+that was not the first for a *deviation*. The deviations, such as ``12:1,40:2`` (at choice 12 the
+callback number 1, counted from 0, at choice 40 number 2), are a schedule too, which repeats it.
+
+What may run next: the steps of each task, and each plain callback. Callbacks of one object, such as
+a protocol's ``data_received`` and ``connection_lost``, keep their order: asyncio promises it, and
+no program works without it. asyncio's callbacks that only make a task ready are no choices: the
+task is.
+
+Ground rules: a schedule belongs to the loop of one world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from asyncio import futures, tasks
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import CodeType
+from typing import Any, Final
+
+from purgatory.virtual.errors import WorldError
+
+FIFO: Final = "fifo"
+RECORDED_FIFO: Final = "0:0"
+"""A schedule that never deviates, but counts its choices, which `FIFO` does not."""
+
+_WINDOW: Final = 64
+"""How many callbacks, of those that are ready, one is chosen of: a choice takes so many steps."""
+
+_NO_CHOICE: Final = frozenset(
+    code
+    for function in (futures._set_result_unless_cancelled, asyncio.gather, tasks._wait)  # type: ignore[attr-defined]
+    for code in (function.__code__, *function.__code__.co_consts)
+    if isinstance(code, CodeType)
+)
+"""asyncio's own callbacks that make a task ready which waits for a time, or for several futures."""
+
+_PCT_DEPTH: Final = 3
+_PCT_CHOICES: Final = 10_000
+_MAX_TURNS: Final = 100
+"""How often in a row a task goes first while others wait: one that spins would do so for ever."""
+
+
+class Schedule:
+    """First in, first out, but for some deviations. Records its choices.
+
+    Args:
+        deviations: which callback to take at a choice, where it is not the first. A number that is
+            too high takes the last one.
+    """
+
+    def __init__(self, deviations: Mapping[int, int] | None = None) -> None:
+        self.deviations: dict[int, int] = {}
+        """The number of the callback at each choice where it was not the first."""
+        self.widths: list[int] = []
+        """How many callbacks each choice was of."""
+        self.planned = deviations or {}
+
+    def pop(self, ready: deque[Any]) -> Any:
+        """Remove and return the callback that runs next. O(callbacks that are ready)."""
+        if len(ready) == 1 or getattr(ready[0]._callback, "__code__", None) in _NO_CHOICE:
+            return ready.popleft()
+        first: dict[int, tuple[int, Any]] = {}
+        for place, handle in enumerate(ready):
+            if handle._cancelled:
+                continue
+            owner = owner_of(handle)
+            if id(owner) not in first:
+                first[id(owner)] = place, owner
+                if len(first) == _WINDOW:
+                    break
+        if len(first) < 2:
+            return ready.popleft()
+        candidates = list(first.values())
+        index = self._choose([owner for _, owner in candidates])
+        if index:
+            self.deviations[len(self.widths)] = index
+        self.widths.append(len(candidates))
+        place = candidates[index][0]
+        chosen = ready[place]
+        del ready[place]
+        return chosen
+
+    def _choose(self, owners: Sequence[Any]) -> int:
+        """Return the index of the owner whose callback runs next. There are two or more."""
+        return min(self.planned.get(len(self.widths), 0), len(owners) - 1)
+
+
+def owner_of(handle: Any) -> Any:
+    """Return what keeps its callbacks in order: a task, another object, or the handle itself."""
+    owner = getattr(unwrapped(handle._callback), "__self__", None)
+    return handle if owner is None else owner
+
+
+def unwrapped(callback: Any) -> Any:
+    """Return what a partial calls in the end."""
+    while isinstance(callback, partial):
+        callback = callback.func
+    return callback
+
+
+class RandomSchedule(Schedule):
+    """Any of them, with the same probability."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._rng = rng
+
+    def _choose(self, owners: Sequence[Any]) -> int:
+        return self._rng.randrange(len(owners))
+
+
+class PCTSchedule(Schedule):
+    """Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010).
+
+    Each task has a random priority, and the highest runs; at ``depth - 1`` random choices, the one
+    that would run next falls below all others. It finds what needs a task to be slow for long, as
+    a random order hardly ever has it. The paper draws these choices uniformly from a known number
+    of them. Here they are spread by order of magnitude, for short runs and long ones.
+    """
+
+    def __init__(self, rng: random.Random, depth: int) -> None:
+        super().__init__()
+        self._rng = rng
+        self._changes = {int(_PCT_CHOICES ** rng.random()) for _ in range(depth - 1)}
+        self._lowest = 0.0
+        self._last: Any = None
+        self._turns = 0
+
+    def _choose(self, owners: Sequence[Any]) -> int:
+        index = self._highest(owners)
+        self._turns = self._turns + 1 if owners[index] is self._last else 0
+        if len(self.widths) + 1 in self._changes or self._turns > _MAX_TURNS:
+            self._turns = 0
+            self._lowest -= 1
+            _set_priority(owners[index], self._lowest)
+            index = self._highest(owners)
+        self._last = owners[index]
+        return index
+
+    def _highest(self, owners: Sequence[Any]) -> int:
+        priorities = [self._priority(owner) for owner in owners]
+        return priorities.index(max(priorities))
+
+    def _priority(self, owner: Any) -> float:
+        """Return the priority of a task or a handle; others have a new one each time."""
+        priority: float | None = None
+        if isinstance(owner, _WITH_PRIORITY):
+            priority = getattr(owner, "priority", None)
+        if priority is None:
+            priority = self._rng.random()
+            _set_priority(owner, priority)
+        return priority
+
+
+_WITH_PRIORITY: Final = (asyncio.Task, asyncio.Handle)
+
+
+def _set_priority(owner: Any, priority: float) -> None:
+    if isinstance(owner, _WITH_PRIORITY):
+        with suppress(AttributeError):  # a task that is not a world's own
+            owner.priority = priority  # type: ignore[union-attr]
+
+
+def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
+    """Return the schedule of "fifo" (None), "random", "pct", "pct:3", or deviations ("12:1,40:2").
+
+    Args:
+        rng: decides what is random; None: only to see whether the text is a schedule.
+
+    Raises:
+        WorldError: it is none of these.
+    """
+    rng = rng or random.Random()
+    if text == FIFO:
+        return None
+    if text == "random":
+        return RandomSchedule(rng)
+    name, colon, depth = text.partition(":")
+    if name == "pct" and (not colon or (depth.isdecimal() and int(depth) >= 1)):
+        return PCTSchedule(rng, int(depth) if colon else _PCT_DEPTH)
+    deviations: dict[int, int] = {}
+    for item in text.split(","):
+        choice, colon, index = item.partition(":")
+        if not (colon and choice.isdecimal() and index.isdecimal()):
+            raise WorldError(
+                f"the schedule {text!r} is none of fifo, random, pct, pct:DEPTH (1 or more), or "
+                "deviations from first in, first out, such as 12:1,40:2 (the choice, and the "
+                "number of the callback that it takes)"
+            )
+        deviations[int(choice)] = int(index)
+    return Schedule(deviations)
+
+
+def format_deviations(deviations: Mapping[int, int]) -> str:
+    """Return the schedule that `parse_schedule` makes these deviations of."""
+    return ",".join(f"{choice}:{index}" for choice, index in sorted(deviations.items())) or FIFO
+
+
+class ExhaustiveSearch:
+    """All schedules with at most so many deviations, those with fewer first.
+
+        search = ExhaustiveSearch(2)
+        for deviations in search:
+            ...  # run
+            search.ran(schedule.widths)
+
+    Delay-bounded search (Emmi and others, POPL 2011); the bound is on deviations, not on delays.
+
+    Args:
+        most: how many deviations a schedule has at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.count = 0
+        """How many schedules ran."""
+        self.is_complete = True
+        """Whether no schedule has more deviations than the bound, once all of them ran."""
+        self._widths: Sequence[int] = ()
+
+    def ran(self, widths: Sequence[int]) -> None:
+        """Take the choices of the last schedule, which say what else there is."""
+        self.count += 1
+        self._widths = widths
+
+    def __iter__(self) -> Generator[Mapping[int, int], None, None]:
+        level: list[dict[int, int]] = [{}]
+        for number in range(self.most + 1):
+            following: list[dict[int, int]] = []
+            for deviations in level:
+                yield deviations
+                begin = max(deviations, default=-1) + 1
+                more = [
+                    {**deviations, choice: index}
+                    for choice in range(begin, len(self._widths))
+                    for index in range(1, self._widths[choice])
+                ]
+                if number < self.most:
+                    following += more
+                elif more:
+                    self.is_complete = False
+            level = following

@@ -1,0 +1,326 @@
+"""Histories of clients: which of them some order explains, beside all orders one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import suppress
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purgatory.virtual import PropertyError, World, WorldError
+from purgatory.virtual.consistency import (
+    MAX_STATES,
+    Operation,
+    OperationHistory,
+    Register,
+    Transaction,
+    check_linearizable,
+    check_serializable,
+)
+
+
+def _operation(name: str, args: tuple[Any, ...], result: Any, begin: int, end: float) -> Operation:
+    operation = Operation(name, args, None, begin)
+    operation.result, operation.end = result, end
+    return operation
+
+
+def _history(*operations: Operation) -> OperationHistory:
+    history = OperationHistory()
+    history.operations = sorted(operations, key=lambda operation: operation.begin)
+    return history
+
+
+def _is_linearizable(history: OperationHistory) -> bool:
+    try:
+        check_linearizable(history, Register, MAX_STATES)
+    except AssertionError:
+        return False
+    return True
+
+
+def _oracle(operations: list[Operation]) -> bool:
+    """Every order of every part that has all operations with a result, one by one."""
+    certain = [operation for operation in operations if operation.end < inf]
+    unknown = [operation for operation in operations if operation.end == inf]
+    for count in range(len(unknown) + 1):
+        for more in itertools.combinations(unknown, count):
+            for order in itertools.permutations([*certain, *more]):
+                value: Any = None
+                for number, operation in enumerate(order):
+                    if any(later.end < operation.begin for later in order[number + 1 :]):
+                        break
+                    if operation.name == "write":
+                        value = operation.args[0]
+                        result = None
+                    else:
+                        result = value
+                    if operation.end < inf and result != operation.result:
+                        break
+                else:
+                    return True
+    return False
+
+
+@st.composite
+def _histories(draw: st.DrawFn) -> list[Operation]:
+    count = draw(st.integers(1, 5))
+    places = draw(st.permutations(range(2 * count)))
+    operations = []
+    for number in range(count):
+        begin, end = sorted(places[2 * number : 2 * number + 2])
+        value = draw(st.sampled_from([None, 1, 2]))
+        unknown = draw(st.integers(0, 4)) == 0
+        if draw(st.booleans()):
+            args, name, result = (draw(st.sampled_from([1, 2])),), "write", None
+        else:
+            args, name, result = (), "read", value  # type: ignore[assignment]
+        operations.append(_operation(name, args, result, begin, inf if unknown else end))
+    return operations
+
+
+@given(_histories())
+@settings(max_examples=1_500, deadline=None)
+def test_a_search_and_all_orders_agree(operations: list[Operation]) -> None:
+    assert _is_linearizable(_history(*operations)) == _oracle(operations)
+
+
+def test_a_stale_read_is_told_with_what_explains_the_rest() -> None:
+    history = _history(
+        _operation("write", (1,), None, 1, 2),
+        _operation("write", (2,), None, 3, 4),
+        _operation("read", (), 1, 5, 6),
+    )
+    with pytest.raises(AssertionError) as caught:
+        check_linearizable(history, Register, MAX_STATES)
+    assert str(caught.value) == (
+        "check_linearizable: no order explains the operations\n"
+        "the longest order that explains its results:\n"
+        "  write(1) -> None\n"
+        "  write(2) -> None\n"
+        "then the Register has {'value': 2}, and none of these can come next:\n"
+        "  read() -> 1"
+    )
+
+
+def test_what_a_client_knows_no_result_of_may_have_happened_or_not() -> None:
+    lost = _operation("write", (9,), None, 1, inf)
+    for result in (None, 9):
+        assert _is_linearizable(_history(lost, _operation("read", (), result, 2, 3)))
+    late = [_operation("read", (), None, 2, 3), _operation("read", (), 9, 4, 5)]
+    assert _is_linearizable(_history(lost, *late))
+    assert not _is_linearizable(_history(lost, *late, _operation("read", (), None, 6, 7)))
+
+
+def test_keys_are_checked_by_themselves() -> None:
+    history = OperationHistory()
+    for key in ("a", "b"):
+        with history.operation("write", 1, key=key):
+            pass
+    with history.operation("read", key="b") as read:
+        read.result = 2
+    with pytest.raises(AssertionError, match="no order explains the operations of 'b'"):
+        check_linearizable(history, Register, MAX_STATES)
+
+
+def test_a_refused_operation_did_not_happen() -> None:
+    history = OperationHistory()
+    with suppress(ValueError), history.operation("write", 1) as write:
+        write.refused()
+        raise ValueError
+    with history.operation("read") as read:
+        read.result = 1
+    with pytest.raises(AssertionError):
+        check_linearizable(history, Register, MAX_STATES)
+
+
+def test_nothing_is_shown_by_nothing() -> None:
+    with World() as world:
+        with pytest.raises(AssertionError, match="has no operations: nothing is shown"):
+            world.check_linearizable(Register)
+        with pytest.raises(AssertionError, match="has no transactions: nothing is shown"):
+            world.check_serializable()
+
+
+def test_a_search_without_end_says_so() -> None:
+    many = [_operation("write", (number,), None, number, 100 + number) for number in range(20)]
+    history = _history(*many, _operation("read", (), "never", 50, 130))
+    with pytest.raises(WorldError, match="undecided: no order was found among 1,000 states of 21 "):
+        check_linearizable(history, Register, 1_000)
+
+
+def test_a_model_without_the_method_is_refused() -> None:
+    with pytest.raises(WorldError, match="the model Register has no method 'pop'"):
+        check_linearizable(_history(_operation("pop", (), 1, 1, 2)), Register, MAX_STATES)
+
+
+def test_registers_compare_and_set() -> None:
+    history = OperationHistory()
+    for expected, value, result in ((None, 1, True), (None, 2, False), (1, 3, True)):
+        with history.operation("compare_and_set", expected, value) as operation:
+            operation.result = result
+    check_linearizable(history, Register, MAX_STATES)
+
+
+Step = tuple[str, str, Any]
+
+
+def _serial_oracle(transactions: list[list[Step]], begins: list[tuple[int, float]] | None) -> bool:
+    for order in itertools.permutations(range(len(transactions))):
+        if begins is not None and any(
+            begins[later][1] < begins[earlier][0]
+            for earlier, later in itertools.combinations(order, 2)
+        ):
+            continue
+        values: dict[str, Any] = {}
+        for number in order:
+            for kind, key, value in transactions[number]:
+                if kind == "write":
+                    values[key] = value
+                elif values.get(key) != value:
+                    break
+            else:
+                continue
+            break
+        else:
+            return True
+    return False
+
+
+_STEPS = st.tuples(
+    st.sampled_from(["read", "write"]), st.sampled_from("xy"), st.sampled_from([None, 1, 2])
+)
+
+
+@given(st.lists(st.lists(_STEPS, min_size=1, max_size=3), min_size=1, max_size=4), st.data())
+@settings(max_examples=1_000, deadline=None)
+def test_transactions_and_all_their_orders_agree(
+    steps: list[list[Step]], data: st.DataObject
+) -> None:
+    places = data.draw(st.permutations(range(2 * len(steps))))
+    history = OperationHistory()
+    begins = []
+    for number, some in enumerate(steps):
+        begin, end = sorted(places[2 * number : 2 * number + 2])
+        begins.append((begin, end))
+        transaction = Transaction(f"t{number}", begin)
+        transaction.end, transaction.steps = end, list(some)
+        history.transactions.append(transaction)
+    history.transactions.sort(key=lambda one: one.begin)
+    for strict in (False, True):
+        expected = _serial_oracle(steps, begins if strict else None)  # type: ignore[arg-type]
+        try:
+            check_serializable(history, strict, MAX_STATES)
+        except AssertionError:
+            assert not expected
+        else:
+            assert expected
+
+
+def test_write_skew_is_found() -> None:
+    async def off_duty(world: World, doctors: dict[str, bool], name: str, other: str) -> None:
+        with world.history.transaction(name) as transaction:
+            on_call = doctors[other]
+            transaction.read(other, on_call)
+            await asyncio.sleep(0.1)
+            if on_call:
+                doctors[name] = False
+                transaction.write(name, False)
+
+    async def main(world: World) -> None:
+        doctors = {"ann": True, "bob": True}
+        with world.history.transaction("begin") as begin:
+            for name in doctors:
+                begin.write(name, True)
+        await asyncio.gather(
+            off_duty(world, doctors, "ann", "bob"), off_duty(world, doctors, "bob", "ann")
+        )
+
+    with World() as world:
+        world.run(main(world))
+        with pytest.raises(AssertionError, match="no order explains the transactions"):
+            world.check_serializable()
+
+
+# Properties at each step.
+
+
+def test_what_must_always_hold_is_checked_after_each_step() -> None:
+    async def main(world: World) -> None:
+        leaders = {1}
+        world.always("at most one leader", lambda: len(leaders) <= 1)
+        await asyncio.sleep(1)
+        leaders.add(2)
+        await asyncio.sleep(0)
+        leaders.discard(1)
+
+    with World() as world:
+        with pytest.raises(PropertyError, match="'at most one leader': false at 1") as caught:
+            world.run(main(world))
+        assert isinstance(caught.value, AssertionError)
+        assert caught.value.property == "at most one leader"
+
+
+def test_what_holds_now_and_then_is_seen_each_so_many_steps() -> None:
+    asked = 0
+
+    def ask() -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    with World() as world:
+        world.always("asked", ask, every=10)
+        world.run(asyncio.sleep(0))
+        world.always("asked at each", ask)
+        for _ in range(100):
+            world.pass_time("1s")
+    assert 110 <= asked <= 600
+
+
+def test_what_must_come_may_come_late_but_not_too_late() -> None:
+    for due, within, fails in (("9s", "10s", False), ("10s", "10s", False), ("11s", "10s", True)):
+        leaders: list[int] = []
+        with World() as world:
+            world.eventually("a leader", lambda leaders=leaders: leaders, within)  # type: ignore[misc]
+            world.at(due, leaders.append, 1)
+            if fails:
+                with pytest.raises(PropertyError, match="never true until 10"):
+                    world.pass_time("1h")
+            else:
+                world.pass_time("1h")
+
+
+def test_what_did_not_come_when_the_world_is_left_is_told() -> None:
+    def main() -> None:
+        with World() as world:
+            world.eventually("a leader", lambda: False, "10s")
+            world.pass_time("5s")
+
+    with pytest.raises(PropertyError, match="not true when the test ended, at 5"):
+        main()
+
+
+def test_predicates_are_plain_functions() -> None:
+    async def no() -> bool:
+        return True
+
+    with World() as world:
+        with pytest.raises(WorldError, match="'x': a predicate is a plain function"):
+            world.always("x", no)
+        with pytest.raises(WorldError, match="every=0: a number of steps, 1 or more"):
+            world.eventually("x", lambda: True, "1s", every=0)
+        with pytest.raises(ValueError, match="duration"):
+            world.eventually("x", lambda: True, "soon")
+
+
+def test_an_error_of_a_predicate_ends_the_run() -> None:
+    with World() as world:
+        world.always("x", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            world.pass_time("1s")
