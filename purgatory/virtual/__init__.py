@@ -11,12 +11,14 @@ from purgatory.virtual.errors import (
     WorldTimeoutError,
 )
 from purgatory.virtual.history import Event
+from purgatory.virtual.hosts import Host
 from purgatory.virtual.network import Partition, VirtualNetwork
 from purgatory.virtual.world import World
 
 __all__ = [
     "DeadlockError",
     "Event",
+    "Host",
     "Operation",
     "OperationHistory",
     "Partition",

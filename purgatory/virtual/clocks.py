@@ -42,6 +42,8 @@ class WorldClock(Clock):
 
     def __init__(self, start_us: int) -> None:
         self.now_us = INITIAL_UPTIME_US
+        self.skew_us: Callable[[], int] | None = None
+        """Returns how far the clock of the current host is ahead; None: all are right."""
         self._start_us = start_us
 
     @property
@@ -51,8 +53,9 @@ class WorldClock(Clock):
 
     @property
     def wall_us(self) -> int:
-        """The time of day, in microseconds since 1970."""
-        return self._start_us + self.now_us - INITIAL_UPTIME_US
+        """The time of day on the current host, in microseconds since 1970."""
+        wall_us = self._start_us + self.now_us - INITIAL_UPTIME_US
+        return wall_us if self.skew_us is None else wall_us + self.skew_us()
 
     def now_ns(self) -> int:
         return self.now_us * NS_PER_US

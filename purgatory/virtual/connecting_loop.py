@@ -18,6 +18,7 @@ from threading import get_ident
 from typing import Any, Final, NoReturn
 
 from purgatory.virtual.errors import SandboxError
+from purgatory.virtual.hosts import PROCESS
 from purgatory.virtual.network import (
     ANY_HOST,
     LOCALHOST,
@@ -113,9 +114,12 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
         return encrypted._app_transport, protocol
 
     async def _connect(self, host: Any, port: Any) -> VirtualTransport:
-        return await self.network.connect(
-            (host_address(_text(host)), int(port)), self._new_server_protocol
-        )
+        address = host_address(_text(host)), int(port)
+        if address[0] == LOCALHOST:
+            own = host_address(NODE.get()), address[1]
+            if self.network.ports.owner(own) is not None:
+                address = own
+        return await self.network.connect(address, self._new_server_protocol)
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
         """Connect a virtual socket, for ``create_connection(sock=...)``.
@@ -154,13 +158,15 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
         timeouts_s = (ssl_handshake_timeout, ssl_shutdown_timeout)
         addresses: list[Address] = []
         server = VirtualServer(
-            self, self.network.ports, addresses, protocol_factory, ssl, timeouts_s
+            self, self.network.ports, addresses, protocol_factory, ssl, timeouts_s, PROCESS.get()
         )
         for name in hosts:
             address_host = ANY_HOST if name in (None, "", b"") else host_address(_text(name))
+            if server.process is not None and address_host in (ANY_HOST, LOCALHOST):
+                address_host = host_address(NODE.get())  # each host has its own ports
             address = self.network.ports.bind((address_host, int(port or 0)), server)
             addresses.append(address)
-            self.network.record_listener(address)
+            self.network.record_listener(address, server)
         if start_serving:
             await server.start_serving()
         return server

@@ -340,6 +340,45 @@ class VirtualDisk:
             remaining[name] = files[id(node)]
         return _Folder(folder.volume, DiskEntries(remaining))
 
+    # Whole files.
+
+    def read_bytes(self, path: str | Path) -> bytes:
+        """Return what a file has.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        descriptor = self.open(Path("/", path), os.O_RDONLY)
+        try:
+            return self.pread(descriptor, self.size_of(descriptor), 0)
+        finally:
+            self.close(descriptor)
+
+    def write_bytes(self, path: str | Path, data: bytes, *, append: bool = False) -> None:
+        """Write a file, or behind its end; a crash may lose that until `sync`.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        flags = os.O_RDWR | os.O_CREAT
+        descriptor = self.open(Path("/", path), flags if append else flags | os.O_TRUNC)
+        try:
+            self.pwrite(descriptor, data, self.size_of(descriptor) if append else 0)
+        finally:
+            self.close(descriptor)
+
+    def sync(self, path: str | Path) -> None:
+        """Force a file, and its name, onto the disk.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        file = Path("/", path)
+        for forced, flags in ((file, os.O_RDWR), (file.parent, os.O_RDONLY)):
+            descriptor = self.open(forced, flags)
+            self.fsync(descriptor)
+            self.close(descriptor)
+
     # Descriptors.
 
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:

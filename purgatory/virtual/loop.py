@@ -28,7 +28,7 @@ import sys
 import threading
 from asyncio import events, format_helpers
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context, copy_context
 from functools import partial
 from itertools import count
@@ -42,6 +42,7 @@ from purgatory.virtual.connecting_loop import ConnectingLoop
 from purgatory.virtual.determinism import ITERATIONS, NumberedFuture, NumberedTask, WorldCollector
 from purgatory.virtual.errors import DeadlockError, WorldError, WorldTimeoutError
 from purgatory.virtual.history import History
+from purgatory.virtual.hosts import PROCESS, HostProcess
 from purgatory.virtual.network import VirtualNetwork
 from purgatory.virtual.schedules import Schedule, owner_of, unwrapped
 from timer import InlineExecutor, SystemTimer
@@ -166,7 +167,8 @@ class LoopWheel(SystemTimer):
 
 def waiting_stacks(loop: asyncio.AbstractEventLoop) -> str:
     """Return the stack of each task that is not done, the oldest task first."""
-    tasks = sorted(asyncio.all_tasks(loop), key=hash)
+    dead = getattr(loop, "dead_tasks", ())
+    tasks = sorted((task for task in asyncio.all_tasks(loop) if task not in dead), key=hash)
     return "\n".join(line for task in tasks for line in _lines(task))
 
 
@@ -275,6 +277,10 @@ class VirtualLoop(ConnectingLoop):
         self._history = history
         self._collector = collector
         self._schedule = schedule
+        self.stopped: set[HostProcess] = set()
+        """Processes that are paused or dead, whose callbacks must not run."""
+        self.dead_tasks: list[asyncio.Task[Any]] = []
+        """The tasks of dead processes."""
         self.monitors: list[Callable[[], None]] = []
         """Are called after each callback. What they raise ends `World.run`."""
         self._wheel_us = clock.now_us
@@ -375,6 +381,7 @@ class VirtualLoop(ConnectingLoop):
         """Run iterations until it is stopped, where asyncio calls this for each."""
         __tracebackhide__ = True  # for pytest: it would show this for each property that fails
         clock, ready, due, monitors = self.clock, self._ready, self._due, self.monitors
+        stopped = self.stopped
         take = ready.popleft if self._schedule is None else partial(self._take, self._schedule)
         while True:
             if ready or due or self._stopping:
@@ -394,6 +401,11 @@ class VirtualLoop(ConnectingLoop):
                 handle = take()
                 if handle._cancelled:
                     continue
+                if stopped:
+                    process = handle._context.get(PROCESS)
+                    if process in stopped:
+                        process.hold(handle)
+                        continue
                 try:
                     handle._context.run(handle._callback, *handle._args)
                 except (SystemExit, KeyboardInterrupt):
@@ -487,11 +499,21 @@ class VirtualLoop(ConnectingLoop):
     ) -> asyncio.Task[Any]:
         self._check_closed()
         factory = self.get_task_factory()
-        if factory is not None:
-            if factory is not _EAGER_TASKS:
-                return super().create_task(coro, name=name, context=context, **more)
-            more["eager_start"] = True
-        return NumberedTask(coro, loop=self, name=name, context=context, **more)
+        task: asyncio.Task[Any]
+        if factory is not None and factory is not _EAGER_TASKS:
+            task = super().create_task(coro, name=name, context=context, **more)
+        else:
+            if factory is not None:
+                more["eager_start"] = True
+            task = NumberedTask(coro, loop=self, name=name, context=context, **more)
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is not None:
+            process.tasks.add(task)
+        return task
+
+    def add_ready(self, handles: Iterable[Any]) -> None:
+        """Add callbacks that were held, behind those that are ready."""
+        self._ready.extend(handles)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         """Call a function at a time that the seed decides; the executor is ignored.

@@ -19,7 +19,7 @@ import errno
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, Self
 
 from purgatory.settings.typed_duration import Duration
@@ -112,6 +112,7 @@ class VirtualNetwork:
         self._wires: dict[int, tuple[Wire, Wire]] = {}
         self._connection_count = 0
         self._waiting: list[Callable[[], None]] = []
+        self._servers: list[VirtualServer] = []
 
     # Settings.
 
@@ -239,12 +240,24 @@ class VirtualNetwork:
                     wire.source.mark_lost(_reset_error())
         return len(found)
 
+    def end_process(self, node: str, process: object) -> None:
+        """Close a process's servers, and reset its connections: it is dead."""
+        for server in [server for server in self._servers if server.process is process]:
+            self._servers.remove(server)
+            server.close()
+        self.reset(node)
+
     def end(self) -> None:
         """Break all connections at the end of the world."""
         for wires in list(self._wires.values()):
             for wire in wires:
                 wire.cut()
                 wire.source.mark_lost(_reset_error())
+
+    def clear(self) -> None:
+        """Forget the connections of dead processes, which nobody closes."""
+        self._wires.clear()
+        self._servers.clear()
 
     def name(self, address: Address, node: str) -> None:
         """Set the node of an address."""
@@ -278,9 +291,13 @@ class VirtualNetwork:
 
     # Methods for the loop.
 
-    def record_listener(self, address: Address) -> None:
+    def record_listener(self, address: Address, server: VirtualServer) -> None:
         """Record that the current node listens at an address."""
-        self._names.setdefault(address, NODE.get())
+        if server.process is None:
+            self._names.setdefault(address, NODE.get())
+        else:
+            self._names[address] = NODE.get()
+            self._servers.append(server)
 
     async def connect(
         self, address: Address, protocol_factory: Callable[..., Any]
@@ -309,7 +326,8 @@ class VirtualNetwork:
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"{os.strerror(errno.ECONNREFUSED)}: {address}"
             )
-        client_end = self._join(address, server, protocol_factory(server), client, server_name)
+        served = server.context.run(protocol_factory, server)
+        client_end = self._join(address, server, served, client, server_name)
         try:
             await asyncio.sleep(self.delay_us() / US_PER_S)
         except BaseException:
@@ -342,6 +360,7 @@ class VirtualNetwork:
             None,
             self._extra(from_address, address),
             drop,
+            copy_context(),
         )
         server_end = VirtualTransport(
             self.loop,
@@ -349,6 +368,7 @@ class VirtualNetwork:
             served,
             self._extra(address, from_address),
             drop,
+            server.context,
         )
         server.add(server_end)
         outgoing = Wire(self, f"{client}:{from_address[1]} > {server_name}", client_end, server_end)
@@ -357,7 +377,7 @@ class VirtualNetwork:
         client_end.outgoing = server_end.incoming = outgoing
         client_end.incoming = server_end.outgoing = incoming
         self._wires[number] = (outgoing, incoming)
-        self.loop.call_soon(served.connection_made, server_end)
+        self.loop.call_soon(served.connection_made, server_end, context=server.context)
         return client_end
 
     def _extra(self, own: Address, peer: Address) -> dict[str, Any]:

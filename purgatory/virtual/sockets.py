@@ -15,6 +15,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, NoReturn, Self
 
 from purgatory.virtual.errors import SandboxError
@@ -182,6 +183,7 @@ class VirtualServer(asyncio.AbstractServer):
         addresses: bound in ``ports``.
         protocol_factory: makes the protocol of a connection.
         timeouts_s: of TLS: for the handshake, and for the shutdown; None for asyncio's.
+        process: the `HostProcess` that listens, if any.
     """
 
     def __init__(
@@ -192,11 +194,15 @@ class VirtualServer(asyncio.AbstractServer):
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         tls: ssl.SSLContext | None,
         timeouts_s: tuple[float | None, float | None],
+        process: object = None,
     ) -> None:
         self.protocol_factory = protocol_factory
         self.tls = tls
         self.timeouts_s = timeouts_s
         self.accepts = False
+        self.context = copy_context()
+        """In which the protocols of its connections are called."""
+        self.process = process
         self._loop = loop
         self._ports = ports
         self._addresses = addresses

@@ -18,6 +18,7 @@ import os
 from asyncio import sslproto
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from typing import Any, Final, Protocol
 
 from purgatory.virtual.clocks import US_PER_S, WorldClock
@@ -35,10 +36,18 @@ _WINDOW_BYTES = 256 * 1024
 class TimedLoop(Protocol):
     """The methods of the loop that a network needs."""
 
-    def call_at_us(self, due_us: int, callback: Callable[..., object], *args: object) -> object:
+    def call_at_us(
+        self,
+        due_us: int,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> object:
         """Call a function at a time of the world's clock."""
 
-    def call_soon(self, callback: Callable[..., object], *args: object) -> object:
+    def call_soon(
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> object:
         """Call a function in the next iteration."""
 
 
@@ -72,6 +81,7 @@ class WireEnd(Protocol):
     """One of the two ends of a connection."""
 
     node: str
+    context: Context
 
     def receive(self, data: bytes) -> None:
         """Handle received data; `END` is end-of-file."""
@@ -132,7 +142,8 @@ class Wire:
         """The other end has read so many bytes."""
         self._unacknowledged_bytes -= size
         if self.source.has_more:
-            self._network.loop.call_soon(self.source.send_more)
+            source = self.source
+            self._network.loop.call_soon(source.send_more, context=source.context)
 
     def send_held(self) -> None:
         """Send held segments: the partition has ended."""
@@ -162,10 +173,11 @@ class Wire:
         if size and network.is_lost():
             network.history.record("lost", self._label)
             item = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-            network.loop.call_at_us(arrives_us, self.source.mark_lost, item)
+            source = self.source
+            network.loop.call_at_us(arrives_us, source.mark_lost, item, context=source.context)
         self._arrives_us = arrives_us
         self._in_transit.append(item)
-        network.loop.call_at_us(arrives_us, self._arrive)
+        network.loop.call_at_us(arrives_us, self._arrive, context=self.target.context)
 
     def _arrive(self) -> None:
         item = self._in_transit.popleft()
@@ -185,7 +197,7 @@ class Wire:
             self._timeout_us = self._network.clock.now_us + round(
                 RETRANSMISSION_TIMEOUT_S * US_PER_S
             )
-            loop.call_at_us(self._timeout_us, self._time_out)
+            loop.call_at_us(self._timeout_us, self._time_out, context=self.source.context)
         self._paused_items.append(item)
 
     def _time_out(self) -> None:
@@ -206,6 +218,7 @@ class VirtualTransport(asyncio.Transport):
         protocol: None until `begin`.
         extra: the data of `get_extra_info`.
         on_lost: called once the connection is lost.
+        context: in which the protocol is called.
     """
 
     _start_tls_compatible = True
@@ -217,8 +230,10 @@ class VirtualTransport(asyncio.Transport):
         protocol: asyncio.BaseProtocol | None,
         extra: Mapping[str, Any],
         on_lost: Callable[[], None],
+        context: Context,
     ) -> None:
         super().__init__(dict(extra))
+        self.context = context
         self.node = node
         self.outgoing: Wire
         self.incoming: Wire
@@ -252,9 +267,9 @@ class VirtualTransport(asyncio.Transport):
         self._detect_encryption(protocol)
         protocol.connection_made(self)
         if self._lost:
-            self._loop.call_soon(protocol.connection_lost, self._error)
+            self._loop.call_soon(protocol.connection_lost, self._error, context=self.context)
         elif self._undelivered:
-            self._loop.call_soon(self._feed_undelivered)
+            self._loop.call_soon(self._feed_undelivered, context=self.context)
 
     # Writing.
 
@@ -302,7 +317,7 @@ class VirtualTransport(asyncio.Transport):
             self._eof_sent = True
             self.outgoing.send(END)
             if self._closing:
-                self._loop.call_soon(self._finish, None)
+                self._loop.call_soon(self._finish, None, context=self.context)
 
     def get_write_buffer_size(self) -> int:
         return len(self._unsent)
@@ -331,7 +346,7 @@ class VirtualTransport(asyncio.Transport):
         if self._reading or self._closing:
             return
         self._reading = True
-        self._loop.call_soon(self._feed_undelivered)
+        self._loop.call_soon(self._feed_undelivered, context=self.context)
 
     def receive(self, data: bytes) -> None:
         """Handle received data."""
@@ -384,7 +399,7 @@ class VirtualTransport(asyncio.Transport):
             self._closing = True
             self._undelivered.clear()
             if self._eof_sent:
-                self._loop.call_soon(self._finish, None)
+                self._loop.call_soon(self._finish, None, context=self.context)
             else:
                 self.send_more()
 
@@ -400,7 +415,7 @@ class VirtualTransport(asyncio.Transport):
         if not self._lost:
             self._closing = True
             self._unsent.clear()
-            self._loop.call_soon(self._finish, error)
+            self._loop.call_soon(self._finish, error, context=self.context)
 
     def _abort(self, error: BaseException | None) -> None:
         if not self._lost:
@@ -409,7 +424,7 @@ class VirtualTransport(asyncio.Transport):
             self._undelivered.clear()
             if not self._eof_sent:
                 self._reset_peer()
-            self._loop.call_soon(self._finish, error)
+            self._loop.call_soon(self._finish, error, context=self.context)
 
     def _reset_peer(self) -> None:
         self._eof_sent = True

@@ -36,6 +36,7 @@ from purgatory.virtual.consistency import (
 from purgatory.virtual.determinism import OrderedSets, TimedRecords, WorldCollector
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
+from purgatory.virtual.hosts import Host, close_dead_tasks
 from purgatory.virtual.loop import VirtualLoop
 from purgatory.virtual.network import NODE, VirtualNetwork
 from purgatory.virtual.planned_faults import PlannedFault, rate_per_min
@@ -130,6 +131,7 @@ class World:
         self.max_elapsed_s: float | None = None
         """When runs end with `WorldTimeoutError`, whatever their timeouts; None: no limit."""
         self._eventually: list[Eventually] = []
+        self._hosts: dict[str, Host] = {}
         self.without = frozenset(without)
         """The numbers of excluded faults."""
         self.faults: list[PlannedFault] = []
@@ -204,9 +206,11 @@ class World:
         loop = self.loop
         loop.monitors.clear()
         loop.deadline_us = None
+        for host in self._hosts.values():
+            host.resume()
         for cluster in reversed(self._clusters):
             loop.run_until_complete(cluster.stop())
-        tasks = sorted(asyncio.all_tasks(loop), key=hash)
+        tasks = sorted(asyncio.all_tasks(loop) - set(loop.dead_tasks), key=hash)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -215,6 +219,8 @@ class World:
         self.network.end()
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(asyncio.sleep(0))  # for calls of connection_lost
+        close_dead_tasks(loop.dead_tasks)
+        self.network.clear()
 
     # Running.
 
@@ -344,6 +350,26 @@ class World:
         finally:
             NODE.reset(token)
 
+    def host(self, name: str, main: Callable[[], Coroutine[Any, Any, object]]) -> Host:
+        """Start a process of an application on a machine of its own.
+
+        Its name is that of its node in the network, and others connect to it by that name. What it
+        binds to no address, or to localhost, is bound to its own.
+
+        Args:
+            main: a coroutine function, which is called at each start; a crash ends what it began.
+
+        Raises:
+            WorldError: there is a host of that name.
+        """
+        if name in self._hosts:
+            raise WorldError(f"there is a host {name!r} already: restart() starts it again")
+        self._collector.freeze()
+        host = self._hosts[name] = Host(
+            name, main, self.loop, partial(self._new_disk, f"host {name}")
+        )
+        return host
+
     def signal(self, number: int) -> None:
         """Call the application's handler, set by ``loop.add_signal_handler``.
 
@@ -384,7 +410,7 @@ class World:
             )
         from purgatory.virtual.cluster import WorldCluster, world_config
 
-        on_disk = self._new_disk() if disk is True else disk or None
+        on_disk = self._new_disk(f"{len(self._clusters)}") if disk is True else disk or None
         settings = world_config(brokers, topics, config, on_disk is not None)
         cluster = WorldCluster(self.network, settings, on_disk)
         self._clusters.append(cluster)
@@ -392,11 +418,10 @@ class World:
         cluster.name_brokers()
         return cluster
 
-    def _new_disk(self) -> VirtualDisk:
+    def _new_disk(self, owner: str) -> VirtualDisk:
         from purgatory.virtual.disk import VirtualDisk
 
-        rng = self._rng(f"disk {len(self._clusters)}")
-        return VirtualDisk(rng, partial(self._history.record, "disk"))
+        return VirtualDisk(self._rng(f"disk {owner}"), partial(self._history.record, "disk"))
 
     # Properties.
 
@@ -442,11 +467,19 @@ class World:
         self.loop.call_at_us(self._clock.now_us + limit_us + 1, _nothing)
 
     def check_properties(self) -> None:
-        """Check that all that is to hold eventually did. A test of a coroutine does so at its end.
+        """Check that all that is to hold eventually did, and that no host ended by an exception.
+
+        A test does so at its end.
 
         Raises:
             PropertyError: it did not yet.
+            Exception: what ended the process of a `Host`.
         """
+        for host in self._hosts.values():
+            if host.error is not None:
+                error, host.error = host.error, None
+                error.add_note(f"the host {host.name!r} ended by it")
+                raise error
         pending, self._eventually = self._eventually, []
         for awaited in pending:
             awaited.check_at_end()

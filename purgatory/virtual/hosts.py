@@ -1,0 +1,209 @@
+"""Hosts of a world: processes of an application that crash, restart, pause, and have wrong clocks.
+
+    billing = world.host("billing", run)   # run: a coroutine function, the process's main
+    world.at("10s", billing.crash)
+    world.at("20s", billing.restart)
+
+A process is all that its main began: tasks, timers, connections and servers, which asyncio gives
+the same context. A crash stops them where they are. No ``finally`` runs, no ``except`` sees it,
+other ends see their connections reset, and the disk loses what was not forced onto it. What lies in
+variables outside of the main survives, as nothing in Python's memory belongs to one process: let
+the main make what it needs.
+
+Ground rules
+------------
+* Only the world's own thread touches it.
+* The loop asks `HostProcess.hold` of each callback of a process in ``stopped`` before it runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from purgatory.settings.typed_duration import Duration
+from purgatory.virtual.network import NODE
+
+if TYPE_CHECKING:
+    from purgatory.virtual.disk import VirtualDisk
+    from purgatory.virtual.loop import VirtualLoop
+
+PROCESS: ContextVar[HostProcess | None] = ContextVar("PROCESS", default=None)
+"""The process of the current task, if it runs on a `Host`."""
+
+
+class HostProcess:
+    """One life of a host, from its start to its end."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self.is_paused = False
+        self.held: list[Any] = []
+        """Callbacks that were due while it was paused."""
+
+    def hold(self, handle: Any) -> None:
+        """Keep a callback until the process goes on, or drop it: the process is dead."""
+        if self.is_paused:
+            self.held.append(handle)
+
+
+class Host:
+    """A machine with one process: see `World.host`.
+
+    Args:
+        name: its name in the network.
+        main: the coroutine function that a process of it runs.
+        new_disk: makes its disk, when it is first asked for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        main: Callable[[], Coroutine[Any, Any, object]],
+        loop: VirtualLoop,
+        new_disk: Callable[[], VirtualDisk],
+    ) -> None:
+        self.name = name
+        self.error: BaseException | None = None
+        """The exception that ended its process, which `World.check_properties` raises; None after a
+        restart."""
+        self._main = main
+        self._loop = loop
+        self._new_disk = new_disk
+        self._process: HostProcess | None = None
+        self._offset_us = 0
+        self._drift = 0.0
+        self._set_us = 0
+        self._start()
+
+    def __repr__(self) -> str:
+        return f"<Host {self.name!r} {self.state}>"
+
+    @cached_property
+    def disk(self) -> VirtualDisk:
+        """Its files. A crash leaves what was forced onto it, and some of the rest."""
+        return self._new_disk()
+
+    @property
+    def state(self) -> str:
+        """One of "running", "paused" and "down"."""
+        if self._process is None:
+            return "down"
+        return "paused" if self._process.is_paused else "running"
+
+    def _start(self) -> None:
+        process = self._process = HostProcess(self)
+        self.error = None
+        context = copy_context()
+        context.run(NODE.set, self.name)
+        context.run(PROCESS.set, process)
+        self._loop.create_task(self._run(process), name=self.name, context=context)
+
+    async def _run(self, process: HostProcess) -> None:
+        try:
+            await self._main()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self.error = error
+            if self._process is process:
+                self._end("failed")
+
+    # Faults.
+
+    def crash(self) -> None:
+        """Stop the process at once, as a power cut does. No effect if it is down."""
+        if self._process is not None:
+            self._end("crash")
+            if "disk" in vars(self):
+                self.disk.cut_all_power()
+                self.disk.restore_power()
+
+    def restart(self) -> None:
+        """Start a new process, after a `crash` if one is running."""
+        self.crash()
+        self._loop.network.history.record("host", f"{self.name}: restart")
+        self._start()
+
+    def pause(self) -> None:
+        """Stop the process until `resume`, as SIGSTOP or a long garbage collection does.
+
+        Its connections stay open, and what arrives waits. No effect unless it is running.
+        """
+        if self._process is not None and not self._process.is_paused:
+            self._loop.network.history.record("host", f"{self.name}: pause")
+            self._process.is_paused = True
+            self._loop.stopped.add(self._process)
+
+    def resume(self) -> None:
+        """Go on after a `pause`. No effect unless it is paused."""
+        process = self._process
+        if process is not None and process.is_paused:
+            self._loop.network.history.record("host", f"{self.name}: resume")
+            process.is_paused = False
+            self._loop.stopped.discard(process)
+            self._loop.add_ready(process.held)
+            process.held = []
+
+    def set_clock(self, offset: str = "0s", drift: float = 0.0) -> None:
+        """Have its time of day differ from the world's from now on.
+
+        Monotonic clocks, and so timers, are not concerned. Each call makes the clock jump.
+
+        Args:
+            offset: how far it is ahead, such as "90s", or behind, "-90s".
+            drift: how many seconds it gains in a second: 0.001, or -0.001.
+
+        Raises:
+            ValueError: the offset is no duration.
+        """
+        sign = -1 if offset.startswith("-") else 1
+        self._offset_us = sign * Duration(offset.removeprefix("-")).us
+        self._drift = drift
+        self._set_us = self._loop.clock.now_us
+        self._loop.clock.skew_us = skew_us
+        text = f"{self.name}: clock {offset}, drift {drift:g}"
+        self._loop.network.history.record("host", text)
+
+    @property
+    def skew_us(self) -> int:
+        """How many microseconds its clock is ahead of the world's."""
+        return self._offset_us + round(self._drift * (self._loop.clock.now_us - self._set_us))
+
+    def _end(self, how: str) -> None:
+        process, self._process = self._process, None
+        assert process is not None
+        process.is_paused = False
+        process.held = []
+        loop = self._loop
+        loop.network.history.record("host", f"{self.name}: {how}")
+        loop.stopped.add(process)
+        loop.dead_tasks += [task for task in process.tasks if not task.done()]
+        loop.network.end_process(self.name, process)
+
+
+def skew_us() -> int:
+    """Return how many microseconds the clock of the current host is ahead of the world's."""
+    process = PROCESS.get()
+    return 0 if process is None else process.host.skew_us
+
+
+def close_dead_tasks(tasks: list[asyncio.Task[Any]]) -> None:
+    """Close the coroutines of dead processes, at the end of a world.
+
+    Only now, since Python then runs their ``finally`` blocks. What those raise concerns nobody.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        while tasks:
+            task: Any = tasks.pop()
+            task._log_destroy_pending = False
+            with suppress(Exception, asyncio.CancelledError):
+                task.get_coro().close()
