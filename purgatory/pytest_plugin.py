@@ -98,7 +98,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--virtual-schedule",
         metavar="SCHEDULE",
-        help="run what is ready in this order: fifo, random, pct, pct:DEPTH, or a failure's",
+        help="run what is ready in this order: fifo, mixed, random, pct, pct:DEPTH, or a failure's",
     )
     group.addoption(
         "--virtual-shrink-attempts",

@@ -199,7 +199,8 @@ def _uses_network(world: World) -> bool:
 def _schedule_lines(world: World, test: RepeatedTest) -> Iterator[str]:
     if test.schedule == FIFO:
         return
-    name = test.schedule if test.schedule.startswith(("random", "pct")) else "first in, first out"
+    planned = test.schedule[0].isdecimal()
+    name = "first in, first out" if planned else test.schedule
     deviations, choices = len(world.deviations), len(world.choices)
     count = deviations or "none"
     yield f"schedule: {name}; another than the first ran at {count} of {choices} choices"

@@ -28,6 +28,7 @@ from typing import Any, Final
 from purgatory.virtual.errors import WorldError
 
 FIFO: Final = "fifo"
+MIXED: Final = "mixed"
 RECORDED_FIFO: Final = "0:0"
 """A schedule that never deviates, but counts its choices, which `FIFO` does not."""
 
@@ -170,7 +171,10 @@ def _set_priority(owner: Any, priority: float) -> None:
 
 
 def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
-    """Return the schedule of "fifo" (None), "random", "pct", "pct:3", or deviations ("12:1,40:2").
+    """Return the schedule that a text names: None for "fifo".
+
+    "random"; "pct" or "pct:3"; "mixed", three times of four random, else pct of a depth up to 4;
+    or deviations, as in "12:1,40:2".
 
     Args:
         rng: decides what is random; None: only to see whether the text is a schedule.
@@ -181,6 +185,8 @@ def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
     rng = rng or random.Random()
     if text == FIFO:
         return None
+    if text == MIXED:
+        return RandomSchedule(rng) if rng.random() < 0.75 else PCTSchedule(rng, rng.randint(1, 4))
     if text == "random":
         return RandomSchedule(rng)
     name, colon, depth = text.partition(":")
@@ -191,9 +197,9 @@ def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
         choice, colon, index = item.partition(":")
         if not (colon and choice.isdecimal() and index.isdecimal()):
             raise WorldError(
-                f"the schedule {text!r} is none of fifo, random, pct, pct:DEPTH (1 or more), or "
-                "deviations from first in, first out, such as 12:1,40:2 (the choice, and the "
-                "number of the callback that it takes)"
+                f"the schedule {text!r} is none of fifo, mixed, random, pct, pct:DEPTH (1 or "
+                "more), or deviations from first in, first out, such as 12:1,40:2 (the choice, "
+                "and the number of the callback that it takes)"
             )
         deviations[int(choice)] = int(index)
     return Schedule(deviations)

@@ -21,6 +21,7 @@ from purgatory.virtual.clocks import real_perf_counter, real_time
 from purgatory.virtual.failure_report import RepeatedTest, WorldFailure, world_failure
 from purgatory.virtual.schedules import (
     FIFO,
+    MIXED,
     RECORDED_FIFO,
     ExhaustiveSearch,
     format_deviations,
@@ -65,7 +66,7 @@ class Plan:
                 "each seed has a schedule of its own: give seeds or schedules, not both"
             )
         schedules = marked.get("schedules")
-        default = FIFO if schedules is None else "random"
+        default = FIFO if schedules is None else MIXED
         self._schedule: str = options["schedule"] or marked.get("schedule", default)
         parse_schedule(self._schedule, None)
         self.search: ExhaustiveSearch | None = None

@@ -85,8 +85,8 @@ class World:
             injected as usual.
         schedule: which of the callbacks that are ready runs next: "fifo", the first, as asyncio has
             it; "random", any of them; "pct" or "pct:3", by priorities of tasks that change at 2
-            random choices (`PCTSchedule`); or deviations from "fifo", such as "12:1,40:2", as
-            failures tell them.
+            random choices (`PCTSchedule`); "mixed", with some seeds the one and with some the
+            other; or deviations from "fifo", such as "12:1,40:2", as failures tell them.
         allow: exceptions from the sandbox: any of "sockets", "threads", "processes". Their effects
             aren't reproducible.
 

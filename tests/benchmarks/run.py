@@ -47,6 +47,7 @@ BENCHMARKS = (
     "cluster_fairness",
     "recorded_cost",
     "world_speed",
+    "world_rivals",
     "pipeline_scale",
     "pipeline_start",
     "apply_speed",

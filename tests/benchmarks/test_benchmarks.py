@@ -26,6 +26,7 @@ HELPERS = {
     "plain_audit",
     "plain_stream",
     "trace_rows",
+    "world_programs",
     "rivals",
     "cost_plot",
     "long_poll_server",

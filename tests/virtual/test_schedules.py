@@ -54,7 +54,7 @@ def test_each_order_comes_that_the_tasks_allow_and_no_other() -> None:
     assert set(seen) == possible
 
 
-@given(st.integers(0, 2**32), st.sampled_from(["random", "pct", "pct:1", "pct:5"]))
+@given(st.integers(0, 2**32), st.sampled_from(["random", "mixed", "pct", "pct:1", "pct:5"]))
 @settings(max_examples=60, deadline=None)
 def test_the_deviations_repeat_a_run(seed: int, schedule: str) -> None:
     seen, world = _run(schedule, seed)
@@ -70,7 +70,7 @@ def test_a_deviation_beyond_what_is_ready_takes_the_last() -> None:
 
 @pytest.mark.parametrize("text", ["", "lifo", "pct:", "pct:0", "pct:x", "1", "1:", "1:2,", "-1:2"])
 def test_what_is_no_schedule_is_refused(text: str) -> None:
-    with pytest.raises(WorldError, match="is none of fifo, random, pct, pct:DEPTH"):
+    with pytest.raises(WorldError, match="is none of fifo, mixed, random, pct, pct:D"):
         World(schedule=text)
 
 
@@ -146,6 +146,7 @@ def test_priorities_starve_a_task_as_chance_hardly_ever_does() -> None:
     assert _share("random", _starved) < 0.02
     assert _share("pct:1", _starved) > 0.3
     assert _share("pct:3", _starved) > 0.1
+    assert _share("mixed", _starved) > 0.03
 
 
 def test_priorities_do_not_starve_who_is_waited_for() -> None:
@@ -251,7 +252,7 @@ async def test_order(world):
 
 @pytest.mark.parametrize(
     ("marked", "schedule"),
-    [("schedules=500", "random"), ("seeds=500, schedule='pct:2'", "pct:2"), ("exhaustive=2", "")],
+    [("schedules=500", "mixed"), ("seeds=500, schedule='pct:2'", "pct:2"), ("exhaustive=2", "")],
 )
 def test_marked_tests_run_with_many_schedules(tmp_path: Path, marked: str, schedule: str) -> None:
     _, said = run_pytest(tmp_path, text=_TESTS.replace("SCHEDULES", marked))

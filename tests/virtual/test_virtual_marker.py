@@ -176,7 +176,7 @@ _OPTIONS = dict.fromkeys(("seeds", "seed", "schedule", "without", "plain_network
         ({"seeds": True}, "seeds=True: a whole number, 1 or more"),
         ({"exhaustive": -1}, "exhaustive=-1: a whole number, 0 or more"),
         ({"seeds": 5, "schedules": 5}, "give seeds or schedules, not both"),
-        ({"schedule": "lifo"}, "the schedule 'lifo' is none of fifo, random, pct,"),
+        ({"schedule": "lifo"}, "the schedule 'lifo' is none of fifo, mixed, random, pct,"),
         ({"exhaustive": 1, "schedule": "pct"}, "exhaustive=2 takes each schedule in turn"),
     ],
 )
@@ -197,9 +197,9 @@ def test_the_runs_of_a_test_are_those_of_its_mark_and_the_command_line() -> None
     assert runs(None, seed=7, schedule="3:1") == [(7, "3:1")]
     assert len(runs({})) == 20
     assert runs({"seeds": 2}) == [(0, "fifo"), (1, "fifo")]
-    assert runs({"schedules": 2}) == [(0, "random"), (1, "random")]
+    assert runs({"schedules": 2}) == [(0, "mixed"), (1, "mixed")]
     assert runs({"seeds": 2, "schedule": "pct:2"}) == [(0, "pct:2"), (1, "pct:2")]
-    assert runs({"schedules": 9}, seed=4) == [(4, "random")]
+    assert runs({"schedules": 9}, seed=4) == [(4, "mixed")]
     assert runs({"exhaustive": 0}, seed=4) == [(4, "fifo")]
     assert runs({"exhaustive": 2}, seeds=1, schedule="3:1") == [(0, "3:1")]
 

@@ -1,0 +1,94 @@
+"""How soon a bug is found in a world, beside simloom and simloop, and how small it is told.
+
+    python -m tests.benchmarks.world_rivals
+
+Fourteen small programs of asyncio, each with one bug that needs another order of its tasks. Each
+tool searches each program ten times, from other seeds on, with its own default; then it shrinks
+what it found. Told are medians: the runs and the time of the processor until the bug showed, and in
+how many choices the order that is left differs from first in, first out.
+
+The rivals need Python 3.12 or later. All tools run on the Python of ``RIVALS``, by default
+``build/rivals``, a virtual environment with ``simloom==0.5.0 simloop==0.2.2`` and the world's
+requirements, ``structlog prometheus-client``; its core is in pure Python there. Without it the
+world alone is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+from tests.benchmarks.measurement import Figure, Size, run_alone, say
+from tests.benchmarks.world_programs import PROGRAMS, Found
+
+ROOT = Path(__file__).parents[2]
+RIVALS = Path(os.environ.get("RIVALS", ROOT / "build" / "rivals")) / "bin" / "python"
+
+
+def measure(size: Size = Size.USUAL) -> list[Figure]:
+    times, count = size.pick(1, 10), size.pick(2, len(PROGRAMS))
+    compares = RIVALS.exists() and size is not Size.SMALL
+    tools = ["world", "simloom", "simloop"] if compares else ["world"]
+    if not compares:
+        say(f"no rivals in {RIVALS}: the world alone is measured")
+    found = {tool: _search(tool, times, count, compares) for tool in tools}
+    first = {"runs": 0, "time": 0, "size": 0}
+    for program in found["world"]:
+        lines = []
+        for tool in tools:
+            runs, processor_s, deviations = _medians(found[tool][program])
+            lines.append(
+                f"{tool} {runs:g} runs, {1_000 * processor_s:.1f} ms, {deviations:g} choices"
+            )
+        say(f"{program}: {'; '.join(lines)}")
+        for place, name in enumerate(first):
+            values = [_medians(found[tool][program])[place] for tool in tools]
+            first[name] += values[0] <= min(values)
+    return [
+        Figure(
+            f"programs in which the world is first in {what}",
+            100 * first[name] / count,
+            "%",
+            goal,
+            "higher",
+        )
+        for name, what, goal in (
+            ("runs", "runs until the bug showed", 75),
+            ("time", "the processor's time until then", 75),
+            ("size", "how few choices are left", 75),
+        )
+    ]
+
+
+def _medians(found: list[Found]) -> tuple[float, float, float]:
+    shrunk = [one.deviations for one in found if one.deviations is not None]
+    return (
+        median(one.runs for one in found),
+        median(one.processor_s for one in found),
+        median(shrunk) if shrunk else float("inf"),
+    )
+
+
+def _search(tool: str, times: int, count: int, on_rivals: bool) -> dict[str, list[Found]]:
+    """Search the first programs with one tool, in a process of its own."""
+    done = subprocess.run(
+        [
+            str(RIVALS) if on_rivals else sys.executable,
+            str(Path(__file__).with_name("world_programs.py")),
+            *(tool, str(times), str(count)),
+        ],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {line["program"]: [Found(*one) for one in line["found"]] for line in lines}
+
+
+if __name__ == "__main__":
+    run_alone(measure)
