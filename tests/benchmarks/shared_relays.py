@@ -286,10 +286,16 @@ async def _waiters(folder: str, size: Size) -> list[Figure]:
             await there.advance(f"k{number}", 1)
         await asyncio.gather(*waits)
         wake_s = time.process_time() - start_s
+        sent = there.relay.counts.sent
+        await asyncio.gather(*(there.advance("burst", number) for number in range(1, 1_001)))
+        await asyncio.sleep(0.1)
+        burst = there.relay.counts.sent - sent
     title = f"{waiters:,} who wait on {keys:,} keys"
     return [
         Figure(f"{title}: computing while idle, resync 5 s", idle_share * 1e3, "ms/s"),
         Figure(f"{title}: computing to wake each", wake_s / waiters * 1e6, "us"),
+        Figure(f"messages to wake {keys:,} keys, each advanced once", sent, ""),
+        Figure("messages for 1,000 advances of one key at once", burst, ""),
     ]
 
 
