@@ -226,11 +226,12 @@ class NumberedFuture(asyncio.Future[Any]):
 
 
 class NumberedTask(asyncio.Task[Any]):
-    """A task of a `VirtualLoop`. Its priority is a `PCTSchedule`'s."""
+    """A task of a `VirtualLoop`. Its label is what tells it from others of the same function."""
 
-    __slots__ = ("_number", "priority")
+    __slots__ = ("_number", "label", "priority")
 
     _number: int
+    label: int
     priority: float
 
     def __hash__(self) -> int:

@@ -244,8 +244,11 @@ def _fault_text(fault: ActiveFault) -> str:
 def _event_lines(world: World) -> Iterator[str]:
     """The last events, preceded by those around the last fault if that was earlier."""
     events = world.last_events(_ALL)
-    if len(world.deviations) > _DEVIATIONS:  # they would hide what else happened
-        events = [event for event in events if event.kind != "schedule"]
+    others = [event for event in events if event.kind != "schedule"]
+    if len(world.deviations) > _DEVIATIONS or not others:  # they would hide what else happened
+        events = others
+    if not events and world.deviations:
+        return
     if not events:
         yield "nothing happened"
         return

@@ -24,6 +24,7 @@ import contextvars
 import linecache
 import math
 import random
+import re
 import sys
 import threading
 from asyncio import events, format_helpers
@@ -40,7 +41,12 @@ from typing import Any, Final, TypeVar
 from purgatory.virtual.clocks import US_PER_S, WheelClock, WorldClock, real_monotonic_ns, real_sleep
 from purgatory.virtual.connecting_loop import ConnectingLoop
 from purgatory.virtual.determinism import ITERATIONS, NumberedFuture, NumberedTask, WorldCollector
-from purgatory.virtual.errors import DeadlockError, WorldError, WorldTimeoutError
+from purgatory.virtual.errors import (
+    DeadlockError,
+    PropertyError,
+    WorldError,
+    WorldTimeoutError,
+)
 from purgatory.virtual.history import History
 from purgatory.virtual.hosts import PROCESS, HostProcess
 from purgatory.virtual.network import VirtualNetwork
@@ -192,25 +198,10 @@ def _frames(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
         awaitable = inner or getattr(awaitable, "gi_yieldfrom", None)
 
 
-def _description(handle: Any) -> str:
-    """Return what a handle goes on with, and where that stands: "worker() at test_it.py:14"."""
-    owner = owner_of(handle)
-    if isinstance(owner, asyncio.Task):
-        called: Any = owner.get_coro()
-        places = [
-            (frame.f_code.co_filename, line)
-            for frame, line in _frames(called)
-            if dirname(frame.f_code.co_filename) != _ASYNCIO_FOLDER
-        ]
-    else:
-        called = unwrapped(handle._callback)
-        code = getattr(called, "__code__", None)
-        places = [(code.co_filename, code.co_firstlineno)] if code else []
-    name = getattr(called, "__qualname__", repr(called)).rpartition("<locals>.")[2]
-    return f"{name}() at {basename(places[-1][0])}:{places[-1][1]}" if places else f"{name}()"
-
-
 _ASYNCIO_FOLDER: Final = dirname(asyncio.__file__)
+_DEFAULT_NAME: Final = re.compile(r"Task-\d+")
+"""asyncio counts the tasks of a process, not of a world."""
+
 _BUSY_ITERATIONS: Final = 100
 _ITERATION_US: Final = 10
 _MIN_DELAY_US: Final = 1
@@ -290,6 +281,7 @@ class VirtualLoop(ConnectingLoop):
         # A request makes a dozen of them: a partial saves a call.
         self.create_future = partial(NumberedFuture, loop=self)  # type: ignore[method-assign]
         self._timers = 0
+        self._labels = 0
         self._signals: dict[int, Callable[[], object]] = {}
         self._job_slept = False
         network.loop = self
@@ -413,7 +405,11 @@ class VirtualLoop(ConnectingLoop):
                 except BaseException as error:
                     report_failure(handle, error)
                 for check in monitors:
-                    check()
+                    try:
+                        check()
+                    except PropertyError as error:
+                        error.add_note(f"after a step of {self._description(handle)}")
+                        raise
             if self._stopping:
                 return
 
@@ -424,9 +420,38 @@ class VirtualLoop(ConnectingLoop):
         handle = schedule.pop(ready)
         if len(schedule.deviations) != before:
             choice = len(schedule.widths) - 1
-            text = f"choice {choice}: {_description(handle)} before {_description(first)}"
+            text = f"choice {choice}: {self._description(handle)} before {self._description(first)}"
             self._history.record("schedule", text)
         return handle
+
+    def _description(self, handle: Any) -> str:
+        """Return what a handle goes on with: "worker() #2 at test_it.py:14", or with its name."""
+        owner = owner_of(handle)
+        if isinstance(owner, NumberedTask):
+            called: Any = owner.get_coro()
+            places = [
+                (frame.f_code.co_filename, line)
+                for frame, line in _frames(called)
+                if dirname(frame.f_code.co_filename) != _ASYNCIO_FOLDER
+            ]
+            name = f" {self._label(owner)}"
+        else:
+            called = unwrapped(handle._callback)
+            code = getattr(called, "__code__", None)
+            places = [(code.co_filename, code.co_firstlineno)] if code else []
+            name = ""
+        function = getattr(called, "__qualname__", repr(called)).rpartition("<locals>.")[2]
+        place = f" at {basename(places[-1][0])}:{places[-1][1]}" if places else ""
+        return f"{function}(){name}{place}"
+
+    def _label(self, task: NumberedTask) -> str:
+        """Return the name that a task was given, or its number among those without, as "#2"."""
+        name = task.get_name()
+        if not _DEFAULT_NAME.fullmatch(name):
+            return name
+        if not hasattr(task, "label"):
+            task.label = self._labels = self._labels + 1
+        return f"#{task.label}"
 
     def _advance_time(self) -> None:
         """Advance the time until something is due."""

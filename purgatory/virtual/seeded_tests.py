@@ -18,6 +18,7 @@ from typing import Any, Final
 import pytest
 
 from purgatory.virtual.clocks import real_perf_counter, real_time
+from purgatory.virtual.errors import PropertyError
 from purgatory.virtual.failure_report import RepeatedTest, WorldFailure, world_failure
 from purgatory.virtual.schedules import (
     FIFO,
@@ -163,6 +164,9 @@ class SeededTest:
                 self._call()
             except _NO_FAILURE:
                 raise
+            except PropertyError as error:
+                self._fail(error, passed)
+                raise error.with_traceback(None) from None  # it has no frame of the test's
             except BaseException as error:
                 self._fail(error, passed)
                 raise

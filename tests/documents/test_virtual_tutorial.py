@@ -40,6 +40,40 @@ def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def test_the_account_is_overdrawn_in_the_order_that_the_document_shows(tmp_path: Path) -> None:
+    status, said = _pytest(tmp_path, SERVICE, "test_account.py")
+    assert status == 1
+    shown = TEXT.partition("    pytest test_account.py\n")[2].partition("## A service")[0]
+    choices = re.findall(r"^ +\d.* choice .*$", shown, re.MULTILINE)
+    assert len(choices) == 3
+    if sys.version_info[:2] == (3, 11):
+        assert all(choice in said for choice in choices)
+        assert "spend() #1" in said
+        assert re.findall(r"^repeat it: .*$", shown, re.MULTILINE)[0] in said
+    account = tmp_path / "test_account.py"
+    mended = account.read_text(encoding="utf-8").replace(
+        "        self.balance = 100\n",
+        "        self.balance = 100\n        self.lock = asyncio.Lock()\n",
+    )
+    mended = mended.replace(
+        "            await account", "          async with account.lock:\n            await account"
+    )
+    for mark, expected in (
+        ("schedules=2000", "1 passed"),
+        ("exhaustive=3", "all schedules with at most 3 deviations passed: "),
+    ):
+        account.write_text(mended.replace("schedules=2000", mark), encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_account.py"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert expected in done.stdout, done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_bug_is_found_and_told_as_the_document_shows(tmp_path: Path) -> None:
