@@ -97,6 +97,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--virtual-schedule",
+        type=_schedule,
         metavar="SCHEDULE",
         help="run what is ready in this order: fifo, mixed, random, pct, pct:DEPTH, or a failure's",
     )
@@ -115,6 +116,17 @@ def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(text)
     return int(text)
+
+
+def _schedule(text: str) -> str:
+    from purgatory.virtual.errors import WorldError
+    from purgatory.virtual.schedules import parse_schedule
+
+    try:
+        parse_schedule(text, None)
+    except WorldError as error:
+        raise ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _fault_numbers(text: str) -> Sequence[int]:

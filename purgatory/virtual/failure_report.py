@@ -189,7 +189,7 @@ def _report(world: World, test: RepeatedTest, begun_faults: Sequence[int]) -> st
     return "\n".join(lines)
 
 
-_OTHER_EVENTS = ("disk", "fault", "job", "schedule")
+_OTHER_EVENTS = ("disk", "fault", "host", "job", "schedule")
 
 
 def _uses_network(world: World) -> bool:

@@ -141,6 +141,12 @@ def test_faults_that_are_none_are_told(tmp_path: Path) -> None:
     assert "--virtual-without: 'x': the numbers of faults are given as 3,7 or 0-2,7" in said
 
 
+def test_a_schedule_that_is_none_is_told(tmp_path: Path) -> None:
+    status, said = _pytest(tmp_path, "--virtual-schedule", "lifo")
+    assert status == 4
+    assert "--virtual-schedule: the schedule 'lifo' is none of fifo, mixed, random" in said
+
+
 def test_a_test_is_repeated_from_where_pytest_was_started(tmp_path: Path) -> None:
     said = _pytest(tmp_path, text=_FAULTS)[1]
     assert "pytest test_it.py::test_it" in said
