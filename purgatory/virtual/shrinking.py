@@ -179,10 +179,9 @@ class Shrinking:
             part = {choice: deviations[choice] for choice in choices}
             return self._fails(replace(test, schedule=format_deviations(part)))
 
-        if not deviations:
-            fails_with(())
-        for _ in ddmin(sorted(deviations), fails_with):
-            pass
+        if fails_with(sorted(deviations)):  # told one by one, not by the name of a schedule
+            for _ in ddmin(sorted(deviations), fails_with):
+                pass
 
 
 def _summary(original: WorldFailure, smallest: WorldFailure) -> str:
