@@ -13,7 +13,7 @@ import socket
 import ssl
 from asyncio import base_events, events, runners, sslproto
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import lru_cache, wraps
 from threading import get_ident
 from typing import Any, Final, NoReturn
 
@@ -300,7 +300,7 @@ class PatchedSockets:
         for owner, name, original in self._originals:
             setattr(owner, name, original)
         if self._originals:
-            _Entered.thread_id = 0
+            _Entered.thread_id, _Entered.ports = 0, Ports()
         self._originals.clear()
 
     def _patch(self, owner: Any, name: str, replacement: Any) -> None:
@@ -309,7 +309,7 @@ class PatchedSockets:
 
 
 # The same in all worlds: making them takes longer than many a test.
-@cache
+@lru_cache(maxsize=64)
 def _patched(original: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
     @wraps(original)
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -319,7 +319,7 @@ def _patched(original: Callable[..., Any], replacement: Callable[..., Any]) -> A
     return call
 
 
-@cache
+@lru_cache(maxsize=64)
 def _socket_class(original: Any) -> Any:
     class WorldSocket(VirtualSocket):
         def __new__(cls, *kind: Any, **keywords: Any) -> Any:

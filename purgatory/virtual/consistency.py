@@ -198,7 +198,7 @@ class _Search(Generic[T, S]):
                     order.pop()
                 continue
             done, state, operation = step
-            known = done, pickle.dumps(state)
+            known = done, _fingerprint(state)
             if known in seen:
                 continue
             if len(seen) == self._max_states:
@@ -214,7 +214,7 @@ class _Search(Generic[T, S]):
             if done & self._certain == self._certain:
                 return True
             branches.append(self._successors(done, state))
-        return not self._certain
+        return False
 
     def _successors(self, done: int, state: S) -> Iterator[tuple[int, S, T]]:
         for number, operation in self.candidates(done):
@@ -238,6 +238,28 @@ class _Search(Generic[T, S]):
             yield number, operation
 
 
+def _fingerprint(state: Any) -> bytes:
+    """Return the state as bytes; of a model its attributes, so that its class may be local.
+
+    Raises:
+        WorldError: it can't be pickled.
+    """
+    try:
+        return pickle.dumps(getattr(state, "__dict__", state))
+    except Exception as error:
+        raise WorldError(
+            f"the state of a model is compared by pickling its attributes: {error}"
+        ) from error
+
+
+def _check_shown(method: str, what: str, made: Sequence[_Timed]) -> None:
+    """Raise AssertionError if no result is known: then any order explains it."""
+    if not any(one.end < inf for one in made):
+        raise AssertionError(
+            f"{method}: world.history has no {what} with a known result: nothing is shown"
+        )
+
+
 class _Impossible(Exception):
     """An operation has another result in this state."""
 
@@ -246,10 +268,8 @@ def check_linearizable(
     history: OperationHistory, model: Callable[[], Any], max_states: int
 ) -> None:
     """See `World.check_linearizable`."""
-    if not history.operations:
-        raise AssertionError(
-            "check_linearizable: world.history has no operations: nothing is shown"
-        )
+    made = [operation for operation in history.operations if not operation.is_refused]
+    _check_shown("check_linearizable", "operations", made)
 
     def apply(state: Any, operation: Operation) -> Any:
         following = deepcopy(state)
@@ -258,16 +278,20 @@ def check_linearizable(
             raise WorldError(
                 f"the model {type(state).__name__} has no method {operation.name!r}: {operation}"
             )
-        result = method(*operation.args)
+        try:
+            result = method(*operation.args)
+        except Exception as error:  # as a queue's that is empty
+            raise _Impossible from error
         if operation.end < inf and result != operation.result:
             raise _Impossible
         return following
 
     by_key: dict[Any, list[Operation]] = {}
-    for operation in history.operations:
-        if not operation.is_refused:
-            by_key.setdefault(operation.key, []).append(operation)
+    for operation in made:
+        by_key.setdefault(operation.key, []).append(operation)
     for key, operations in by_key.items():
+        if not any(operation.end < inf for operation in operations):
+            continue
         search = _Search(operations, model(), apply, True, max_states)
         if not search.finds_order():
             about = "" if key is None else f" of {key!r}"
@@ -280,10 +304,8 @@ def check_linearizable(
 
 def check_serializable(history: OperationHistory, strict: bool, max_states: int) -> None:
     """See `World.check_serializable`."""
-    if not history.transactions:
-        raise AssertionError(
-            "check_serializable: world.history has no transactions: nothing is shown"
-        )
+    transactions = [one for one in history.transactions if not one.is_refused]
+    _check_shown("check_serializable", "transactions", transactions)
 
     def apply(state: dict[Any, Any], transaction: Transaction) -> dict[Any, Any]:
         following = dict(state)
@@ -294,7 +316,6 @@ def check_serializable(history: OperationHistory, strict: bool, max_states: int)
                 raise _Impossible
         return following
 
-    transactions = [one for one in history.transactions if not one.is_refused]
     search: _Search[Transaction, dict[Any, Any]] = _Search(
         transactions, {}, apply, strict, max_states
     )

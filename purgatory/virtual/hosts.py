@@ -21,10 +21,9 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from purgatory.settings.typed_duration import Duration
@@ -195,15 +194,24 @@ def skew_us() -> int:
     return 0 if process is None else process.host.skew_us
 
 
-def close_dead_tasks(tasks: list[asyncio.Task[Any]]) -> None:
+_MAX_CLOSES: Final = 100
+
+
+def close_dead_tasks(loop: VirtualLoop) -> None:
     """Close the coroutines of dead processes, at the end of a world.
 
     Only now, since Python then runs their ``finally`` blocks. What those raise concerns nobody.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        while tasks:
-            task: Any = tasks.pop()
+        loop.closes_dead_tasks = True
+        while loop.dead_tasks:
+            task: Any = loop.dead_tasks.pop()
             task._log_destroy_pending = False
-            with suppress(Exception, asyncio.CancelledError):
-                task.get_coro().close()
+            for _ in range(_MAX_CLOSES):  # a `finally` that awaits ends it one await later
+                try:
+                    task.get_coro().close()
+                    break
+                except (Exception, asyncio.CancelledError):
+                    continue
+        loop.closes_dead_tasks = False

@@ -272,6 +272,7 @@ class VirtualLoop(ConnectingLoop):
         """Processes that are paused or dead, whose callbacks must not run."""
         self.dead_tasks: list[asyncio.Task[Any]] = []
         """The tasks of dead processes."""
+        self.closes_dead_tasks = False
         self.monitors: list[Callable[[], None]] = []
         """Are called after each callback. What they raise ends `World.run`."""
         self._wheel_us = clock.now_us
@@ -440,7 +441,9 @@ class VirtualLoop(ConnectingLoop):
             code = getattr(called, "__code__", None)
             places = [(code.co_filename, code.co_firstlineno)] if code else []
             name = ""
-        function = getattr(called, "__qualname__", repr(called)).rpartition("<locals>.")[2]
+        # Not its repr, whose address differs from process to process.
+        name_of = getattr(called, "__qualname__", type(called).__qualname__)
+        function = name_of.rpartition("<locals>.")[2]
         place = f" at {basename(places[-1][0])}:{places[-1][1]}" if places else ""
         return f"{function}(){name}{place}"
 
@@ -513,6 +516,10 @@ class VirtualLoop(ConnectingLoop):
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
+
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        if not self.closes_dead_tasks:  # then a generator of a dead process ends as it is
+            super()._asyncgen_finalizer_hook(agen)  # type: ignore[misc]
 
     def _write_to_self(self) -> None:
         """No effect: the loop never sleeps."""

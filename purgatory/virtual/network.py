@@ -246,6 +246,9 @@ class VirtualNetwork:
             self._servers.remove(server)
             server.close()
         self.reset(node)
+        for number, wires in list(self._wires.items()):
+            if node in (wires[0].source.node, wires[0].target.node):
+                del self._wires[number]  # nobody calls for the dead end
 
     def end(self) -> None:
         """Break all connections at the end of the world."""

@@ -19,7 +19,7 @@ import asyncio
 import random
 from asyncio import futures, tasks
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import CodeType
@@ -44,6 +44,7 @@ _NO_CHOICE: Final = frozenset(
 """asyncio's own callbacks that make a task ready which waits for a time, or for several futures."""
 
 _PCT_DEPTH: Final = 3
+_MAX_DEPTH: Final = 100
 _PCT_CHOICES: Final = 10_000
 _MAX_TURNS: Final = 100
 """How often in a row a task goes first while others wait: one that spins would do so for ever."""
@@ -183,6 +184,8 @@ def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
         WorldError: it is none of these.
     """
     rng = rng or random.Random()
+    if not isinstance(text, str):
+        raise WorldError(f"a schedule is a text such as 'random', not {text!r}")
     if text == FIFO:
         return None
     if text == MIXED:
@@ -190,16 +193,16 @@ def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
     if text == "random":
         return RandomSchedule(rng)
     name, colon, depth = text.partition(":")
-    if name == "pct" and (not colon or (depth.isdecimal() and int(depth) >= 1)):
+    if name == "pct" and (not colon or (depth.isdecimal() and 1 <= int(depth) <= _MAX_DEPTH)):
         return PCTSchedule(rng, int(depth) if colon else _PCT_DEPTH)
     deviations: dict[int, int] = {}
     for item in text.split(","):
         choice, colon, index = item.partition(":")
         if not (colon and choice.isdecimal() and index.isdecimal()):
             raise WorldError(
-                f"the schedule {text!r} is none of fifo, mixed, random, pct, pct:DEPTH (1 or "
-                "more), or deviations from first in, first out, such as 12:1,40:2 (the choice, "
-                "and the number of the callback that it takes)"
+                f"the schedule {text!r} is none of fifo, mixed, random, pct, pct:DEPTH (1 to "
+                f"{_MAX_DEPTH}), or deviations from first in, first out, such as 12:1,40:2 (the "
+                "choice, and the number of the callback that it takes)"
             )
         deviations[int(choice)] = int(index)
     return Schedule(deviations)
@@ -222,10 +225,14 @@ class ExhaustiveSearch:
 
     Args:
         most: how many deviations a schedule has at most.
+        limit: how many schedules are run at most, and so how many are kept in memory.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, limit: int = 100_000) -> None:
         self.most = most
+        self.limit = limit
+        self.is_limited = False
+        """Whether there were more than the limit."""
         self.count = 0
         """How many schedules ran."""
         self.is_complete = True
@@ -242,15 +249,22 @@ class ExhaustiveSearch:
         for number in range(self.most + 1):
             following: list[dict[int, int]] = []
             for deviations in level:
+                if self.count == self.limit:
+                    self.is_limited = True
+                    return
                 yield deviations
-                begin = max(deviations, default=-1) + 1
-                more = [
-                    {**deviations, choice: index}
-                    for choice in range(begin, len(self._widths))
-                    for index in range(1, self._widths[choice])
-                ]
-                if number < self.most:
-                    following += more
-                elif more:
-                    self.is_complete = False
+                for more in self._with_one_more(deviations):
+                    if number == self.most:
+                        self.is_complete = False
+                        break
+                    if len(following) > self.limit:
+                        break
+                    following.append(more)
             level = following
+
+    def _with_one_more(self, deviations: dict[int, int]) -> Iterator[dict[int, int]]:
+        """Those that deviate once more, behind the others; there may be millions."""
+        begin = max(deviations, default=-1) + 1
+        for choice in range(begin, len(self._widths)):
+            for index in range(1, self._widths[choice]):
+                yield {**deviations, choice: index}

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mappi
 from contextlib import suppress
 from functools import wraps
 from inspect import iscoroutinefunction
-from itertools import islice
 from typing import Any, Final
 
 import pytest
@@ -75,8 +74,7 @@ class Plan:
         if "exhaustive" in marked and not options["schedule"]:
             if "schedule" in marked or "seeds" in marked:
                 raise TypeError("exhaustive=2 takes each schedule in turn, all with one seed")
-            self.search = ExhaustiveSearch(marked["exhaustive"])
-            self._limit = schedules or MAX_SCHEDULES
+            self.search = ExhaustiveSearch(marked["exhaustive"], schedules or MAX_SCHEDULES)
         seed = options["seed"]
         self._seeds: Sequence[int] = range(count)
         if seed is not None or one_run or self.search is not None:
@@ -89,7 +87,7 @@ class Plan:
             for seed in self._seeds:
                 yield RepeatedTest(node_id, seed, without, plain, self._schedule)
         else:
-            for deviations in islice(self.search, self._limit):
+            for deviations in self.search:
                 schedule = format_deviations(deviations)
                 yield RepeatedTest(node_id, self._seeds[0], without, plain, schedule)
 
@@ -100,7 +98,7 @@ class Plan:
             return None
         count, most = self.search.count, self.search.most
         deviations = f"{most} deviation{'' if most == 1 else 's'}"
-        if count == self._limit:
+        if self.search.is_limited:
             return f"the first {count:,} schedules with at most {deviations} passed, not all"
         if self.search.is_complete:
             return f"all schedules passed: {count:,}"
@@ -207,7 +205,7 @@ class SeededTest:
         """Tear the fixtures of the last run down, and set them up for another."""
         item = self._item
         self._tear_down()
-        self.current = test
+        self.current, self.world = test, None
         if item.instance is not None:
             item._instance = item._getinstance()
         item._initrequest()
@@ -242,6 +240,8 @@ class SeededTest:
 
     def _attempt(self, test: RepeatedTest) -> WorldFailure | None:
         """Run the test once more; return its failure, None if it passed."""
+        with suppress(Exception, pytest.fail.Exception):
+            self._tear_down()  # of the last attempt: what it raises is not of this one
         try:
             self._set_up(test)
             self._call()
@@ -273,7 +273,7 @@ class _Output:
         self._sections.clear()
         for handler in self._handlers:
             if handler.records:
-                handler.reset()
+                handler.clear()
 
     def restore(self) -> None:
         """Put it back in place of what came since."""
@@ -282,7 +282,7 @@ class _Output:
             sys.stdout.write(self._printed[0])
             sys.stderr.write(self._printed[1])
         for handler, records in zip(self._handlers, self._records, strict=True):
-            handler.reset()
+            handler.clear()
             for record in records:
                 handler.emit(record)
 

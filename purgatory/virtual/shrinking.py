@@ -72,6 +72,8 @@ Attempt = Callable[[RepeatedTest], WorldFailure | None]
 """Runs a test, and returns its failure; None: it passed."""
 
 MAX_ATTEMPTS: Final = 300
+_MAX_TOLD: Final = 100
+"""With more deviations than that a command has the schedule's name, and the seed."""
 
 
 class NotReproducedError(WorldError):
@@ -179,9 +181,14 @@ class Shrinking:
             part = {choice: deviations[choice] for choice in choices}
             return self._fails(replace(test, schedule=format_deviations(part)))
 
+        named = self.smallest
         if fails_with(sorted(deviations)):  # told one by one, not by the name of a schedule
-            for _ in ddmin(sorted(deviations), fails_with):
-                pass
+            try:
+                for _ in ddmin(sorted(deviations), fails_with):
+                    pass
+            finally:
+                if len(self.smallest.deviations) > _MAX_TOLD:
+                    self.smallest = named
 
 
 def _summary(original: WorldFailure, smallest: WorldFailure) -> str:

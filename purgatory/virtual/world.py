@@ -38,7 +38,7 @@ from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
 from purgatory.virtual.hosts import Host, close_dead_tasks
 from purgatory.virtual.loop import VirtualLoop
-from purgatory.virtual.network import NODE, VirtualNetwork
+from purgatory.virtual.network import LOCALHOST, NODE, VirtualNetwork, host_address
 from purgatory.virtual.planned_faults import PlannedFault, rate_per_min
 from purgatory.virtual.properties import (
     EXACTLY_ONCE,
@@ -217,9 +217,9 @@ class World:
             loop.deadline_us = self._clock.now_us + 60 * US_PER_S
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self.network.end()
+        close_dead_tasks(loop)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(asyncio.sleep(0))  # for calls of connection_lost
-        close_dead_tasks(loop.dead_tasks)
         self.network.clear()
 
     # Running.
@@ -360,10 +360,17 @@ class World:
             main: a coroutine function, which is called at each start; a crash ends what it began.
 
         Raises:
-            WorldError: there is a host of that name.
+            WorldError: there is a host of that name, or of the same address, or the name is that of
+                no other machine, as "localhost".
         """
         if name in self._hosts:
             raise WorldError(f"there is a host {name!r} already: restart() starts it again")
+        address = host_address(name)
+        taken = [LOCALHOST, name, *map(host_address, self._hosts)]
+        if address in taken or name.startswith("broker "):
+            raise WorldError(
+                f"a host can't be called {name!r}: its address, {address}, is another's"
+            )
         self._collector.freeze()
         host = self._hosts[name] = Host(
             name, main, self.loop, partial(self._new_disk, f"host {name}")
@@ -493,12 +500,13 @@ class World:
 
         Args:
             model: makes the object as one client alone would see it: a class with a method for each
-                name of an operation, such as `Register`.
+                name of an operation, such as `Register`. What its method raises means that the
+                operation can't take place then.
             max_states: how many states of one key are looked at; exponential in the number of
                 operations that overlap, at worst.
 
         Raises:
-            AssertionError: no order explains the results, or there are no operations.
+            AssertionError: no order explains the results, or no result is known.
             WorldError: undecided after so many states, or the model lacks a method.
         """
         check_linearizable(self.history, model, max_states)
@@ -515,7 +523,8 @@ class World:
             max_states: how many states are looked at.
 
         Raises:
-            AssertionError: no order explains what was read, or there are no transactions.
+            AssertionError: no order explains what was read, or no transaction is known to have
+                committed.
             WorldError: undecided after so many states.
         """
         check_serializable(self.history, strict, max_states)

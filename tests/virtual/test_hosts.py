@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -434,3 +434,44 @@ def test_a_consumer_that_crashes_leaves_its_partitions_to_another() -> None:
     with World(3) as world:
         cluster = world.cluster(brokers=1, topics={"orders": 4})
         world.run(main(world, cluster.bootstrap_servers))
+
+
+def test_what_a_dead_process_would_still_do_holds_up_no_world() -> None:
+    async def awaits_in_finally() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(1)
+
+    async def iterates() -> None:
+        async def numbers() -> AsyncIterator[int]:
+            try:
+                while True:
+                    yield 1
+                    await asyncio.sleep(1)
+            finally:
+                await asyncio.Event().wait()
+
+        async for _ in numbers():
+            await asyncio.sleep(3)
+
+    for main in (awaits_in_finally, iterates):
+        with World() as world:
+            host = world.host("a", main)
+            world.pass_time("5s")
+            host.crash()
+            world.pass_time("1s")
+
+
+@pytest.mark.parametrize("name", ["localhost", "client", "", "127.0.0.1", "10.0.0.7", "broker 1"])
+def test_names_of_others_are_refused(name: str) -> None:
+    with World() as world, pytest.raises(WorldError, match="a host can't be called"):
+        world.host(name, lambda: asyncio.sleep(0))
+
+
+def test_names_of_one_address_are_refused() -> None:
+    with World() as world:
+        world.host("abcdef", lambda: asyncio.sleep(0))
+        with pytest.raises(WorldError, match="is another's"):
+            world.host("defabc", lambda: asyncio.sleep(0))

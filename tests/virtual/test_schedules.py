@@ -69,7 +69,9 @@ def test_a_deviation_beyond_what_is_ready_takes_the_last() -> None:
     assert _run("99:1")[0] == _run("fifo")[0]
 
 
-@pytest.mark.parametrize("text", ["", "lifo", "pct:", "pct:0", "pct:x", "1", "1:", "1:2,", "-1:2"])
+@pytest.mark.parametrize(
+    "text", ["", "lifo", "pct:", "pct:0", "pct:x", "pct:999999999", "1", "1:", "1:2,", "-1:2"]
+)
 def test_what_is_no_schedule_is_refused(text: str) -> None:
     with pytest.raises(WorldError, match="is none of fifo, mixed, random, pct, pct:D"):
         World(schedule=text)
@@ -198,6 +200,17 @@ def test_a_search_with_a_bound_says_that_there_is_more() -> None:
         search.ran([3, 2])
     assert tried == [{}, {0: 1}, {0: 2}, {1: 1}]
     assert not search.is_complete
+
+
+def test_a_search_keeps_no_more_schedules_than_it_runs() -> None:
+    search = ExhaustiveSearch(3, limit=50)
+    for _ in search:
+        search.ran([10] * 1_000)
+    assert (search.count, search.is_limited) == (50, True)
+    search = ExhaustiveSearch(1, limit=4)
+    for _ in search:
+        search.ran([3, 2])
+    assert (search.count, search.is_limited) == (4, False), "it ran all there were"
 
 
 _TESTS = """
