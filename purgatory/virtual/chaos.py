@@ -1,37 +1,24 @@
 """Random faults in a world: a plan that the seed draws before the world begins.
 
 The default kinds keep the guarantees of a healthy application: records acknowledged by all in-sync
-replicas, at least two of them, are stored in order. The opt-in kinds may break them, and are drawn
-only by name. The plan is drawn at once, so that a run without some of its faults has the same
-others: that is how a failure is shrunk.
+replicas, at least two of them, are stored in order, and what a host forced onto its disk is there
+after a crash. The opt-in kinds may break them, and are drawn only by name. The plan is drawn at
+once, so that a run without some of its faults has the same others: that is how a failure is shrunk.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
-from purgatory.cluster import Fault
-from purgatory.kafka import faults
-from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults.active_faults import fault_text
 from purgatory.settings.problems import known_names
 from purgatory.virtual.clocks import US_PER_S
-from purgatory.virtual.cluster import WorldCluster
 from purgatory.virtual.errors import WorldError
+from purgatory.virtual.hosts import Host
 from purgatory.virtual.network import VirtualNetwork
 
-_CLIENT: Final = "client"
-_MAX_FREE_BYTES: Final = 20_000
-"""The maximal free space of a disk that is about to fill up."""
-
-_MAX_LOSS: Final = 0.05
-_ERRORS: Final = ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT")
-"""Errors after which producers retry."""
-
-_DAY_MS: Final = 86_400_000
+_MAX_OFFSET_S: Final = 86_400
 
 
 class DrawnFault(NamedTuple):
@@ -41,239 +28,120 @@ class DrawnFault(NamedTuple):
     begin: Callable[[], object]
 
 
-Draw = Callable[[int, float], DrawnFault]
-"""Draws a fault of one kind, for a broker and a duration in seconds."""
+class Kind(NamedTuple):
+    """A kind of faults.
+
+    Args:
+        name: by which it is drawn.
+        draw: draws one for a target, and a duration in seconds.
+        targets: the brokers or hosts that it may be of.
+        is_default: whether it is drawn unless kinds are named.
+    """
+
+    name: str
+    draw: Callable[[Any, float], DrawnFault]
+    targets: Sequence[Any]
+    is_default: bool = True
 
 
-class ChaosKinds:
-    """The kinds of faults in a cluster, and in the network to it.
+class HostKinds:
+    """The kinds of faults of hosts.
 
     Args:
         rng: decides what a kind leaves open.
-        cluster: in which things go wrong.
-        network: between it and its clients.
-    """
-
-    def __init__(self, rng: random.Random, cluster: WorldCluster, network: VirtualNetwork) -> None:
-        self._rng = rng
-        self._cluster = cluster
-        self._network = network
-
-    @property
-    def default_kinds(self) -> Mapping[str, Draw]:
-        """The kinds drawn by default; those of disks if there are virtual disks."""
-        kinds = {**self._broker_faults(), **self._response_faults(), **self._network_faults()}
-        if self._cluster.has_virtual_disk:
-            kinds |= {"cut_power": self._cut_power, "fill_disk": self._fill_disk}
-        return kinds
-
-    @property
-    def opt_in_kinds(self) -> Mapping[str, Draw]:
-        """The kinds drawn only by name."""
-        return {
-            # Records with its timestamps may count as old, and be deleted.
-            "jump_clock": self._cluster_fault(
-                lambda broker, s: faults.JumpClock(
-                    broker, self._randint(-_DAY_MS, _DAY_MS), for_s=s
-                )
-            ),
-            # Clients may truncate, or read records again.
-            "lower_leader_epochs": self._cluster_fault(
-                lambda broker, s: faults.LowerLeaderEpochs(broker, for_s=s)
-            ),
-        }
-
-    def _randint(self, least: int, most: int) -> int:
-        return self._rng.randint(least, most)
-
-    def _broker_faults(self) -> dict[str, Draw]:
-        kinds = {
-            "kill": self._cluster_fault(lambda broker, s: faults.Kill(broker, for_s=s)),
-            "pause": self._cluster_fault(lambda broker, s: faults.Pause(broker, for_s=s)),
-            "stall_follower": self._cluster_fault(
-                lambda broker, s: faults.StallFollower(broker, for_s=s)
-            ),
-            "slow_follower": self._cluster_fault(
-                lambda broker, s: faults.SlowFollower(broker, self._randint(1, 3_000), for_s=s)
-            ),
-            "cut_link": self._cluster_fault(self._cut_link),
-            "freeze_metadata": self._cluster_fault(
-                lambda broker, s: faults.FreezeMetadata(broker, for_s=s)
-            ),
-            "load_coordinator": self._cluster_fault(
-                lambda broker, s: faults.LoadCoordinator(broker, for_s=s)
-            ),
-        }
-        if self._cluster.config.topics:
-            kinds["shrink_isr"] = self._cluster_fault(self._shrink_isr)
-        return kinds
-
-    def _response_faults(self) -> dict[str, Draw]:
-        return {
-            "lose_responses": self._cluster_fault(
-                lambda broker, s: faults.LoseResponses(broker, 1, for_s=s)
-            ),
-            "truncate_responses": self._cluster_fault(
-                lambda broker, s: faults.TruncateResponses(broker, 1, for_s=s)
-            ),
-            "delay_responses": self._cluster_fault(
-                lambda broker, s: faults.DelayResponses(
-                    broker, by_ms=self._randint(1, 2_000), for_s=s
-                )
-            ),
-            "slow_responses": self._cluster_fault(
-                lambda broker, s: faults.SlowResponses(
-                    broker, bytes_per_s=self._randint(1_000, 100_000), for_s=s
-                )
-            ),
-            "duplicate_responses": self._cluster_fault(
-                lambda broker, s: faults.DuplicateResponses(broker, self._randint(1, 3), for_s=s)
-            ),
-            "refuse_produces": self._cluster_fault(
-                lambda broker, s: faults.RefuseProduces(broker, self._randint(1, 5), for_s=s)
-            ),
-            "return_error": self._cluster_fault(self._return_error),
-            "throttle": self._cluster_fault(
-                lambda broker, s: faults.Throttle(
-                    broker, throttle_ms=self._randint(1, 2_000), for_s=s
-                )
-            ),
-        }
-
-    def _network_faults(self) -> dict[str, Draw]:
-        return {
-            "cut_connections": self._cluster_fault(lambda broker, s: faults.CutConnections(broker)),
-            "partition": self._partition,
-            "reset": self._reset,
-            "forget": self._lose_metadata,
-            "loss": self._loss,
-        }
-
-    def _cluster_fault(self, fault_of: Callable[[int, float], Fault]) -> Draw:
-        """Draw a fault of the cluster, which is skipped if it doesn't apply at its time."""
-
-        def draw(broker: int, for_s: float) -> DrawnFault:
-            fault = fault_of(broker, for_s)
-            return DrawnFault(fault_text(fault), lambda: self._begin(fault))
-
-        return draw
-
-    async def _begin(self, fault: Fault) -> None:
-        if isinstance(fault, faults.ShrinkIsr):
-            with suppress(ClusterError):  # the broker leads that partition, or holds none of it
-                await self._cluster.fault.begin(fault)
-            return
-        broker = getattr(fault, "broker", None)
-        if isinstance(fault, faults.Kill) and self._cluster.live_broker(fault.broker) is None:
-            return  # it is dead already
-        if broker is None or self._cluster.live_broker(broker) is not None:
-            await self._cluster.fault.begin(fault)
-
-    def _cut_link(self, broker: int, for_s: float) -> Fault:
-        other_brokers = [other for other in self._cluster.brokers if other != broker]
-        if not other_brokers:
-            return faults.Pause(broker, for_s=for_s)
-        return faults.CutLink(broker, self._rng.choice(other_brokers), for_s=for_s)
-
-    def _shrink_isr(self, broker: int, for_s: float) -> Fault:
-        topic = self._rng.choice(self._cluster.config.topics)
-        partition = self._randint(0, topic.partitions - 1)
-        return faults.ShrinkIsr(topic.name, partition, broker, for_s=for_s)
-
-    def _return_error(self, broker: int, for_s: float) -> Fault:
-        return faults.ReturnError(
-            broker,
-            self._randint(1, 3),
-            api="Produce",
-            error=self._rng.choice(_ERRORS),
-            after=self._rng.random() < 0.5,
-            for_s=for_s,
-        )
-
-    def _loss(self, broker: int, for_s: float) -> DrawnFault:
-        """Losses of segments on all connections, whatever the broker."""
-        probability = self._rng.uniform(0.001, _MAX_LOSS)
-
-        def begin() -> None:
-            self._schedule(for_s, self._network.lose(probability).end)
-
-        return DrawnFault(f"{probability:.1%} of segments are lost for {for_s:.3f} s", begin)
-
-    def _schedule(self, after_s: float, call: Callable[[], object]) -> None:
-        until_us = self._network.clock.now_us + round(after_s * US_PER_S)
-        self._network.loop.call_at_us(until_us, call)
-
-    def _partition(self, broker: int, for_s: float) -> DrawnFault:
-        def begin() -> None:
-            self._schedule(for_s, self._network.partition(_CLIENT, f"broker {broker}").end)
-
-        return DrawnFault(f"partition of the client from broker {broker} for {for_s:.3f} s", begin)
-
-    def _cut_power(self, broker: int, for_s: float) -> DrawnFault:
-        def begin() -> object:
-            return self._cluster.cut_power(broker, for_s=for_s)
-
-        return DrawnFault(f"power cut of broker {broker} for {for_s:.3f} s", begin)
-
-    def _fill_disk(self, broker: int, for_s: float) -> DrawnFault:
-        free_bytes = self._rng.randint(0, _MAX_FREE_BYTES)
-
-        def begin() -> None:
-            volume = self._cluster.disk(broker)
-            volume.fill(free_bytes)
-            self._schedule(for_s, volume.remove_limit)
-
-        text = f"disk of broker {broker} full after {free_bytes} bytes, for {for_s:.3f} s"
-        return DrawnFault(text, begin)
-
-    def _reset(self, broker: int, for_s: float) -> DrawnFault:
-        name = f"broker {broker}"
-        return DrawnFault(f"reset of connections to {name}", lambda: self._network.reset(name))
-
-    def _lose_metadata(self, broker: int, for_s: float) -> DrawnFault:
-        name = f"broker {broker}"
-        return DrawnFault(f"{name} forgets its connections", lambda: self._network.remove(name))
-
-
-class ChaosPlan:
-    """Draws faults for a cluster and the network to it.
-
-    Args:
-        network: between the cluster and its clients.
-        longest_s: the maximal duration of a fault.
+        hosts: which crash, stand still and are isolated.
+        nodes: the names of all others in the network, from which a host is isolated.
     """
 
     def __init__(
         self,
         rng: random.Random,
-        cluster: WorldCluster,
+        hosts: Sequence[Host],
         network: VirtualNetwork,
-        longest_s: float,
+        nodes: Iterable[str],
     ) -> None:
         self._rng = rng
-        self._brokers = list(cluster.brokers)
-        self._longest_s = longest_s
-        self._kinds = ChaosKinds(rng, cluster, network)
+        self._hosts = hosts
+        self._network = network
+        self._nodes = [*nodes, *(host.name for host in hosts)]
 
-    def draw(self, count: int, kinds: Iterable[str] | None) -> Sequence[DrawnFault]:
-        """Return so many faults.
+    def kinds(self) -> Iterator[Kind]:
+        """Yield all of them; none without hosts."""
+        if self._hosts:
+            yield Kind("crash_host", self._crash, self._hosts)
+            yield Kind("pause_host", self._pause, self._hosts)
+            yield Kind("isolate_host", self._isolate, self._hosts)
+            yield Kind("jump_host_clock", self._jump_clock, self._hosts, is_default=False)
 
-        Raises:
-            WorldError: a kind is unknown, or there are none.
-        """
-        default_kinds, opt_in_kinds = self._kinds.default_kinds, self._kinds.opt_in_kinds
-        selected_kinds = list(default_kinds) if kinds is None else list(kinds)
-        all_kinds = {**default_kinds, **opt_in_kinds}
-        if unknown := [kind for kind in selected_kinds if kind not in all_kinds]:
-            raise WorldError(
-                f"kinds: there is no {unknown[0]!r}; {known_names(unknown[0], all_kinds)}"
-            )
-        if not selected_kinds:
-            raise WorldError("kinds: at least one is needed")
-        return [
-            all_kinds[self._rng.choice(selected_kinds)](
-                self._rng.choice(self._brokers),
-                self._rng.uniform(0.05, 1.0) * self._longest_s,
-            )
-            for _ in range(count)
-        ]
+    def _crash(self, host: Host, for_s: float) -> DrawnFault:
+        def begin() -> None:
+            if host.state != "down":
+                host.crash()
+                self._schedule(for_s, restart)
+
+        def restart() -> None:
+            if host.state == "down":
+                host.restart()
+
+        return DrawnFault(f"crash of {host.name} for {for_s:.3f} s", begin)
+
+    def _pause(self, host: Host, for_s: float) -> DrawnFault:
+        def begin() -> None:
+            if host.state == "running":
+                host.pause()
+                self._schedule(for_s, host.resume)
+
+        return DrawnFault(f"pause of {host.name} for {for_s:.3f} s", begin)
+
+    def _isolate(self, host: Host, for_s: float) -> DrawnFault:
+        others = [node for node in self._nodes if node != host.name]
+
+        def begin() -> None:
+            self._schedule(for_s, self._network.partition(host.name, others).end)
+
+        return DrawnFault(f"partition of {host.name} from all others for {for_s:.3f} s", begin)
+
+    def _jump_clock(self, host: Host, for_s: float) -> DrawnFault:
+        offset_s = self._rng.randint(-_MAX_OFFSET_S, _MAX_OFFSET_S)
+
+        def begin() -> None:
+            host.set_clock(f"{offset_s}s")
+            self._schedule(for_s, lambda: host.set_clock("0s"))
+
+        return DrawnFault(f"clock of {host.name} {offset_s:+} s for {for_s:.3f} s", begin)
+
+    def _schedule(self, after_s: float, call: Callable[[], object]) -> None:
+        until_us = self._network.clock.now_us + round(after_s * US_PER_S)
+        self._network.loop.call_at_us(until_us, call)
+
+
+def draw_faults(
+    rng: random.Random,
+    count: int,
+    known: Iterable[Kind],
+    names: Iterable[str] | None,
+    longest_s: float,
+) -> Sequence[DrawnFault]:
+    """Return so many faults.
+
+    Args:
+        known: all kinds of faults that the world can have.
+        names: which of them; None: the default ones.
+        longest_s: the maximal duration of a fault.
+
+    Raises:
+        WorldError: a kind is unknown, or there are none.
+    """
+    kinds = {kind.name: kind for kind in known}
+    defaults = [kind.name for kind in kinds.values() if kind.is_default]
+    selected = defaults if names is None else list(names)
+    if unknown := [name for name in selected if name not in kinds]:
+        raise WorldError(f"kinds: there is no {unknown[0]!r}; {known_names(unknown[0], kinds)}")
+    if not selected:
+        raise WorldError("kinds: at least one is needed")
+
+    def draw() -> DrawnFault:
+        kind = kinds[rng.choice(selected)]
+        return kind.draw(rng.choice(kind.targets), rng.uniform(0.05, 1.0) * longest_s)
+
+    return [draw() for _ in range(count)]

@@ -6,6 +6,7 @@ Faults are between nodes.
     world.network.latency("0.2ms..2ms")
     world.network.bandwidth_bytes_per_s(10_000_000)
     world.network.loss(0.001)                      # one segment in a thousand breaks its connection
+    world.network.link("billing", "broker 1").latency("80ms")
     with world.network.partition("client", "broker 1"):
         ...
 
@@ -83,36 +84,23 @@ class Loss:
         self.end()
 
 
-class VirtualNetwork:
-    """Delays, breaks and carries connections.
+class Link:
+    """Latency, bandwidth and losses between two nodes, or of the whole network.
 
     Args:
         rng: decides delays and losses.
-        history: records arrivals.
         plain: whether it is simple, as `World` has it.
+        network: has what the link does not set; None: it is the network's own.
     """
 
-    def __init__(
-        self, clock: WorldClock, rng: random.Random, history: History, plain: bool = False
-    ) -> None:
-        self.clock = clock
-        self.history = history
-        self.ports = Ports()
-        self.loop: NetworkLoop
+    def __init__(self, rng: random.Random, plain: bool, network: Link | None = None) -> None:
         self._rng = rng
         self._plain = plain
-        self._delay_us = self._delay_range_us(200, 2_000)
-        self.us_per_byte = 0.0
-        self.max_segment_bytes: int | None = None
-        self._loss = 0.0
-        self._losses: list[Loss] = []
-        self._names: dict[Address, str] = {}
-        self._partitions: list[Partition] = []
-        self._cut: dict[tuple[str, str], int] = {}
-        self._wires: dict[int, tuple[Wire, Wire]] = {}
-        self._connection_count = 0
-        self._waiting: list[Callable[[], None]] = []
-        self._servers: list[VirtualServer] = []
+        self._network = network
+        self._delay_us: tuple[int, int] | None = None
+        self._us_per_byte: float | None = None
+        self._loss: float | None = None
+        self._losses: list[Loss] = [] if network is None else network._losses
 
     # Settings.
 
@@ -126,11 +114,8 @@ class VirtualNetwork:
         low_us, high_us = Duration(low).us, Duration(high if dots else low).us
         if high_us < low_us:
             raise ValueError(f"latency {text!r}: the second duration is shorter than the first")
-        self._delay_us = self._delay_range_us(low_us, high_us)
-
-    def _delay_range_us(self, low_us: int, high_us: int) -> tuple[int, int]:
         middle_us = (low_us + high_us) // 2
-        return (middle_us, middle_us) if self._plain else (low_us, high_us)
+        self._delay_us = (middle_us, middle_us) if self._plain else (low_us, high_us)
 
     def bandwidth_bytes_per_s(self, bytes_per_s: float | None) -> None:
         """Set the bandwidth of each direction of a connection; None: unlimited.
@@ -141,13 +126,7 @@ class VirtualNetwork:
         if bytes_per_s is not None and not bytes_per_s > 0:
             raise ValueError(f"bandwidth_bytes_per_s must be above 0, not {bytes_per_s!r}")
         is_limited = bytes_per_s is not None and not self._plain
-        self.us_per_byte = US_PER_S / bytes_per_s if bytes_per_s and is_limited else 0.0
-        # So a large write arrives in parts, as on a slow line.
-        self.max_segment_bytes = (
-            max(_MIN_SEGMENT_BYTES, round(bytes_per_s * _MAX_SEGMENT_S))
-            if bytes_per_s and is_limited
-            else None
-        )
+        self._us_per_byte = US_PER_S / bytes_per_s if bytes_per_s and is_limited else 0.0
 
     def loss(self, probability: float) -> None:
         """Set the probability that a segment is lost, which breaks its connection.
@@ -159,11 +138,103 @@ class VirtualNetwork:
         self._loss = 0.0 if self._plain else probability
 
     def __str__(self) -> str:
+        texts = []
+        if self._delay_us is not None:
+            low_us, high_us = self._delay_us
+            dots = "" if low_us == high_us else f"..{high_us / 1_000:g}ms"
+            texts.append(f"latency {low_us / 1_000:g}ms{dots}")
+        if self._us_per_byte:
+            texts.append(f"{US_PER_S / self._us_per_byte:,.0f} bytes/s")
+        if self._loss is not None:
+            lost = f"{self._loss:.3%} of segments" if self._loss else "nothing"
+            texts.append(f"{lost} lost")
+        return ", ".join(texts)
+
+    # Methods for wires.
+
+    @property
+    def us_per_byte(self) -> float:
+        """How many microseconds a byte takes; 0.0: unlimited bandwidth."""
+        if self._us_per_byte is None:
+            return 0.0 if self._network is None else self._network.us_per_byte
+        return self._us_per_byte
+
+    @property
+    def max_segment_bytes(self) -> int | None:
+        """The maximal segment, so that a large write arrives in parts; None: the whole window."""
+        us_per_byte = self.us_per_byte
+        if not us_per_byte:
+            return None
+        return max(_MIN_SEGMENT_BYTES, round(US_PER_S / us_per_byte * _MAX_SEGMENT_S))
+
+    def delay_us(self) -> int:
+        """Draw the delay of the next segment."""
+        if self._delay_us is None:
+            assert self._network is not None
+            return self._network.delay_us()
         low_us, high_us = self._delay_us
-        dots = "" if low_us == high_us else f"..{high_us / 1_000:g}ms"
-        limit = f", {US_PER_S / self.us_per_byte:,.0f} bytes/s" if self.us_per_byte else ""
-        loss = f"{self._loss:.3%} of segments lost" if self._loss else "nothing lost"
-        return f"latency {low_us / 1_000:g}ms{dots}{limit}, {loss}"
+        if low_us == high_us:
+            return low_us
+        # As `randint`, without its four calls: a request draws two delays.
+        width = high_us - low_us + 1
+        bits = width.bit_length()
+        drawn = self._rng.getrandbits(bits)
+        while drawn >= width:
+            drawn = self._rng.getrandbits(bits)
+        return low_us + drawn
+
+    def is_lost(self) -> bool:
+        """Draw whether the next segment is lost."""
+        loss = self._loss
+        if loss is None:
+            loss = 0.0 if self._network is None else self._network._loss or 0.0
+        if self._losses:
+            loss = max(loss, *(active.probability for active in self._losses))
+        return loss > 0 and self._rng.random() < loss
+
+
+class VirtualNetwork(Link):
+    """Delays, breaks and carries connections.
+
+    Args:
+        rng: decides delays and losses.
+        history: records arrivals.
+        plain: whether it is simple, as `World` has it.
+    """
+
+    def __init__(
+        self, clock: WorldClock, rng: random.Random, history: History, plain: bool = False
+    ) -> None:
+        super().__init__(rng, plain)
+        self.latency("0.2ms..2ms")
+        self.bandwidth_bytes_per_s(None)
+        self.loss(0.0)
+        self.clock = clock
+        self.history = history
+        self.ports = Ports()
+        self.loop: NetworkLoop
+        self._links: dict[tuple[str, str], Link] = {}
+        self._names: dict[Address, str] = {}
+        self._partitions: list[Partition] = []
+        self._cut: dict[tuple[str, str], int] = {}
+        self._wires: dict[int, tuple[Wire, Wire]] = {}
+        self._connection_count = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._servers: list[VirtualServer] = []
+
+    def link(self, first: str, second: str) -> Link:
+        """Return the link between two nodes, in both directions, whose settings go first.
+
+        What it does not set is as in the rest of the network.
+        """
+        link = self._links.get(_link_key(first, second))
+        if link is None:
+            link = self._links[_link_key(first, second)] = Link(self._rng, self._plain, self)
+        return link
+
+    def __str__(self) -> str:
+        links = [f"{a}|{b}: {link}" for (a, b), link in self._links.items() if str(link)]
+        return "; ".join([super().__str__(), *links])
 
     # Faults.
 
@@ -226,7 +297,7 @@ class VirtualNetwork:
                 wire.cut()
         return len(found)
 
-    def remove(self, node: str, other: str | None = None) -> int:
+    def forget(self, node: str, other: str | None = None) -> int:
         """Drop a node's connections without notice to the other ends: they stay half open.
 
         This happens when a machine loses power, or a firewall its table. Returns their number.
@@ -268,25 +339,9 @@ class VirtualNetwork:
 
     # Methods for wires.
 
-    def delay_us(self) -> int:
-        """Draw the delay of the next segment."""
-        low_us, high_us = self._delay_us
-        if low_us == high_us:
-            return low_us
-        # As `randint`, without its four calls: a request draws two delays.
-        width = high_us - low_us + 1
-        bits = width.bit_length()
-        drawn = self._rng.getrandbits(bits)
-        while drawn >= width:
-            drawn = self._rng.getrandbits(bits)
-        return low_us + drawn
-
-    def is_lost(self) -> bool:
-        """Draw whether the next segment is lost."""
-        loss = self._loss
-        if self._losses:
-            loss = max(loss, *(active.probability for active in self._losses))
-        return loss > 0 and self._rng.random() < loss
+    def link_between(self, first: str, second: str) -> Link:
+        """Return the settings that apply between two nodes."""
+        return self._links.get(_link_key(first, second), self) if self._links else self
 
     def is_cut(self, first: str, second: str) -> bool:
         """Whether two nodes can't reach each other."""
@@ -315,16 +370,17 @@ class VirtualNetwork:
         """
         client, server_name = NODE.get(), self._name_at(address)
         label = f"{client} > {server_name}"
+        link = self.link_between(client, server_name)
         self.history.record("connect", label)
         until_us = self.clock.now_us + round(_CONNECT_TIMEOUT_S * US_PER_S)
         while self.is_cut(client, server_name):
             await self._wait_until_healed(until_us)
             if self.clock.now_us >= until_us:
                 raise TimeoutError(errno.ETIMEDOUT, f"{os.strerror(errno.ETIMEDOUT)}: {address}")
-        await asyncio.sleep(self.delay_us() / US_PER_S)
+        await asyncio.sleep(link.delay_us() / US_PER_S)
         server = self._server_at(address)
         if server is None or not server.accepts:
-            await asyncio.sleep(self.delay_us() / US_PER_S)
+            await asyncio.sleep(link.delay_us() / US_PER_S)
             self.history.record("refused", label)
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"{os.strerror(errno.ECONNREFUSED)}: {address}"
@@ -332,7 +388,7 @@ class VirtualNetwork:
         served = server.context.run(protocol_factory, server)
         client_end = self._join(address, server, served, client, server_name)
         try:
-            await asyncio.sleep(self.delay_us() / US_PER_S)
+            await asyncio.sleep(link.delay_us() / US_PER_S)
         except BaseException:
             client_end.abort()
             raise

@@ -51,20 +51,12 @@ class TimedLoop(Protocol):
         """Call a function in the next iteration."""
 
 
-class WireNetwork(Protocol):
-    """The methods of a network that a wire needs."""
-
-    clock: WorldClock
-    history: History
-    us_per_byte: float
-    """0.0: unlimited bandwidth."""
+class WireLink(Protocol):
+    """The settings of a link that a wire needs."""
 
     @property
-    def loop(self) -> TimedLoop:
-        """The world's loop."""
-
-    def is_cut(self, first: str, second: str) -> bool:
-        """Whether two nodes can't reach each other."""
+    def us_per_byte(self) -> float:
+        """0.0: unlimited bandwidth."""
 
     @property
     def max_segment_bytes(self) -> int | None:
@@ -75,6 +67,23 @@ class WireNetwork(Protocol):
 
     def is_lost(self) -> bool:
         """Draw whether the next segment is lost."""
+
+
+class WireNetwork(Protocol):
+    """The methods of a network that a wire needs."""
+
+    clock: WorldClock
+    history: History
+
+    @property
+    def loop(self) -> TimedLoop:
+        """The world's loop."""
+
+    def is_cut(self, first: str, second: str) -> bool:
+        """Whether two nodes can't reach each other."""
+
+    def link_between(self, first: str, second: str) -> WireLink:
+        """Return the settings that apply between two nodes."""
 
 
 class WireEnd(Protocol):
@@ -126,7 +135,8 @@ class Wire:
 
     def send(self, item: bytes | Exception) -> None:
         """Send data, `END`, or a reset."""
-        most = self._network.max_segment_bytes
+        link = self._network.link_between(self.source.node, self.target.node)
+        most = link.max_segment_bytes
         if most is not None and isinstance(item, bytes) and len(item) > most:
             for begin in range(0, len(item), most):
                 self.send(item[begin : begin + most])
@@ -136,7 +146,7 @@ class Wire:
         if self._dead or self._network.is_cut(self.source.node, self.target.node):
             self._pause_item(item)
         else:
-            self._send(item)
+            self._send(item, link)
 
     def acknowledge(self, size: int) -> None:
         """The other end has read so many bytes."""
@@ -150,8 +160,9 @@ class Wire:
         if self._dead:
             return
         paused_items, self._paused_items = self._paused_items, deque()
+        link = self._network.link_between(self.source.node, self.target.node)
         for item in paused_items:
-            self._send(item)
+            self._send(item, link)
 
     def cut(self) -> None:
         """Drop all segments without an error: the peer is lost."""
@@ -162,15 +173,15 @@ class Wire:
         """Whether all segments are dropped."""
         return self._dead
 
-    def _send(self, item: bytes | Exception) -> None:
+    def _send(self, item: bytes | Exception, link: WireLink) -> None:
         network = self._network
         size = len(item) if isinstance(item, bytes) else 0
         now_us = network.clock.now_us
         # The time to send it.
-        self._free_us = max(self._free_us, now_us) + round(size * network.us_per_byte)
+        self._free_us = max(self._free_us, now_us) + round(size * link.us_per_byte)
         # Segments arrive in order, whatever the delays are.
-        arrives_us = max(self._arrives_us, self._free_us + network.delay_us())
-        if size and network.is_lost():
+        arrives_us = max(self._arrives_us, self._free_us + link.delay_us())
+        if size and link.is_lost():
             network.history.record("lost", self._label)
             item = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
             source = self.source

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from purgatory.settings.typed_duration import Duration
+from purgatory.virtual.chaos import HostKinds, Kind, draw_faults
 from purgatory.virtual.clocks import US_PER_S, ClockPatch, PatchedClocks, WorldClock
 from purgatory.virtual.connecting_loop import PatchedSockets
 from purgatory.virtual.consistency import (
@@ -294,23 +295,22 @@ class World:
         """Plan random faults, and return them.
 
         Args:
-            cluster: the target, with the network to it; None: the only one.
+            cluster: the target, with the network to it; None: the only one, or none if there are
+                hosts alone. Hosts that were started before are targets as well.
             per_min: how many faults begin in a minute, on average.
-            kinds: which ones; None: the default ones of `ChaosKinds`.
+            kinds: which ones; None: all that leave an application's guarantees to it.
             begin, end: the period in which faults begin, from the start of the world.
             longest: the maximal duration of a fault.
             rate: in place of ``per_min``: "6/min", "0.1/s" or "30/h"; a number is per minute.
 
         Raises:
             WorldError: a kind is unknown, the end is not after the beginning, or no cluster is
-                given and the world doesn't have exactly one.
+                given, and there are several, or neither a cluster nor a host.
             ValueError: a duration or a rate is malformed.
         """
-        from purgatory.virtual.chaos import ChaosPlan
-
         if rate is not None:
             per_min = rate_per_min(rate)
-        if cluster is None:
+        if cluster is None and (self._clusters or not self._hosts):
             cluster = self._single_cluster("chaos")
         begin_us, end_us, longest_s = (
             Duration(begin).us,
@@ -322,7 +322,15 @@ class World:
         rng = self._rng(f"chaos {len(self.faults)}")
         count = round(per_min * (end_us - begin_us) / (60 * US_PER_S))
         times_us = sorted(rng.randint(begin_us, end_us) for _ in range(count))
-        drawn = ChaosPlan(rng, cluster, self.network, longest_s).draw(count, kinds)
+        nodes = ["client"]
+        known: list[Kind] = []
+        if cluster is not None:
+            from purgatory.virtual.cluster_chaos import ClusterKinds
+
+            nodes += [f"broker {number}" for number in cluster.brokers]
+            known += ClusterKinds(rng, cluster, self.network).kinds()
+        known += HostKinds(rng, list(self._hosts.values()), self.network, nodes).kinds()
+        drawn = draw_faults(rng, count, known, kinds, longest_s)
         return [
             self._schedule_fault(at_us, fault.text, fault.begin)
             for at_us, fault in zip(times_us, drawn, strict=True)

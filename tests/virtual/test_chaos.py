@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from purgatory.cluster import Faults
 from purgatory.cluster.fault_injection import FaultMethod, FaultMethods
 from purgatory.virtual import World, WorldError
-from purgatory.virtual.chaos import ChaosKinds
+from purgatory.virtual.cluster_chaos import ClusterKinds
 from tests.chaos.chaos_wire import repeat_command
 from tests.chaos.wire_hour import run_wire
 
@@ -56,7 +62,7 @@ def test_a_plan_that_makes_no_sense_is_refused() -> None:
 def test_every_kind_strikes_clusters_of_one_and_of_several(brokers: int) -> None:
     with World(1) as world:
         cluster = world.cluster(brokers=brokers, topics=["orders"], disk=True)
-        kinds = ChaosKinds(random.Random(0), cluster, world.network)
+        kinds = ClusterKinds(random.Random(0), cluster, world.network)
         for kind in (*kinds.default_kinds, *kinds.opt_in_kinds):
             world.chaos(cluster, per_min=10, end="1min", longest="1s", kinds=[kind])
         world.pass_time("2min")
@@ -72,7 +78,7 @@ def test_every_fault_of_a_cluster_is_a_kind_of_chaos() -> None:
     faults |= {name for name, value in vars(Faults).items() if isinstance(value, FaultMethod)}
     with World(1) as world:
         plain = world.cluster(topics=["orders"])
-        kinds = ChaosKinds(random.Random(0), plain, world.network)
+        kinds = ClusterKinds(random.Random(0), plain, world.network)
         assert faults == {*kinds.default_kinds, *kinds.opt_in_kinds} & faults
 
 
@@ -136,3 +142,101 @@ def test_what_is_no_rate_is_refused(rate: str | float) -> None:
 def test_chaos_without_a_cluster_is_refused() -> None:
     with World() as world, pytest.raises(WorldError, match=r"world\.chaos\(\) is about a cluster"):
         world.chaos()
+
+
+def _count_on_hosts(seed: int, forced: bool, without: tuple[int, ...] = ()) -> tuple[int, World]:
+    """How many acknowledged increments two hosts have lost, among faults of theirs."""
+    lost = 0
+    with World(seed, without=without) as world:
+        acknowledged = {"left": 0, "right": 0}
+
+        def server(name: str) -> Callable[[], Coroutine[Any, Any, None]]:
+            async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                with suppress(ConnectionError):
+                    while await reader.readline():
+                        disk = hosts[name].disk
+                        disk.write_bytes("count", b"+", append=True)
+                        if forced:
+                            disk.sync("count")
+                        writer.write(b"ok\n")
+                writer.close()
+
+            async def run() -> None:
+                await (await asyncio.start_server(handle, port=80)).serve_forever()
+
+            return run
+
+        hosts = {name: world.host(name, server(name)) for name in acknowledged}
+        world.chaos(per_min=10, end="5min", longest="20s")
+
+        async def client(name: str) -> None:
+            while world.now_s < 400:
+                with suppress(OSError, asyncio.TimeoutError):
+                    async with asyncio.timeout(5):
+                        reader, writer = await asyncio.open_connection(name, 80)
+                        try:
+                            writer.write(b"+\n")
+                            if await reader.readline() == b"ok\n":
+                                acknowledged[name] += 1
+                        finally:
+                            writer.close()
+                await asyncio.sleep(1)
+
+        async def main() -> None:
+            await asyncio.gather(*map(client, hosts))
+
+        world.run(main())
+        for name, host in hosts.items():
+            assert host.state == "running"
+            host.crash()
+            lost += max(0, acknowledged[name] - len(host.disk.read_bytes("count")))
+        assert min(acknowledged.values()) > 100
+    return lost, world
+
+
+def test_hosts_without_a_cluster_have_faults_of_their_own() -> None:
+    lost, world = _count_on_hosts(1, forced=True)
+    assert lost == 0
+    texts = " ".join(fault.text for fault in world.faults)
+    assert len(world.faults) == 50
+    assert all(word in texts for word in ("crash of left", "pause of right", "partition of left"))
+    assert "clock" not in texts
+    assert _count_on_hosts(1, forced=True)[1].digest == world.digest
+
+
+def test_what_a_host_does_not_force_is_lost_at_its_crashes() -> None:
+    assert any(_count_on_hosts(seed, forced=False)[0] for seed in range(3))
+
+
+def test_the_clock_of_a_host_jumps_where_that_is_named() -> None:
+    seen: list[float] = []
+
+    async def run() -> None:
+        while True:
+            seen.append(time.time())
+            await asyncio.sleep(1)
+
+    with World(2) as world:
+        with pytest.raises(WorldError, match=r"chaos\(\) is about a cluster"):
+            world.chaos()
+        world.host("billing", run)
+        world.chaos(per_min=2, end="1min", kinds=["jump_host_clock"], longest="10s")
+        with pytest.raises(WorldError, match="no 'kill'; there are crash_host, pause_host"):
+            world.chaos(kinds=["kill"])
+        world.pass_time("2min")
+    assert len([1 for before, after in pairwise(seen) if abs(after - before) > 2]) == 4
+
+
+def test_a_cluster_and_hosts_have_faults_of_both() -> None:
+    async def run() -> None:
+        await asyncio.sleep(3_600)
+
+    with World(3) as world:
+        world.cluster(topics=["orders"])
+        world.host("billing", run)
+        world.chaos(per_min=60, end="2min", longest="2s")
+        texts = " ".join(fault.text for fault in world.faults)
+        world.pass_time("3min")
+        assert world.loop.network.faults == []
+    assert "crash of billing" in texts
+    assert "kill" in texts

@@ -216,7 +216,7 @@ def test_a_half_open_connection_says_nothing() -> None:
             _, port = await _echoing()
         reader, writer = await _connect(port)
         await asyncio.sleep(1)
-        assert world.network.remove("server") == 1
+        assert world.network.forget("server") == 1
         writer.write(b"anybody there?")
         try:
             await asyncio.wait_for(reader.read(1), 60)
@@ -411,3 +411,71 @@ def test_a_connection_may_begin_to_speak_tls_later(tmp_path: Path) -> None:
             assert world.run(application()) == b"secret\n"
             digests.add(world.digest)
     assert len(digests) == 1
+
+
+def _one_trip(world: World, name: str, sizes: int = 1) -> float:
+    """How long a request to a host and its answer take."""
+
+    async def main() -> float:
+        began = world.now_s
+        reader, writer = await asyncio.open_connection(name, 80)
+        connected = world.now_s
+        writer.write(b"x" * sizes)
+        await reader.readexactly(sizes)
+        writer.close()
+        assert connected - began > 0
+        return world.now_s - connected
+
+    return world.run(main())
+
+
+def _serving(world: World, *names: str) -> None:
+    async def run() -> None:
+        await (await asyncio.start_server(_echo, port=80)).serve_forever()
+
+    for name in names:
+        world.host(name, run)
+    world.pass_time("1s")
+
+
+def test_a_link_has_a_latency_and_a_bandwidth_of_its_own() -> None:
+    with World() as world:
+        _serving(world, "near", "far")
+        world.network.latency("1ms")
+        world.network.link("client", "far").latency("100ms")
+        assert world.network.link("far", "client") is world.network.link("client", "far")
+        assert _one_trip(world, "near") == pytest.approx(0.002, abs=1e-4)
+        assert _one_trip(world, "far") == pytest.approx(0.2, abs=1e-4)
+        world.network.latency("3ms")
+        world.network.link("near", "client").bandwidth_bytes_per_s(10_000)
+        assert _one_trip(world, "near", 1_000) == pytest.approx(0.206, abs=1e-3)
+        assert _one_trip(world, "far", 1_000) == pytest.approx(0.2, abs=1e-3)
+        assert str(world.network) == (
+            "latency 3ms, nothing lost; client|far: latency 100ms; client|near: 10,000 bytes/s"
+        )
+
+
+def test_a_link_loses_what_others_do_not() -> None:
+    with World() as world:
+        _serving(world, "near", "far")
+        world.network.link("client", "far").loss(1.0)
+        _one_trip(world, "near")
+        with pytest.raises(ConnectionResetError):
+            _one_trip(world, "far")
+        world.network.link("client", "far").loss(0.0)
+        world.network.loss(1.0)
+        _one_trip(world, "far")
+        with world.network.lose(1.0), pytest.raises(ConnectionResetError):
+            _one_trip(world, "far")
+
+
+def test_a_link_is_plain_where_the_network_is() -> None:
+    with World(plain_network=True) as world:
+        _serving(world, "far")
+        link = world.network.link("client", "far")
+        link.latency("100ms..300ms")
+        link.loss(1.0)
+        link.bandwidth_bytes_per_s(1)
+        assert _one_trip(world, "far") == pytest.approx(0.4, abs=1e-4)
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            link.loss(2)
