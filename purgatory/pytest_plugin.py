@@ -81,6 +81,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--virtual-seeds", type=_at_least_one, metavar="N", help="run marked tests with N seeds"
     )
     group.addoption(
+        "--virtual-jobs",
+        type=_at_least_one,
+        default=1,
+        metavar="N",
+        help="share the runs of a test among N processes (default: 1)",
+    )
+    group.addoption(
         "--virtual-seed", type=int, metavar="S", help="run tests in a world with this seed alone"
     )
     group.addoption(
@@ -191,7 +198,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     attempts = option("--virtual-shrink-attempts") or MAX_ATTEMPTS
     if option("--virtual-no-shrink") or option("tbstyle") == "no" or option("usepdb"):
         attempts = 0
-    item.stash[_TEST] = SeededTest(item, _typed_id(item), _plan(item), attempts)
+    item.stash[_TEST] = SeededTest(
+        item, _typed_id(item), _plan(item), attempts, option("--virtual-jobs")
+    )
 
 
 @pytest.fixture

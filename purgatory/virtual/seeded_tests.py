@@ -3,15 +3,23 @@
 A test with ``seeds=200`` is one item of pytest. Its fixtures are set up and torn down for each run,
 by pytest's own calls. At the first failure the runs end, and the same test is run again with ever
 less: fewer faults, a plain network, fewer deviations of the schedule (`shrinking`).
+
+With ``--virtual-jobs`` forked processes share the runs, and tell this one only which is the first
+that fails. That one is run here, so what is reported does not depend on how many they are.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
+import threading
+import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from inspect import iscoroutinefunction
+from traceback import format_exception_only
 from typing import Any, Final
 
 import pytest
@@ -76,20 +84,20 @@ class Plan:
                 raise TypeError("exhaustive=2 takes each schedule in turn, all with one seed")
             self.search = ExhaustiveSearch(marked["exhaustive"], schedules or MAX_SCHEDULES)
         seed = options["seed"]
-        self._seeds: Sequence[int] = range(count)
+        self.seeds: Sequence[int] = range(count)
         if seed is not None or one_run or self.search is not None:
-            self._seeds = [seed or 0]
+            self.seeds = [seed or 0]
 
     def runs(self, node_id: str) -> Iterator[RepeatedTest]:
         """Yield each run in turn."""
         without, plain = self._options["without"], self._options["plain_network"]
         if self.search is None:
-            for seed in self._seeds:
+            for seed in self.seeds:
                 yield RepeatedTest(node_id, seed, without, plain, self._schedule)
         else:
             for deviations in self.search:
                 schedule = format_deviations(deviations)
-                yield RepeatedTest(node_id, self._seeds[0], without, plain, schedule)
+                yield RepeatedTest(node_id, self.seeds[0], without, plain, schedule)
 
     @property
     def result(self) -> str | None:
@@ -105,6 +113,7 @@ class Plan:
         return f"all schedules with at most {deviations} passed: {count:,}"
 
 
+_MAX_TEXT_BYTES: Final = 1_000
 _NO_FAILURE: Final = (KeyboardInterrupt, SystemExit, pytest.exit.Exception, pytest.skip.Exception)
 _MAX_DURATION_RATIO: Final = 5
 _MIN_LIMIT_S: Final = 60.0
@@ -119,14 +128,22 @@ class SeededTest:
         node_id: its id, as it is typed where pytest was started.
         plan: its runs.
         max_attempts: how often a failed run is repeated with less; 0: never.
+        jobs: how many processes share the runs. An exhaustive search has one, since each of its
+            runs tells which come next, and so has a process with several threads.
     """
 
     def __init__(
-        self, item: pytest.Function, node_id: str, plan: Plan, max_attempts: int = MAX_ATTEMPTS
+        self,
+        item: pytest.Function,
+        node_id: str,
+        plan: Plan,
+        max_attempts: int = MAX_ATTEMPTS,
+        jobs: int = 1,
     ) -> None:
         self._item: Any = item
         self._plan = plan
         self._max_attempts = max_attempts
+        self._jobs = min(jobs, len(plan.seeds))  # an exhaustive search has one seed
         self._runs = plan.runs(node_id)
         self.current = next(self._runs)
         """The run that is set up."""
@@ -153,13 +170,15 @@ class SeededTest:
     def run(self) -> None:
         """Run the test, whose fixtures are set up for the first run; raise its first failure."""
         __tracebackhide__ = True
-        passed = 0
+        passed, failed_elsewhere = 0, ""
         test = self.current
         while True:
             try:
                 if passed:
                     self._set_up(test)
                 self._call()
+                if self._jobs > 1:
+                    self._tear_down()  # before processes are forked
             except _NO_FAILURE:
                 raise
             except PropertyError as error:
@@ -168,10 +187,25 @@ class SeededTest:
             except BaseException as error:
                 self._fail(error, passed)
                 raise
+            if failed_elsewhere:
+                pytest.fail(
+                    f"{test.schedule} schedule, seed {test.seed}: passed here, but failed in a "
+                    f"process of its own: {failed_elsewhere}.\nSo something decides that is not "
+                    "the seed's: what earlier runs left behind, or chance.",
+                    pytrace=False,
+                )
             passed += 1
             if self._plan.search is not None and self.world is not None:
                 self._plan.search.ran(self.world.choices)
             following = next(self._runs, None)
+            if following is not None and self._jobs > 1 and threading.active_count() == 1:
+                runs = [following, *self._runs]
+                found = self._first_failure(runs)
+                if found is None:
+                    break
+                index, failed_elsewhere = found
+                passed += index
+                following = runs[index]
             if following is None:
                 break
             self._output().discard()
@@ -193,6 +227,59 @@ class SeededTest:
             function(**arguments)
         world.check_properties()
 
+    def _first_failure(self, runs: Sequence[RepeatedTest]) -> tuple[int, str] | None:
+        """Share runs among forked processes; return the index of the first failure, and its text.
+
+        A process that dies has failed the run that it was at.
+        """
+        from multiprocessing import get_context
+
+        fork = get_context("fork")
+        jobs = min(self._jobs, len(runs))
+        at, failed = fork.RawArray(ctypes.c_int64, jobs), fork.RawArray(ctypes.c_int64, jobs)
+        texts = [fork.RawArray(ctypes.c_char, _MAX_TEXT_BYTES) for _ in range(jobs)]
+        failed[:] = [len(runs)] * jobs
+        processes: list[Any] = []
+
+        def work(job: int) -> None:
+            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+            for index in range(job, len(runs), jobs):
+                if index > min(failed):
+                    return
+                self._output().discard()
+                at[job] = index
+                try:
+                    self._set_up(runs[index])
+                    self._call()
+                    self._tear_down()
+                except BaseException as error:
+                    text = "".join(format_exception_only(error)).strip()
+                    texts[job].value = text.encode()[: _MAX_TEXT_BYTES - 1]
+                    failed[job] = index
+                    return
+
+        try:
+            for job in range(jobs):
+                processes.append(fork.Process(target=work, args=(job,)))
+                with warnings.catch_warnings():  # of threads that Python does not know
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    processes[-1].start()
+            for job, process in enumerate(processes):
+                process.join()
+                if process.exitcode:
+                    failed[job] = at[job]
+                    texts[job].value = f"it ended with status {process.exitcode}".encode()
+        except BaseException:
+            for process in processes:
+                if process.pid is not None:
+                    process.kill()
+                    process.join()
+            raise
+        index = min(failed)
+        if index == len(runs):
+            return None
+        return index, texts[list(failed).index(index)].value.decode(errors="replace")
+
     @property
     def function(self) -> Callable[..., Any]:
         """The test, bound to the object of its class if it has one."""
@@ -213,7 +300,12 @@ class SeededTest:
 
     def _tear_down(self) -> None:
         item = self._item
-        item.session._setupstate.teardown_exact(item.parent)
+        kept = dict(item.stash._storage)
+        try:
+            item.session._setupstate.teardown_exact(item.parent)
+        finally:
+            # Some fixtures, such as tmp_path, take what pytest left there for one teardown.
+            item.stash._storage.update(kept)
 
     # A failure.
 

@@ -307,3 +307,133 @@ def test_fixtures_are_run_in_the_world_and_no_other_plugin_runs_its_tests(tmp_pa
     assert "pytest-asyncio sets it up" in said
     # And what fails in a fixture tells of its world, too.
     assert "pytest test_it.py::test_of_a_broken_fixture --virtual-seed 0" in said
+
+
+_SHARED = """
+import asyncio
+import os
+
+import pytest
+
+PROCESS = os.getpid()
+
+
+@pytest.mark.virtual(seeds=100)
+async def test_fails_with_some(world):
+    await asyncio.sleep(5)
+    assert world.seed not in (31, 32, 7, 60), "the bug"
+
+
+@pytest.mark.virtual(seeds=30)
+async def test_passes(world, tmp_path):
+    (tmp_path / "file").write_text("")
+    print(f"seed {world.seed} in {'this' if os.getpid() == PROCESS else 'another'} process")
+    with open("runs", "a") as runs:
+        runs.write(f"{world.seed} {os.getpid()}\\n")
+
+
+@pytest.mark.virtual(exhaustive=1)
+async def test_in_all_orders(world):
+    await asyncio.gather(asyncio.sleep(1), asyncio.sleep(1))
+    assert os.getpid() == PROCESS
+"""
+
+
+def test_what_is_reported_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
+    reports = []
+    for jobs in ("1", "2", "5"):
+        status, said = run_pytest(tmp_path, "--virtual-jobs", jobs, text=_SHARED)
+        assert status == 1
+        assert "1 failed, 2 passed" in said
+        assert "seed" not in said.partition("virtual world")[0].partition("FAILURES")[0]
+        section = said.partition("- virtual world -")[2].partition("short test summary")[0]
+        assert "7 passed before this one" in section
+        assert "--virtual-seed 7" in section
+        reports.append(section)
+        runs = [line.split() for line in (tmp_path / "runs").read_text().splitlines()]
+        (tmp_path / "runs").unlink()
+        assert sorted(int(seed) for seed, _ in runs) == list(range(30))
+        assert len({process for _, process in runs}) == (1 if jobs == "1" else int(jobs) + 1)
+    assert len(set(reports)) == 1
+
+
+_DIES = """
+import os
+
+import pytest
+
+PROCESS = os.getpid()
+
+
+@pytest.mark.virtual(seeds=30)
+async def test_dies(world):
+    if world.seed == 17 and os.getpid() != PROCESS:
+        os._exit(3)
+
+
+@pytest.mark.virtual(seeds=30)
+async def test_passes_here_alone(world):
+    assert os.getpid() == PROCESS, "another process"
+"""
+
+
+def test_a_failure_that_comes_in_another_process_alone_is_not_lost(tmp_path: Path) -> None:
+    status, said = run_pytest(tmp_path, "--virtual-jobs", "2", text=_DIES)
+    assert status == 1
+    assert "2 failed" in said
+    assert (
+        "seed 17: passed here, but failed in a process of its own: it ended with status 3" in said
+    )
+    assert "seed 1: passed here, but failed" in said
+    assert "AssertionError: another process" in said
+
+
+_PYTEST_FIXTURES = """
+import asyncio
+import logging
+import warnings
+
+import pytest
+
+
+@pytest.fixture
+def opened(request):
+    done = []
+    request.addfinalizer(lambda: done.append(1))
+    yield done
+    assert not done
+
+
+@pytest.mark.virtual(seeds=3)
+async def test_all(
+    world, opened, tmp_path, tmpdir, capsys, caplog, monkeypatch, recwarn, record_property, subtests
+):
+    assert not opened and not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(asyncio, "of_a_test", 1, raising=False)
+    print(world.seed)
+    logging.warning("seed %d", world.seed)
+    warnings.warn(UserWarning("one"))
+    await asyncio.sleep(1)
+    assert capsys.readouterr().out == f"{world.seed}\\n"
+    assert caplog.messages == [f"seed {world.seed}"]
+    assert len(recwarn) == 1
+
+
+class TestOfAClass:
+    @pytest.mark.virtual(seeds=3)
+    @pytest.mark.parametrize("number", [1, 2])
+    async def test_it(self, world, number, tmp_path):
+        self.seen = getattr(self, "seen", 0) + 1
+        assert self.seen == 1
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_the_fixtures_of_pytest_are_new_for_each_run(tmp_path: Path, jobs: str) -> None:
+    text = _PYTEST_FIXTURES
+    if not hasattr(pytest, "Subtests"):
+        text = text.replace(", subtests", "")
+    status, said = run_pytest(tmp_path, "--virtual-jobs", jobs, text=text)
+    assert status == 0, said
+    assert "3 passed" in said
