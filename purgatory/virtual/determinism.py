@@ -228,10 +228,12 @@ class NumberedFuture(asyncio.Future[Any]):
 class NumberedTask(asyncio.Task[Any]):
     """A task of a `VirtualLoop`. Its label is what tells it from others of the same function."""
 
-    __slots__ = ("_number", "label", "priority")
+    __slots__ = ("_number", "label", "last_step", "priority")
 
     _number: int
     label: int
+    last_step: int
+    """Of a `Story`."""
     priority: float
 
     def __hash__(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from purgatory.virtual.clocks import US_PER_S
 from purgatory.virtual.errors import PropertyError
-from purgatory.virtual.history import Event
+from purgatory.virtual.history import lines_with_apis
 from purgatory.virtual.planned_faults import format_numbers
 from purgatory.virtual.schedules import FIFO
 from purgatory.virtual.world import World
@@ -138,7 +137,6 @@ _CONTEXT_EVENTS = 10
 """How many events to show before a fault, and after it."""
 
 _ALL = 10**9
-_LENGTH, _REQUEST, _RESPONSE = struct.Struct(">i"), struct.Struct(">hhi"), struct.Struct(">i")
 _FAULTS = 20
 _DEVIATIONS = 10
 
@@ -252,7 +250,7 @@ def _event_lines(world: World) -> Iterator[str]:
     if not events:
         yield "nothing happened"
         return
-    lines = _lines_with_apis(events)
+    lines = lines_with_apis(events)
     faults = [index for index, event in enumerate(events) if event.kind == "fault"]
     if faults and faults[-1] < len(events) - _EVENTS:
         yield "around the last fault:"
@@ -260,46 +258,3 @@ def _event_lines(world: World) -> Iterator[str]:
         yield from lines[begin : faults[-1] + _CONTEXT_EVENTS + 1]
     yield "last events:"
     yield from lines[-_EVENTS:]
-
-
-def _lines_with_apis(events: Sequence[Event]) -> Sequence[str]:
-    """Events as lines, with the names of APIs for data.
-
-    Encrypted data, and continuations of a frame, appear as a number of bytes. O(bytes).
-    """
-    try:
-        from kio.schema.index import api_key_map
-
-        from purgatory.cluster.api.registry import SUPPORTED
-    except ModuleNotFoundError:  # without the extra `cluster` no program here speaks Kafka
-        return [str(event) for event in events]
-    requests: dict[tuple[str, int], str] = {}
-    lines = []
-    for event in events:
-        names = []
-        source, arrow, target = event.text.partition(" > ")
-        for frame in _frames(event.data) if event.kind == "data" and arrow else ():
-            key, version, number = _REQUEST.unpack_from(frame)
-            if api := requests.pop((f"{target} > {source}", _RESPONSE.unpack_from(frame)[0]), ""):
-                names.append(f"{api} response")
-            elif key in SUPPORTED and version in range(SUPPORTED[key][1] + 1):
-                name = "".join(word.capitalize() for word in api_key_map[key].split("_"))
-                requests[event.text, number] = name
-                names.append(f"{name} v{version}")
-        line = str(event)
-        size = f"{len(event.data)} bytes"
-        description = f"{', '.join(names)}, {size}" if names else size
-        lines.append(line.removesuffix(size) + description if event.data else line)
-    return lines
-
-
-def _frames(data: bytes) -> Iterator[bytes]:
-    """The frames that begin in a segment, if it begins with a frame; the last may be partial."""
-    at = 0
-    while len(data) - at >= _LENGTH.size + _REQUEST.size:
-        (length,) = _LENGTH.unpack_from(data, at)
-        at += _LENGTH.size
-        if length < _REQUEST.size:
-            return
-        yield data[at : at + length]
-        at += length

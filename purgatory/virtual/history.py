@@ -8,9 +8,10 @@ Ground rules: only the world's own thread touches it.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections import deque
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from purgatory.virtual.clocks import INITIAL_UPTIME_US, US_PER_S, WorldClock
 
@@ -71,3 +72,53 @@ class History:
         events = list(self._last)
         for fields in events[max(0, len(events) - count) :]:
             yield Event(*fields)
+
+
+# Frames of Kafka's protocol.
+
+_LENGTH: Final = struct.Struct(">i")
+_REQUEST: Final = struct.Struct(">hhi")
+_RESPONSE: Final = struct.Struct(">i")
+
+
+def lines_with_apis(events: Sequence[Event]) -> Sequence[str]:
+    """Events as lines, with the names of APIs for data.
+
+    Encrypted data, and continuations of a frame, appear as a number of bytes. O(bytes).
+    """
+    try:
+        from kio.schema.index import api_key_map
+
+        from purgatory.cluster.api.registry import SUPPORTED
+    except ModuleNotFoundError:  # without the extra `cluster` no program here speaks Kafka
+        return [str(event) for event in events]
+    requests: dict[tuple[str, int], str] = {}
+    lines = []
+    for event in events:
+        names = []
+        source, arrow, target = event.text.partition(" > ")
+        for frame in _frames(event.data) if event.kind == "data" and arrow else ():
+            key, version, number = _REQUEST.unpack_from(frame)
+            if api := requests.pop((f"{target} > {source}", _RESPONSE.unpack_from(frame)[0]), ""):
+                names.append(f"{api} response")
+            elif key in SUPPORTED and version in range(SUPPORTED[key][1] + 1):
+                name = "".join(word.capitalize() for word in api_key_map[key].split("_"))
+                requests[event.text, number] = name
+                names.append(f"{name} v{version}")
+        line = str(event)
+        size = f"{len(event.data)} bytes"
+        description = f"{', '.join(names)}, {size}" if names else size
+        lines.append(line.removesuffix(size) + description if event.data else line)
+    return lines
+
+
+def _frames(data: bytes) -> Iterator[bytes]:
+    """The frames that begin in a segment, if it begins with a frame; the last may be partial."""
+    at = 0
+    while len(data) - at >= _LENGTH.size + _REQUEST.size:
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        if length < _REQUEST.size:
+            return
+        yield data[at : at + length]
+        at += length

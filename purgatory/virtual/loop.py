@@ -51,14 +51,17 @@ from purgatory.virtual.history import History
 from purgatory.virtual.hosts import PROCESS, HostProcess
 from purgatory.virtual.network import VirtualNetwork
 from purgatory.virtual.schedules import Schedule, owner_of, unwrapped
+from purgatory.virtual.story import Place, Story
 from timer import InlineExecutor, SystemTimer
 
 
 class ReadyHandle(asyncio.Handle):
     """A call in the next iteration."""
 
-    __slots__ = ("priority",)
+    __slots__ = ("cause", "priority")
 
+    cause: int | None
+    """Of a `Story`: the number of the step that made it ready."""
     priority: float
 
     # Attributes of the base class that typeshed lacks.
@@ -77,8 +80,9 @@ class DueHandle(asyncio.TimerHandle):
     cancelled, lest the two be cyclic garbage.
     """
 
-    __slots__ = ("due_us", "number", "priority", "wheel_task")
+    __slots__ = ("cause", "due_us", "number", "priority", "wheel_task")
 
+    cause: int | None
     due_us: int
     priority: float
     number: int
@@ -231,6 +235,7 @@ class VirtualLoop(ConnectingLoop):
         collector: collects garbage periodically.
         has_threads: whether threads may call it; then it waits for them before a deadlock.
         schedule: which ready callback runs next; None: the first.
+        has_story: whether it records which callback made which ready, at half the speed.
     """
 
     _closed = True  # until the base class is initialized, which an interrupt may prevent
@@ -252,6 +257,7 @@ class VirtualLoop(ConnectingLoop):
         collector: WorldCollector,
         has_threads: bool = False,
         schedule: Schedule | None = None,
+        has_story: bool = False,
     ) -> None:
         self._asyncgen_hooks = sys.get_asyncgen_hooks()
         self._initial_threads = set(threading.enumerate()) if has_threads else None
@@ -285,7 +291,25 @@ class VirtualLoop(ConnectingLoop):
         self._labels = 0
         self._signals: dict[int, Callable[[], object]] = {}
         self._job_slept = False
+        self.story: Story | None = None
+        if has_story:
+            self._record_story()
         network.loop = self
+
+    def _record_story(self) -> None:
+        story = self.story = Story(self.clock, self._history, self._described)
+        call_soon, call_at_us = self.call_soon, self.call_at_us
+
+        def recorded_call_soon(*args: Any, **more: Any) -> asyncio.Handle:
+            handle: asyncio.Handle = story.made(call_soon(*args, **more))
+            return handle
+
+        def recorded_call_at_us(*args: Any, **more: Any) -> asyncio.TimerHandle:
+            handle: asyncio.TimerHandle = story.made(call_at_us(*args, **more))
+            return handle
+
+        self.call_soon = recorded_call_soon  # type: ignore[method-assign]
+        self.call_at_us = recorded_call_at_us  # type: ignore[method-assign]
 
     # Time.
 
@@ -376,6 +400,8 @@ class VirtualLoop(ConnectingLoop):
         clock, ready, due, monitors = self.clock, self._ready, self._due, self.monitors
         stopped = self.stopped
         take = ready.popleft if self._schedule is None else partial(self._take, self._schedule)
+        if self.story is not None:
+            take = self.story.follow(take)
         while True:
             if ready or due or self._stopping:
                 self._busy_iterations += 1
@@ -427,34 +453,30 @@ class VirtualLoop(ConnectingLoop):
 
     def _description(self, handle: Any) -> str:
         """Return what a handle goes on with: "worker() #2 at test_it.py:14", or with its name."""
+        name, places, _ = self._described(handle)
+        places = [place for place in places if dirname(place[0]) != _ASYNCIO_FOLDER]
+        return f"{name} at {basename(places[-1][0])}:{places[-1][1]}" if places else name
+
+    def _described(self, handle: Any) -> tuple[str, list[Place], NumberedTask | None]:
+        """Return a handle's function and task, the places of its frames, and its task."""
         owner = owner_of(handle)
         if isinstance(owner, NumberedTask):
             called: Any = owner.get_coro()
-            places = [
-                (frame.f_code.co_filename, line)
-                for frame, line in _frames(called)
-                if dirname(frame.f_code.co_filename) != _ASYNCIO_FOLDER
-            ]
-            name = f" {self._label(owner)}"
+            places = [(frame.f_code.co_filename, line) for frame, line in _frames(called)]
+            task, label = owner, f" {self._label(owner)}"
         else:
             called = unwrapped(handle._callback)
             code = getattr(called, "__code__", None)
             places = [(code.co_filename, code.co_firstlineno)] if code else []
-            name = ""
+            task, label = None, ""
         # Not its repr, whose address differs from process to process.
         name_of = getattr(called, "__qualname__", type(called).__qualname__)
-        function = name_of.rpartition("<locals>.")[2]
-        place = f" at {basename(places[-1][0])}:{places[-1][1]}" if places else ""
-        return f"{function}(){name}{place}"
+        return f"{name_of.rpartition('<locals>.')[2]}(){label}", places, task
 
     def _label(self, task: NumberedTask) -> str:
-        """Return the name that a task was given, or its number among those without, as "#2"."""
+        """Return the name that a task was given, or its number in the world, as "#2"."""
         name = task.get_name()
-        if not _DEFAULT_NAME.fullmatch(name):
-            return name
-        if not hasattr(task, "label"):
-            task.label = self._labels = self._labels + 1
-        return f"#{task.label}"
+        return f"#{task.label}" if _DEFAULT_NAME.fullmatch(name) else name
 
     def _advance_time(self) -> None:
         """Advance the time until something is due."""
@@ -538,6 +560,8 @@ class VirtualLoop(ConnectingLoop):
             if factory is not None:
                 more["eager_start"] = True
             task = NumberedTask(coro, loop=self, name=name, context=context, **more)
+        if isinstance(task, NumberedTask):
+            task.label = self._labels = self._labels + 1
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None:
             process.tasks.add(task)

@@ -150,6 +150,7 @@ class SeededTest:
         self.world: World | None = None
         self.max_elapsed_s: float | None = None
         """How long the run may take, in the world's time."""
+        self._has_story = False
         self.sections: list[tuple[str, str]] = []
         """Sections for the report of a failure."""
 
@@ -163,6 +164,7 @@ class SeededTest:
             without=test.without,
             plain_network=test.plain_network,
             schedule=schedule,
+            story=self._has_story,
         )
         self.world.max_elapsed_s = self.max_elapsed_s
         return self.world
@@ -323,12 +325,21 @@ class SeededTest:
             try:
                 shrinking = Shrinking(failure, self._attempt, self._max_attempts)
                 self.sections.append(("virtual world, shrunk", shrinking.run()))
+                if not shrinking.interrupted:
+                    self._tell(shrinking.smallest)
                 if shrinking.interrupted:
                     self._item.session.shouldstop = "interrupted while a failure was shrunk"
             finally:
                 with suppress(Exception, pytest.fail.Exception):
                     self._tear_down()
                 output.restore()
+
+    def _tell(self, failure: WorldFailure) -> None:
+        """Run a failed test once more, and report its story if it fails in the same way."""
+        self._has_story = True
+        again = self._attempt(failure.test)
+        if again is not None and again.kind == failure.kind and self.world is not None:
+            self.sections.append(("virtual world, story", self.world.story))
 
     def _attempt(self, test: RepeatedTest) -> WorldFailure | None:
         """Run the test once more; return its failure, None if it passed."""

@@ -88,6 +88,7 @@ class World:
             it; "random", any of them; "pct" or "pct:3", by priorities of tasks that change at 2
             random choices (`PCTSchedule`); "mixed", with some seeds the one and with some the
             other; or deviations from "fifo", such as "12:1,40:2", as failures tell them.
+        story: whether it records what woke each step of the program, for `story`, at some cost.
         allow: exceptions from the sandbox: any of "sockets", "threads", "processes". Their effects
             aren't reproducible.
 
@@ -103,10 +104,12 @@ class World:
         without: Iterable[int] = (),
         plain_network: bool = False,
         schedule: str = FIFO,
+        story: bool = False,
         allow: Iterable[str] = (),
     ) -> None:
         self.seed = seed
         self._schedule = parse_schedule(schedule, self._rng("schedule"))
+        self._has_story = story
         self._allowed = checked_kinds(allow)
         self._clock = WorldClock(round(start.timestamp() * US_PER_S))
         self._history = History(self._clock)
@@ -161,6 +164,7 @@ class World:
                 self._collector,
                 has_threads,
                 self._schedule,
+                self._has_story,
             )
             self._collector.begin()
             return self
@@ -628,6 +632,17 @@ class World:
     def choices(self) -> Sequence[int]:
         """How many callbacks each choice of the schedule was of; none with "fifo"."""
         return () if self._schedule is None else self._schedule.widths
+
+    @property
+    def story(self) -> str:
+        """The last steps of the program, with what woke each: see `purgatory.virtual.story`.
+
+        Raises:
+            WorldError: it was made without ``story=True``, or not entered.
+        """
+        if self._loop is None or self._loop.story is None:
+            raise WorldError("the world has recorded no story: World(..., story=True)")
+        return self._loop.story.text()
 
     @property
     def digest(self) -> str:
