@@ -401,7 +401,7 @@ class VirtualLoop(ConnectingLoop):
         stopped = self.stopped
         take = ready.popleft if self._schedule is None else partial(self._take, self._schedule)
         if self.story is not None:
-            take = self.story.follow(take)
+            take = self.story.follow(take, stopped)
         while True:
             if ready or due or self._stopping:
                 self._busy_iterations += 1

@@ -19,7 +19,7 @@ from __future__ import annotations
 import linecache
 import sysconfig
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from os.path import basename, realpath
@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from purgatory.virtual.clocks import INITIAL_UPTIME_US, US_PER_S, WorldClock
 from purgatory.virtual.history import Event, History, lines_with_apis
+from purgatory.virtual.hosts import PROCESS, HostProcess
 from purgatory.virtual.network import NODE
 
 _MAX_STEPS: Final = 50_000
@@ -38,6 +39,10 @@ STORY_STEPS: Final = 30
 
 FAULTS: Final = ("fault", "host", "partition", "heal")
 MESSAGES: Final = ("data", "end", "reset", "lost", "refused", "gave up")
+_MAX_FAULTS: Final = 3
+_NEAR: Final = 3
+"""How many steps a story has before each of the last faults, and after it."""
+
 _SOURCE_WIDTH: Final = 70
 _MAX_DECORATOR_LINES: Final = 20
 _INDENT: Final = " " * 22
@@ -106,13 +111,17 @@ class Story:
 
     # Recording.
 
-    def follow(self, take: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a function that takes the next callback, and records it."""
+    def follow(self, take: Callable[[], Any], stopped: Set[HostProcess]) -> Callable[[], Any]:
+        """Return a function that takes the next callback, and records it.
+
+        Args:
+            stopped: the processes whose callbacks the loop does not run.
+        """
 
         def take_and_record() -> Any:
             self._end_step()
             handle = take()
-            if not handle._cancelled:
+            if not handle._cancelled and handle._context.get(PROCESS) not in stopped:
                 self._begin_step(handle)
             return handle
 
@@ -170,16 +179,33 @@ class Story:
             if not (shown and _goes_on(shown[-1], step)):
                 shown.append(step)
             alias[step.number] = shown[-1]
-        shown = shown[-most:]
-        index = {step.number: place for place, step in enumerate(shown, 1)}
+        places = {step.number: place for place, step in enumerate(shown)}
+        shown = _selected(shown, most)
+        index = {step.number: number for number, step in enumerate(shown, 1)}
         apis = iter(lines_with_apis([event for step in shown for event in step.events]))
         lines = [f"{len(shown)} of {self._count:,} steps, each with that which woke it (<-)"]
+        place = -1
         for step in shown:
+            if places[step.number] != place + 1:
+                lines.append(f"{_INDENT}...")
+            place = places[step.number]
             cause = step.cause
             while cause is not None and cause in kept and cause not in alias:
                 cause = kept[cause].cause  # past what only libraries did
             lines += _step_lines(step, index, alias.get(cause or 0), apis)
         return "\n".join(lines)
+
+
+def _selected(steps: Sequence[Step], most: int) -> list[Step]:
+    """The last steps, and those around the last faults."""
+    faults = [place for place, step in enumerate(steps) if _has(step, FAULTS)][-_MAX_FAULTS:]
+    around = {near for place in faults for near in range(place - _NEAR, place + _NEAR + 1)}
+    places = {place for place in around if 0 <= place < len(steps)}
+    for place in reversed(range(len(steps))):
+        if len(places) >= most:
+            break
+        places.add(place)
+    return [steps[place] for place in sorted(places)]
 
 
 def _goes_on(before: Step, step: Step) -> bool:

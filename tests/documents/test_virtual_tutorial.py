@@ -48,7 +48,7 @@ def test_the_account_is_overdrawn_in_the_order_that_the_document_shows(tmp_path:
     assert len(choices) == 3
     if sys.version_info[:2] == (3, 11):
         assert all(choice in said for choice in choices)
-        assert "spend() #1" in said
+        assert "spend() #3" in said
         assert re.findall(r"^repeat it: .*$", shown, re.MULTILINE)[0] in said
     account = tmp_path / "test_account.py"
     mended = account.read_text(encoding="utf-8").replace(
@@ -72,6 +72,23 @@ def test_the_account_is_overdrawn_in_the_order_that_the_document_shows(tmp_path:
             check=False,
         )
         assert expected in done.stdout, done.stdout
+
+
+def test_the_counter_forgets_what_the_document_shows(tmp_path: Path) -> None:
+    status, said = _pytest(tmp_path, SERVICE, "test_counter.py")
+    assert status == 1
+    shown = TEXT.partition("## A host")[2].partition("## A service")[0]
+    lines = re.findall(r"^.*(?: faults, |[0-9] s  ).*$", shown, re.MULTILINE)
+    assert len(lines) == 4
+    if sys.version_info[:2] == (3, 11):
+        assert all(line in said for line in lines)
+    counter = dict(_BLOCKS)["test_counter.py"]
+    answer = '            writer.write(b"ok'
+    mended = counter.replace(answer, f'            counter.disk.sync("count")\n{answer}')
+    mended = mended.replace("seeds=50", "seeds=10")
+    assert mended.count(".sync(") == 1
+    (tmp_path / "test_mended.py").write_text(mended, encoding="utf-8")
+    assert _pytest(tmp_path, SERVICE, "test_mended.py")[0] == 0
 
 
 @pytest.mark.slow
