@@ -20,6 +20,7 @@ from tests.documents.documents import (
     python_of,
     run_python_of,
 )
+from tests.virtual.pytest_run import run_pytest
 
 # Run by tests/pipeline and tests/pipeline/source, in their sessions.
 IN_A_SPARK_SESSION = {
@@ -60,21 +61,45 @@ def test_what_the_python_imports_of_this_project_is_there(document: Path) -> Non
     assert missing == []
 
 
-def test_the_readme_embeds_a_purgatory_in_20_lines() -> None:
-    threaded, on_a_loop = python_of(README).split("import asyncio\n")
-    assert len([line for line in threaded.splitlines() if line.strip()]) <= 20
-    assert len([line for line in on_a_loop.splitlines() if line.strip()]) <= 10
-    printed = run_python_of(README).splitlines()
-    shown = re.search(r"^```\n(2 of 2.*?)\n```$", README.read_text(), re.MULTILINE | re.DOTALL)
-    assert shown is not None
-    assert [line for line in printed if " of " in line] == shown[1].splitlines()
-    assert printed.count("['hello']") == 1
+def test_the_readme_is_short_and_shows_what_its_first_program_prints() -> None:
+    assert len(README.read_text().split()) <= 900
+    assert len([line for line in python_of(README).splitlines() if line.strip()]) <= 12
+    shown = README.read_text().partition("asyncio.run(main())\n```\n\n```\n")[2]
+    assert run_python_of(README) == shown.partition("```")[0]
 
 
-def test_the_readme_shows_what_simulate_prints(run_command: RunCommand) -> None:
-    shown = re.search(
-        r"^```\n(slow-follower, .*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
+def test_the_readme_shows_what_its_audit_finds(tmp_path: Path) -> None:
+    readme = README.read_text()
+    test, shown = re.findall(r"^```\n((?:def test_no|E   ).*?)^```$", readme, re.M | re.S)
+    (tmp_path / "my_service.py").write_text(_SERVICE)
+    status, said = run_pytest(tmp_path, text=f"import my_service\n\n\n{test}")
+    assert status == 1
+    said = re.sub(r"[0-9.]+ ms", "N ms", " ".join(said.split()))
+    for part in re.split(r"\.\.\.,?", re.sub(r"[0-9.]+ ms", "N ms", shown)):
+        assert " ".join(part.split()) in said
+
+
+_SERVICE = """
+from confluent_kafka import Consumer, Producer
+
+
+def run_against(servers):
+    producer = Producer({"bootstrap.servers": servers, "acks": "all"})
+    producer.produce("orders", "order 0", key="0")
+    producer.flush()
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "billing", "auto.offset.reset": "earliest"}
     )
+    consumer.subscribe(["orders"])
+    while not consumer.consume(1, timeout=1):
+        pass
+    consumer.close()
+"""
+
+
+def test_simulation_shows_what_simulate_prints(run_command: RunCommand) -> None:
+    text = (ROOT / "docs" / "simulation.md").read_text()
+    shown = re.search(r"^```\n(slow-follower, .*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert shown is not None
     ran = run_command("simulate", "slow-follower", "--quiet")
     assert ran.status == 0
@@ -101,7 +126,7 @@ def test_getting_started_has_every_extra_for_users() -> None:
     }
 
 
-def test_every_document_is_linked_from_the_readme() -> None:
-    readme = README.read_text()
+def test_every_document_is_linked_from_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
     for document in DOCUMENTS[1:]:
-        assert f"](docs/{document.name})" in readme
+        assert document.name == "index.md" or f"]({document.name})" in index
