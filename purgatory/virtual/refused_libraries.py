@@ -9,14 +9,15 @@ Ground rules
 * Only the thread that entered the world is refused; others have the libraries as they are.
 * Classes are patched, not modules' names, so that it concerns those who hold a reference as well. A
   class of C can't be patched: for it, the type of the class is exchanged, as `built_in_function`
-  exchanges addresses. The interpreter's lock is held: each exchange is one store.
+  exchanges addresses. The interpreter's lock is held: each exchange is one store. It is for classes
+  without a vectorcall, with which Python would call them past their types.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial, wraps
 from importlib.machinery import ModuleSpec
 from inspect import getattr_static
@@ -78,15 +79,7 @@ REFUSALS: Final = (
         Refusal(f"{_C}.{kind}", f"{_C}.cimpl", kind, "", _CONFLUENT, _BOTH)
         for kind in ("Producer", "Consumer", "ShareConsumer")
     ),
-    *(
-        Refusal(f"{_C}.{kind}", f"{_C}.{module}", kind, _INIT, _CONFLUENT, _BOTH)
-        for module, kind in (
-            ("serializing_producer", "SerializingProducer"),
-            ("deserializing_consumer", "DeserializingConsumer"),
-            ("deserializing_share_consumer", "DeserializingShareConsumer"),
-            ("admin", "AdminClient"),
-        )
-    ),
+    Refusal(f"{_C}.admin.AdminClient", f"{_C}.cimpl", "_AdminClientImpl", "", _CONFLUENT, _BOTH),
 )
 """What connects, or listens. What a version of a library lacks is passed over."""
 
@@ -148,6 +141,8 @@ class RefusedLibraries:
             if not refusal.method and can_patch():
                 self._restore.append(partial(_set_type, kind, type(kind)))
                 _set_type(kind, _refused_type(kind, refusal))
+                for subclass in _subclasses(kind):
+                    self._patch_method(subclass, refusal._replace(method=_INIT))
             elif hasattr(kind, refusal.method):
                 self._patch_method(kind, refusal)
 
@@ -189,6 +184,13 @@ def _refused_type(kind: type, refusal: Refusal) -> type:
 def _set_type(kind: type, type_of_kind: type) -> None:
     """As ``kind.__class__ = ...``, which Python takes only of classes that are Python's."""
     _Object.from_address(id(kind)).type = id(type_of_kind)
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    subclasses: list[type] = type.__subclasses__(kind)
+    for subclass in subclasses:
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 def _remove_attribute(kind: type, name: str) -> None:

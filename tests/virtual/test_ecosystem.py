@@ -406,6 +406,10 @@ def test_psycopg() -> None:
         psycopg.connect("host=127.0.0.1 port=1")
 
 
+class _Producer(confluent_kafka.Producer):
+    """As programs have them, without an initializer of its own."""
+
+
 def test_confluent_kafka() -> None:
     settings: Any = {"bootstrap.servers": "127.0.0.1:1", "group.id": "billing"}
     for kind in (
@@ -415,9 +419,11 @@ def test_confluent_kafka() -> None:
         confluent_kafka.DeserializingConsumer,
         confluent_kafka.aio.AIOConsumer,
         AdminClient,
+        _Producer,
     ):
         refusal = _refusals_of(partial(kind, settings))
-        assert "confluent-kafka connects by librdkafka" in refusal
+        assert refusal.startswith("confluent_kafka.")
+        assert ": confluent-kafka connects by librdkafka" in refusal
         assert "use aiokafka there" in refusal
         assert "allow=['sockets', 'threads']" in refusal
     with World(allow=["sockets", "threads"]):
@@ -445,6 +451,7 @@ def test_refused_libraries_are_as_they_were_afterwards_and_on_other_threads() ->
         thread.join()
     assert [type(error) for error in errors] == [psycopg.OperationalError]
     assert "_connect_gen" not in vars(psycopg.Connection)
+    assert "__init__" not in vars(_Producer)
     assert type(confluent_kafka.Producer) is class_type
 
 
