@@ -1,10 +1,13 @@
-"""One order in all processes: sets, futures, aiokafka's times and ids, and garbage collection.
+"""One order in all processes: sets, futures, some of three libraries, garbage collection.
 
 * Python's sets go by hashes, which each process draws again for strings. `OrderedSet` goes by the
   order in which members came; aiokafka's modules find it by the names ``set`` and ``frozenset``.
 * Futures and tasks have a number as their hash, not an address, from when it is first needed.
 * aiokafka's C code asks the system for the time of a record without one, and counts the producers
   of a process for their names: here records have a time, and the producers of a world are counted.
+* asyncpg numbers the prepared statements of a process: here those of a world.
+* aiohttp masks the frames of WebSockets with a generator that it made when it was imported: here
+  it begins anew, from the seed.
 * The garbage collector runs at turns of the loop, not after so many new objects: a ``__del__``
   comes at the same moment in each run.
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import sys
 import time
 import warnings
@@ -319,6 +323,66 @@ class TimedRecords:
         if self._producer is not None:
             setattr(self._producer, _COUNTER_NAME, self._counted)
             self._producer = None
+
+
+_WRITER: Final = "aiohttp._websocket.writer"
+
+
+class WebSocketMasks:
+    """Has aiohttp mask a WebSocket's frames with a world's random numbers, from `begin` to `end`.
+
+    aiohttp has one generator for all, which it makes when it is imported.
+
+    Args:
+        rng: the source of the random numbers.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._generator: random.Random | None = None
+        self._original_state: Any = None
+
+    def begin(self) -> None:
+        """Begin, once aiohttp is imported. Idempotent."""
+        if self._generator is not None or _WRITER not in sys.modules:
+            return
+        writer: Any = getattr(sys.modules[_WRITER], "WebSocketWriter", object)
+        generator = (getattr(writer.__init__, "__kwdefaults__", None) or {}).get("random")
+        if isinstance(generator, random.Random):
+            self._generator, self._original_state = generator, generator.getstate()
+            generator.setstate(self._rng.getstate())
+
+    def end(self) -> None:
+        """End: restore the generator's state. Idempotent."""
+        if self._generator is not None:
+            self._generator.setstate(self._original_state)
+            self._generator = None
+
+
+_COUNTERS: Final = (("asyncpg.connection", "_uid"),)
+"""Numbers that a module counts up for names that it sends, such as of prepared statements."""
+
+
+class ModuleCounters:
+    """Has modules count from 0 in each world, between `begin` and `end`."""
+
+    def __init__(self) -> None:
+        self._originals: dict[tuple[str, str], int] = {}
+
+    def begin(self) -> None:
+        """Begin, for the modules that are imported. Idempotent."""
+        for key in _COUNTERS:
+            module = sys.modules.get(key[0])
+            if key not in self._originals and hasattr(module, key[1]):
+                self._originals[key] = getattr(module, key[1])
+                setattr(module, key[1], 0)
+
+    def end(self) -> None:
+        """End: have them count on from where they were, or from here. Idempotent."""
+        for (name, attribute), original in self._originals.items():
+            module = sys.modules.get(name)
+            setattr(module, attribute, max(original, getattr(module, attribute, 0)))
+        self._originals.clear()
 
 
 ITERATIONS: Final = 16_384

@@ -34,7 +34,13 @@ from purgatory.virtual.consistency import (
     check_linearizable,
     check_serializable,
 )
-from purgatory.virtual.determinism import OrderedSets, TimedRecords, WorldCollector
+from purgatory.virtual.determinism import (
+    ModuleCounters,
+    OrderedSets,
+    TimedRecords,
+    WebSocketMasks,
+    WorldCollector,
+)
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
 from purgatory.virtual.hosts import Host, close_dead_tasks
@@ -50,6 +56,7 @@ from purgatory.virtual.properties import (
     Property,
     check_property,
 )
+from purgatory.virtual.refused_libraries import RefusedLibraries
 from purgatory.virtual.sandbox import (
     AnyioCalls,
     DeferredSignals,
@@ -124,11 +131,16 @@ class World:
         self._patched_clocks = PatchedClocks(
             ClockPatch(self._clock, self._rng("application"), partial(_sleep, self))
         )
-        self._timed_records = TimedRecords()
-        self._ordered_sets = OrderedSets()
+        self._deterministic_libraries = (
+            TimedRecords(),
+            OrderedSets(),
+            ModuleCounters(),
+            WebSocketMasks(self._rng("masks")),
+        )
         self._anyio_calls = AnyioCalls()
         self._collector = WorldCollector()
         self._sockets = PatchedSockets(self.network.ports)
+        self._refused_libraries = RefusedLibraries(self._allowed)
         self._signals = DeferredSignals(World.__exit__, World._exit)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
@@ -153,6 +165,7 @@ class World:
             self._patched_clocks.begin()
             self._signals.begin()
             enter_sandbox(self._allowed)
+            self._refused_libraries.begin()
             if "sockets" not in self._allowed:
                 self._sockets.begin()
             rng, has_threads = self._rng("loop"), "threads" in self._allowed
@@ -198,8 +211,9 @@ class World:
             self._loop.leave()
         self._collector.end()
         self._sockets.end()
-        self._timed_records.end()
-        self._ordered_sets.end()
+        self._refused_libraries.end()
+        for library in self._deterministic_libraries:
+            library.end()
         self._anyio_calls.end()
         if self._patched_clocks.is_active:
             leave_sandbox()
@@ -258,8 +272,8 @@ class World:
         if loop.is_running():
             application.close()
             raise WorldError("world.run() within the world: await the coroutine instead")
-        self._timed_records.begin()
-        self._ordered_sets.begin()
+        for library in self._deterministic_libraries:
+            library.begin()
         self._anyio_calls.begin(loop)
         before_us = loop.deadline_us
         loop.deadline_us = None if timeout is None else self._clock.now_us + Duration(timeout).us

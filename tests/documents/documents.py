@@ -72,7 +72,7 @@ def names_in(path: Path) -> frozenset[str]:
     """Return the names that a module defines: functions, classes, and what is assigned."""
     names: set[str] = set()
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Assign):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
