@@ -6,12 +6,17 @@ traceback.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
-from typing import Annotated
+from itertools import groupby
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from purgatory import __version__
 from purgatory.cli.extras import missing_extra
@@ -25,45 +30,117 @@ See what waits inside of Kafka, and why. Try, one after the other:
 purgatory --help lists all commands, purgatory COMMAND --help the options of one.\
 """
 
-COMMANDS: Mapping[str, str] = {
-    "wheel": "wheel_command",
-    "simulate": "simulate_command",
-    "scenarios": "simulate_command",
-    "view": "view_command",
-    "analyze": "job_commands",
-    "waits": "job_commands",
-    "occupancy": "job_commands",
-    "audit": "job_commands",
-    "sweep": "sweep_command",
-    "cluster": "cluster_command",
-    "stream": "stream_command",
-    "apply": "apply_command",
-    "capture": "capture_command",
-    "prepare": "prepare_command",
-    "fault": "fault_command",
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Test Kafka applications": {
+        "cluster": "cluster_command",
+        "fault": "fault_command",
+    },
+    "Analyze traces": {
+        "analyze": "job_commands",
+        "waits": "job_commands",
+        "occupancy": "job_commands",
+        "audit": "job_commands",
+        "view": "view_command",
+    },
+    "Simulate": {
+        "simulate": "simulate_command",
+        "scenarios": "simulate_command",
+        "sweep": "sweep_command",
+        "wheel": "wheel_command",
+    },
+    "Streams and databases": {
+        "stream": "stream_command",
+        "capture": "capture_command",
+        "apply": "apply_command",
+    },
+    "This machine": {
+        "doctor": "doctor_command",
+        "prepare": "prepare_command",
+    },
 }
 """The commands in the order of the help, with the module of their function or app."""
+
+COMMANDS: Mapping[str, str] = {
+    name: module for commands in GROUPS.values() for name, module in commands.items()
+}
+
+_COMPLETION_VARIABLE = "_PURGATORY_COMPLETE"
+"""Is set where a shell asks how a command line may go on."""
+
+_VALUES = (
+    (re.compile(r"<list\[(.*)\]>"), r"<\1>"),
+    (re.compile(r"<([^<>]*\|[^<>]*)>"), r"[\1]"),
+    (re.compile(r"<int( range)?>"), "N"),
+    (re.compile(r"<float( range)?>"), "NUMBER"),
+    (re.compile(r"<[Pp]ath>"), "PATH"),
+    (re.compile(r"<str>"), "TEXT"),
+)
+"""What help has in place of Typer's names for the values of options."""
+
+
+class CommandGroup(TyperGroup):
+    """A command with subcommands, whose help has them in groups and whole at any width."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        order = list(COMMANDS)
+        names = sorted(self.commands, key=lambda name: order.index(name) if name in order else 0)
+        rows = [
+            (getattr(command, "rich_help_panel", None) or "Commands", name, _summary(command))
+            for name, command in ((name, self.commands[name]) for name in names)
+        ]
+        for panel, group in groupby(rows, key=lambda row: row[0]):
+            with formatter.section(str(panel)):
+                formatter.write_dl([(name, summary) for _, name, summary in group])
+
+
+def _summary(command: Any) -> str:
+    """The first paragraph of a command's help."""
+    text = str(command.help or "").partition("\n\n")[0]
+    return " ".join(text.replace("``", "").replace("`", "").split())
+
+
+def _use_plain_values(command: Any) -> None:
+    """Have the help of a command, and of its subcommands, name values as people do."""
+    for parameter in command.params:
+        parameter.get_help_record = partial(_plain_record, parameter, parameter.get_help_record)
+    for subcommand in getattr(command, "commands", {}).values():
+        _use_plain_values(subcommand)
+
+
+def _plain_record(parameter: Any, original: Any, context: Any) -> tuple[str, str] | None:
+    record: tuple[str, str] | None = original(context)
+    if record is None:
+        return None
+    name, text = record
+    if parameter.param_type_name == "argument":  # it has its own name already
+        name = re.sub(r" <[^|]*>$", "", name)
+    for pattern, value in _VALUES:
+        name = pattern.sub(value, name)
+    return name, text
 
 
 def build_app(command_name: str = "") -> typer.Typer:
     """Build the program with one command, importing only its module; by default with all."""
     app = typer.Typer(
         name="purgatory",
+        cls=CommandGroup,
         help="Kafka's request purgatory and timing wheel: see one turn, simulate a cluster whose "
         "requests wait in it, and analyze the trace.",
         no_args_is_help=True,
-        rich_markup_mode="markdown",
-        add_completion=False,
+        rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(purgatory)
-    for name in [command_name] if command_name in COMMANDS else COMMANDS:
-        command = getattr(import_module(f"purgatory.cli.{COMMANDS[name]}"), name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
+    for panel, commands in GROUPS.items():
+        for name, module in commands.items():
+            if command_name not in (name, "") and command_name in COMMANDS:
+                continue
+            command = getattr(import_module(f"purgatory.cli.{module}"), name)
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=name, cls=CommandGroup, rich_help_panel=panel)
+            else:
+                app.command(name, rich_help_panel=panel)(command)
     return app
 
 
@@ -95,12 +172,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         arguments = sys.argv[1:]
-    if not arguments:
+    is_completion = _COMPLETION_VARIABLE in os.environ
+    if not arguments and not is_completion:
         print(FIRST_STEPS)
         return 0
     command = next((word for word in arguments if not word.startswith("-")), "")
     try:
-        status = build_app(command)(list(arguments), prog_name="purgatory", standalone_mode=False)
+        program: Any = typer.main.get_command(build_app("" if is_completion else command))
+        _use_plain_values(program)
+        status = program(list(arguments), prog_name="purgatory", standalone_mode=False)
     except typer.TyperException as error:
         # A group of commands without a command has printed its help: there is nothing to add.
         message = _error_message(error, command) if error.format_message() else ""

@@ -337,7 +337,11 @@ class SeededTest:
     def _tell(self, failure: WorldFailure) -> None:
         """Run a failed test once more, and report its story if it fails in the same way."""
         self._has_story = True
-        again = self._attempt(failure.test)
+        try:
+            again = self._attempt(failure.test)
+        except KeyboardInterrupt:
+            self._item.session.shouldstop = "interrupted while the story of a failure was recorded"
+            return
         if again is not None and again.kind == failure.kind and self.world is not None:
             self.sections.append(("virtual world, story", self.world.story))
 

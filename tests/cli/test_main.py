@@ -31,6 +31,43 @@ def test_every_command_has_help_and_is_listed(run_command: RunCommand, name: str
     assert "\x1b" not in ran.out
 
 
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_is_whole_at_80_columns_and_in_plain_words(
+    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = run_command(*([name] if name else []), "--help").out
+    assert max(map(len, out.splitlines())) <= 80
+    assert not re.search(r"<(bool|int|str|float|path|list)|…|``|\(None\)", out, re.IGNORECASE)
+    if not name:
+        names = re.findall(r"^  ([a-z]+)  ", out.partition("\n\nTest Kafka")[2], re.MULTILINE)
+        assert names == list(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("purgatory clu", "cluster"),
+        ("purgatory fault sta", "stall-follower"),
+        ("purgatory audit --exp", "--expect"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(words: str, expected: str) -> None:
+    environment = {
+        "_PURGATORY_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", "from purgatory.cli import run; run()"],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert expected in ran.stdout.split(), ran
+
+
 def test_alone_it_tells_in_six_lines_what_to_try_first(
     run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

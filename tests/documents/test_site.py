@@ -59,7 +59,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text=True,
         check=False,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        timeout=100,
+        timeout=280,
     )
     assert built.returncode == 0, built.stderr
     assert "WARNING" not in built.stderr

@@ -228,3 +228,23 @@ def test_a_failed_test_tells_the_story_of_its_smallest_failure(tmp_path: Path) -
     last = _lines(second.partition("=====")[0].strip())[-1]
     assert "lead() #3" in last
     assert "story" not in run_pytest(tmp_path, "--virtual-no-shrink", text=_TESTS)[1]
+
+
+def test_ctrl_c_while_the_story_is_recorded_keeps_the_failure(tmp_path: Path) -> None:
+    text = """
+import os
+import signal
+
+async def test_it(world):
+    if world.loop.story is not None:
+        os.kill(os.getpid(), signal.SIGINT)
+    assert False, "the bug"
+
+def test_later():
+    pass
+"""
+    status, said = run_pytest(tmp_path, text=text)
+    assert status == 2
+    assert "the bug" in said
+    assert "1 failed" in said
+    assert "interrupted while the story of a failure was recorded" in said

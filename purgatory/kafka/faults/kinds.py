@@ -25,7 +25,7 @@ class StallFollower(BrokerFault, kind="stall_follower"):
 
 @dataclass(frozen=True)
 class SlowFollower(BrokerFault, kind="slow_follower"):
-    """A follower takes ``lag_ms`` longer for each fetch of a partition."""
+    """Have a follower take longer for each fetch of a partition."""
 
     lag_ms: float
 
@@ -80,7 +80,7 @@ class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
 
 @dataclass(frozen=True)
 class JumpClock(BrokerFault, kind="jump_clock"):
-    """Have a broker's clock jump by ``jump_ms``, below 0 back, until the fault ends.
+    """Have a broker's clock jump, forward or back, until the fault ends.
 
     That is the clock of timestamps and of retention. Timeouts are measured by another.
     """
@@ -91,7 +91,7 @@ class JumpClock(BrokerFault, kind="jump_clock"):
 
 @dataclass(frozen=True)
 class CutConnections(OneOrAllFault, kind="cut_connections"):
-    """Cut the clients' connections, of one broker or of all (None)."""
+    """Cut the clients' connections, of one broker or of all."""
 
     for_s: None = field(default=None, init=False)  # it ends at once
 
@@ -141,7 +141,7 @@ class LoseResponses(ResponseFault, kind="lose_responses"):
 
 @dataclass(frozen=True)
 class DelayResponses(ResponseFault, DelayDistribution, kind="delay_responses"):
-    """Send responses later: by ``by_ms``, or by a random time.
+    """Send responses later, by a fixed or a random time.
 
     ``distribution``: "fixed"; "uniform", from ``by_ms`` to ``to_ms``; "exponential", with the mean
     ``by_ms``; "lognormal", with the median ``by_ms`` and the 75th percentile ``p75_ms``.
@@ -171,7 +171,7 @@ class TruncateResponses(ResponseFault, kind="truncate_responses"):
 
 @dataclass(frozen=True)
 class SlowResponses(ResponseFault, kind="slow_responses"):
-    """Send responses slowly: at ``bytes_per_s``."""
+    """Send responses slowly: so many bytes in a second."""
 
     is_simulated = False
     bytes_per_s: int = field(kw_only=True)
@@ -254,7 +254,7 @@ class LoadCoordinator(ErrorFault, kind="load_coordinator"):
 
 @dataclass(frozen=True)
 class Throttle(MessageFault, kind="throttle"):
-    """Add ``throttle_ms`` to the throttle time of responses, which clients wait for."""
+    """Add to the throttle time of responses, which clients wait for."""
 
     is_simulated = False
     throttle_ms: int = field(kw_only=True)
@@ -262,7 +262,7 @@ class Throttle(MessageFault, kind="throttle"):
 
 @dataclass(frozen=True)
 class LowerLeaderEpochs(MessageFault, kind="lower_leader_epochs"):
-    """Lower the leader epochs in responses by ``epochs``.
+    """Lower the leader epochs in responses.
 
     Those of all topics, or of one ``topic``, in whatever response: of Metadata, ListOffsets, Fetch,
     OffsetFetch ...
