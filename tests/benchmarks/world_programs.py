@@ -3,7 +3,7 @@
 Nothing but asyncio: any tool runs them. Each is a coroutine function that raises `AssertionError`
 in the orders of its tasks in which the bug shows, and returns in the others.
 
-    python tests/benchmarks/world_programs.py simloom 10 14
+    python tests/benchmarks/world_programs.py simloom 10 16
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from purgatory.virtual import World
 
 
 async def _steps(count: int) -> None:
@@ -299,6 +302,41 @@ async def slow_replica() -> None:
     assert seen[0] < 8
 
 
+async def wrong_quorum() -> None:
+    """A write waits for two of three replicas, and a read asks one."""
+    replicas: set[str] = set()
+
+    async def store(replica: str) -> None:
+        await _steps(2)
+        replicas.add(replica)
+
+    storing = [asyncio.create_task(store(replica)) for replica in "abc"]
+    while len(replicas) < 2:
+        await _steps(1)
+    assert "c" in replicas
+    await asyncio.gather(*storing)
+
+
+async def unbounded_reconnect() -> None:
+    """A client that is refused connects again at once, however long the server is away."""
+    is_up = False
+    refused = 0
+
+    async def start() -> None:
+        nonlocal is_up
+        await _steps(5)
+        is_up = True
+
+    async def connect() -> None:
+        nonlocal refused
+        while not is_up:
+            refused += 1
+            await _steps(1)
+
+    await asyncio.gather(start(), connect())
+    assert refused < 12
+
+
 PROGRAMS: list[Callable[[], Coroutine[Any, Any, None]]] = [
     lost_update,
     double_booking,
@@ -314,6 +352,8 @@ PROGRAMS: list[Callable[[], Coroutine[Any, Any, None]]] = [
     saga_without_compensation,
     close_while_connecting,
     slow_replica,
+    wrong_quorum,
+    unbounded_reconnect,
 ]
 
 
@@ -328,40 +368,59 @@ class Found(NamedTuple):
     Args:
         runs: until the bug showed.
         processor_s: likewise.
-        deviations: from first in, first out, that were left after shrinking; None: it did not show.
+        size: what was left after shrinking, as deviations from first in, first out, and faults;
+            None: the bug did not show.
     """
 
     runs: int
     processor_s: float
-    deviations: int | None
+    size: int | None
 
 
 Program = Callable[[], Coroutine[Any, Any, None]]
 
 
-def search_by_world(program: Program, start: int, schedule: str = "mixed") -> Found:
-    """Search with `World`."""
+def search_worlds(
+    name: str, run: Callable[[World], object], start: int, schedule: str, max_runs: int = MAX_RUNS
+) -> Found:
+    """Search in worlds, from the seed ``start`` on.
+
+    Args:
+        run: raises `AssertionError` where the bug shows.
+    """
     from purgatory.virtual import World
     from purgatory.virtual.failure_report import RepeatedTest, WorldFailure, world_failure
     from purgatory.virtual.shrinking import Shrinking
 
     def attempt(test: RepeatedTest) -> WorldFailure | None:
-        with World(test.seed, schedule=test.schedule) as world:
+        with World(
+            test.seed,
+            without=test.without,
+            plain_network=test.plain_network,
+            schedule=test.schedule,
+        ) as world:
             try:
-                world.run(program())
+                run(world)
             except AssertionError as error:
                 return world_failure(world, test, error)
         return None
 
     begun = time.process_time()
-    for number in range(MAX_RUNS):
-        failure = attempt(RepeatedTest(program.__name__, start + number, schedule=schedule))
+    for number in range(max_runs):
+        failure = attempt(RepeatedTest(name, start + number, schedule=schedule))
         if failure is not None:
             took_s = time.process_time() - begun
             shrinking = Shrinking(failure, attempt)
             shrinking.shrink()
-            return Found(number + 1, took_s, len(shrinking.smallest.deviations))
-    return Found(MAX_RUNS, time.process_time() - begun, None)
+            smallest = shrinking.smallest
+            faults = smallest.planned_faults - len(smallest.test.without)
+            return Found(number + 1, took_s, faults + len(smallest.deviations))
+    return Found(max_runs, time.process_time() - begun, None)
+
+
+def search_by_world(program: Program, start: int, schedule: str = "mixed") -> Found:
+    """Search with `World`."""
+    return search_worlds(program.__name__, lambda world: world.run(program()), start, schedule)
 
 
 def search_by_simloom(program: Program, start: int) -> Found:
