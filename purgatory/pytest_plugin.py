@@ -106,7 +106,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--virtual-schedule",
         type=_schedule,
         metavar="SCHEDULE",
-        help="run what is ready in this order: fifo, mixed, random, pct, pct:DEPTH, or a failure's",
+        help="run what is ready in this order: fifo, mixed, random, weighted, pct, "
+        "pct:DEPTH, or a failure's",
     )
     group.addoption(
         "--virtual-shrink-attempts",

@@ -43,6 +43,8 @@ _NO_CHOICE: Final = frozenset(
 )
 """asyncio's own callbacks that make a task ready which waits for a time, or for several futures."""
 
+_WEIGHTED_SHARE: Final = 7 / 8
+_MAX_WEIGHT: Final = 10
 _PCT_DEPTH: Final = 3
 _MAX_DEPTH: Final = 100
 _PCT_CHOICES: Final = 10_000
@@ -119,18 +121,47 @@ class RandomSchedule(Schedule):
         return self._rng.randrange(len(owners))
 
 
-class PCTSchedule(Schedule):
+class _PrioritySchedule(Schedule):
+    """Each task has a random priority between 0 and 1."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._rng = rng
+
+    def _priority(self, owner: Any) -> float:
+        """Return the priority of a task or a handle; others have a new one each time."""
+        priority: float | None = None
+        if isinstance(owner, _WITH_PRIORITY):
+            priority = getattr(owner, "priority", None)
+        if priority is None:
+            priority = self._rng.random()
+            _set_priority(owner, priority)
+        return priority
+
+
+class WeightedSchedule(_PrioritySchedule):
+    """Any of them, where one task is up to ten times as probable as another.
+
+    So some tasks are quick in the whole run, and some are slow. Most bugs need one task to be
+    overtaken by several steps of another, for which an equal chance has to fall so several times.
+    """
+
+    def _choose(self, owners: Sequence[Any]) -> int:
+        weights = [_MAX_WEIGHT ** self._priority(owner) for owner in owners]
+        return self._rng.choices(range(len(owners)), weights)[0]
+
+
+class PCTSchedule(_PrioritySchedule):
     """Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010).
 
-    Each task has a random priority, and the highest runs; at ``depth - 1`` random choices, the one
-    that would run next falls below all others. It finds what needs a task to be slow for long, as
-    a random order hardly ever has it. The paper draws these choices uniformly from a known number
-    of them. Here they are spread by order of magnitude, for short runs and long ones.
+    The highest priority runs; at ``depth - 1`` random choices, the one that would run next falls
+    below all others. It finds what needs a task to be slow for long, as a random order hardly ever
+    has it. The paper draws these choices uniformly from a known number of them. Here they are
+    spread by order of magnitude, for short runs and long ones.
     """
 
     def __init__(self, rng: random.Random, depth: int) -> None:
-        super().__init__()
-        self._rng = rng
+        super().__init__(rng)
         self._changes = {int(_PCT_CHOICES ** rng.random()) for _ in range(depth - 1)}
         self._lowest = 0.0
         self._last: Any = None
@@ -151,16 +182,6 @@ class PCTSchedule(Schedule):
         priorities = [self._priority(owner) for owner in owners]
         return priorities.index(max(priorities))
 
-    def _priority(self, owner: Any) -> float:
-        """Return the priority of a task or a handle; others have a new one each time."""
-        priority: float | None = None
-        if isinstance(owner, _WITH_PRIORITY):
-            priority = getattr(owner, "priority", None)
-        if priority is None:
-            priority = self._rng.random()
-            _set_priority(owner, priority)
-        return priority
-
 
 _WITH_PRIORITY: Final = (asyncio.Task, asyncio.Handle)
 
@@ -174,8 +195,8 @@ def _set_priority(owner: Any, priority: float) -> None:
 def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
     """Return the schedule that a text names: None for "fifo".
 
-    "random"; "pct" or "pct:3"; "mixed", three times of four random, else pct of a depth up to 4;
-    or deviations, as in "12:1,40:2".
+    "random"; "weighted"; "pct" or "pct:3"; "mixed", seven times of eight weighted, else pct of a
+    depth up to 4; or deviations, as in "12:1,40:2".
 
     Args:
         rng: decides what is random; None: only to see whether the text is a schedule.
@@ -189,9 +210,13 @@ def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
     if text == FIFO:
         return None
     if text == MIXED:
-        return RandomSchedule(rng) if rng.random() < 0.75 else PCTSchedule(rng, rng.randint(1, 4))
+        if rng.random() < _WEIGHTED_SHARE:
+            return WeightedSchedule(rng)
+        return PCTSchedule(rng, rng.randint(1, 4))
     if text == "random":
         return RandomSchedule(rng)
+    if text == "weighted":
+        return WeightedSchedule(rng)
     name, colon, depth = text.partition(":")
     if name == "pct" and (not colon or (depth.isdecimal() and 1 <= int(depth) <= _MAX_DEPTH)):
         return PCTSchedule(rng, int(depth) if colon else _PCT_DEPTH)
@@ -200,9 +225,9 @@ def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
         choice, colon, index = item.partition(":")
         if not (colon and choice.isdecimal() and index.isdecimal()):
             raise WorldError(
-                f"the schedule {text!r} is none of fifo, mixed, random, pct, pct:DEPTH (1 to "
-                f"{_MAX_DEPTH}), or deviations from first in, first out, such as 12:1,40:2 (the "
-                "choice, and the number of the callback that it takes)"
+                f"the schedule {text!r} is none of fifo, mixed, random, weighted, pct, "
+                f"pct:DEPTH (1 to {_MAX_DEPTH}), or deviations from first in, first out, such as "
+                "12:1,40:2 (the choice, and the number of the callback that it takes)"
             )
         deviations[int(choice)] = int(index)
     return Schedule(deviations)

@@ -27,6 +27,8 @@ HELPERS = {
     "plain_stream",
     "trace_rows",
     "world_programs",
+    "world_kafka_programs",
+    "test_world_programs",
     "rivals",
     "cost_plot",
     "long_poll_server",

@@ -3,7 +3,8 @@
 Nothing but asyncio: any tool runs them. Each is a coroutine function that raises `AssertionError`
 in the orders of its tasks in which the bug shows, and returns in the others.
 
-    python tests/benchmarks/world_programs.py simloom 10 14
+    python tests/benchmarks/world_programs.py simloom 10 16     # ten searches of 16 programs
+    python tests/benchmarks/world_programs.py simloom of 400    # the bugs in 400 seeds of each
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from purgatory.virtual import World
 
 
 async def _steps(count: int) -> None:
@@ -299,6 +303,41 @@ async def slow_replica() -> None:
     assert seen[0] < 8
 
 
+async def wrong_quorum() -> None:
+    """A write waits for two of three replicas, and a read asks one."""
+    replicas: set[str] = set()
+
+    async def store(replica: str) -> None:
+        await _steps(2)
+        replicas.add(replica)
+
+    storing = [asyncio.create_task(store(replica)) for replica in "abc"]
+    while len(replicas) < 2:
+        await _steps(1)
+    assert "c" in replicas
+    await asyncio.gather(*storing)
+
+
+async def unbounded_reconnect() -> None:
+    """A client that is refused connects again at once, however long the server is away."""
+    is_up = False
+    refused = 0
+
+    async def start() -> None:
+        nonlocal is_up
+        await _steps(5)
+        is_up = True
+
+    async def connect() -> None:
+        nonlocal refused
+        while not is_up:
+            refused += 1
+            await _steps(1)
+
+    await asyncio.gather(start(), connect())
+    assert refused < 12
+
+
 PROGRAMS: list[Callable[[], Coroutine[Any, Any, None]]] = [
     lost_update,
     double_booking,
@@ -314,6 +353,8 @@ PROGRAMS: list[Callable[[], Coroutine[Any, Any, None]]] = [
     saga_without_compensation,
     close_while_connecting,
     slow_replica,
+    wrong_quorum,
+    unbounded_reconnect,
 ]
 
 
@@ -328,85 +369,133 @@ class Found(NamedTuple):
     Args:
         runs: until the bug showed.
         processor_s: likewise.
-        deviations: from first in, first out, that were left after shrinking; None: it did not show.
+        size: what was left after shrinking, as deviations from first in, first out, and faults;
+            None: the bug did not show.
     """
 
     runs: int
     processor_s: float
-    deviations: int | None
+    size: int | None
 
 
 Program = Callable[[], Coroutine[Any, Any, None]]
 
 
-def search_by_world(program: Program, start: int, schedule: str = "mixed") -> Found:
-    """Search with `World`."""
+def search_worlds(
+    name: str,
+    run: Callable[[World], object],
+    start: int,
+    schedule: str,
+    max_runs: int = MAX_RUNS,
+    shrinks: bool = True,
+) -> Found:
+    """Search in worlds, from the seed ``start`` on.
+
+    Args:
+        run: raises `AssertionError` where the bug shows.
+    """
     from purgatory.virtual import World
     from purgatory.virtual.failure_report import RepeatedTest, WorldFailure, world_failure
     from purgatory.virtual.shrinking import Shrinking
 
     def attempt(test: RepeatedTest) -> WorldFailure | None:
-        with World(test.seed, schedule=test.schedule) as world:
+        with World(
+            test.seed,
+            without=test.without,
+            plain_network=test.plain_network,
+            schedule=test.schedule,
+        ) as world:
             try:
-                world.run(program())
+                run(world)
             except AssertionError as error:
                 return world_failure(world, test, error)
         return None
 
     begun = time.process_time()
-    for number in range(MAX_RUNS):
-        failure = attempt(RepeatedTest(program.__name__, start + number, schedule=schedule))
+    for number in range(max_runs):
+        failure = attempt(RepeatedTest(name, start + number, schedule=schedule))
         if failure is not None:
             took_s = time.process_time() - begun
             shrinking = Shrinking(failure, attempt)
-            shrinking.shrink()
-            return Found(number + 1, took_s, len(shrinking.smallest.deviations))
-    return Found(MAX_RUNS, time.process_time() - begun, None)
+            if shrinks:
+                shrinking.shrink()
+            smallest = shrinking.smallest
+            faults = smallest.planned_faults - len(smallest.test.without)
+            return Found(number + 1, took_s, faults + len(smallest.deviations))
+    return Found(max_runs, time.process_time() - begun, None)
 
 
-def search_by_simloom(program: Program, start: int) -> Found:
+def search_by_world(program: Program, start: int, max_runs: int, shrinks: bool) -> Found:
+    """Search with `World`."""
+
+    def run(world: World) -> None:
+        world.run(program())
+
+    return search_worlds(program.__name__, run, start, "mixed", max_runs, shrinks)
+
+
+def search_by_simloom(program: Program, start: int, max_runs: int, shrinks: bool) -> Found:
     """Search with simloom, as its README does."""
     import simloom  # type: ignore[import-not-found]
 
     begun = time.process_time()
-    explored = simloom.explore(program, runs=MAX_RUNS, start_seed=start)
+    explored = simloom.explore(program, runs=max_runs, start_seed=start)
     took_s = time.process_time() - begun
     if explored.first_failure is None:
-        return Found(MAX_RUNS, took_s, None)
-    shrunk = simloom.shrink(program, explored.first_failure)
-    return Found(explored.runs, took_s, shrunk.deviations)
+        return Found(max_runs, took_s, None)
+    size = simloom.shrink(program, explored.first_failure).deviations if shrinks else 0
+    return Found(explored.runs, took_s, size)
 
 
-def search_by_simloop(program: Program, start: int) -> Found:
+def search_by_simloop(program: Program, start: int, max_runs: int, shrinks: bool) -> Found:
     """Search with simloop, as its README does."""
     import simloop  # type: ignore[import-not-found]
 
     begun = time.process_time()
-    report = simloop.explore(program, range(start, start + MAX_RUNS))
+    report = simloop.explore(program, range(start, start + max_runs))
     took_s = time.process_time() - begun
     if report is None:
-        return Found(MAX_RUNS, took_s, None)
+        return Found(max_runs, took_s, None)
+    runs = report.seed - start + 1
+    if not shrinks:
+        return Found(runs, took_s, 0)
     shrunk = simloop.explore(program, [report.seed], shrink=True)
     kept = None if shrunk is None or shrunk.shrunk is None else len(shrunk.shrunk.kept)
-    return Found(report.seed - start + 1, took_s, kept)
+    return Found(runs, took_s, kept)
 
 
-SEARCHES: dict[str, Callable[[Program, int], Found]] = {
+SEARCHES: dict[str, Callable[[Program, int, int, bool], Found]] = {
     "world": search_by_world,
     "simloom": search_by_simloom,
     "simloop": search_by_simloop,
 }
 
 
+def count_failures(tool: str, program: Program, runs: int) -> int:
+    """Return in how many of the first seeds the bug shows."""
+    failures = start = 0
+    while start < runs:
+        found = SEARCHES[tool](program, start, runs - start, False)
+        failures += found.size is not None
+        start += found.runs
+    return failures
+
+
 def main() -> None:
     """Search each program as often as asked, and print what that took as JSON.
 
-    Arguments: the tool, how often, and the number of programs.
+    Arguments: the tool, how often, and the number of programs; or the tool, "of", and a number of
+    seeds, in how many of which the bug shows.
     """
-    tool, times, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    for program in PROGRAMS[:count]:
-        found = [SEARCHES[tool](program, 10_000 * number) for number in range(times)]
-        print(json.dumps({"program": program.__name__, "found": found}), flush=True)
+    tool, times, count = sys.argv[1:]
+    for program in PROGRAMS[: None if times == "of" else int(count)]:
+        if times == "of":
+            line: dict[str, object] = {"failures": count_failures(tool, program, int(count))}
+        else:
+            search = SEARCHES[tool]
+            starts = (10_000 * number for number in range(int(times)))
+            line = {"found": [search(program, start, MAX_RUNS, True) for start in starts]}
+        print(json.dumps({"program": program.__name__, **line}), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
     python -m tests.benchmarks.world_rivals
 
-Fourteen small programs of asyncio, each with one bug that needs another order of its tasks. Each
-tool searches each program ten times, from other seeds on, with its own default; then it shrinks
-what it found. Told are medians: the runs and the time of the processor until the bug showed, and in
-how many choices the order that is left differs from first in, first out.
+Small programs of asyncio, each with one bug that needs another order of its tasks. Each tool
+searches each program ten times, from other seeds on, with its own default; then it shrinks what it
+found. Told are medians: the runs and the time of the processor until the bug showed, and in how
+many choices the order that is left differs from first in, first out.
+
+Programs with Kafka follow, which no rival runs. Of these the size is the number of faults that are
+left.
 
 The rivals need Python 3.12 or later. All tools run on the Python of ``RIVALS``, by default
 ``build/rivals``, a virtual environment with ``simloom==0.5.0 simloop==0.2.2`` and the world's
@@ -16,6 +19,7 @@ world alone is measured.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -23,6 +27,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
+from tests.benchmarks.world_kafka_programs import KAFKA_PROGRAMS, search
 from tests.benchmarks.world_programs import PROGRAMS, Found
 
 ROOT = Path(__file__).parents[2]
@@ -38,12 +43,7 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
     found = {tool: _search(tool, times, count, compares) for tool in tools}
     first = {"runs": 0, "time": 0, "size": 0}
     for program in found["world"]:
-        lines = []
-        for tool in tools:
-            runs, processor_s, deviations = _medians(found[tool][program])
-            lines.append(
-                f"{tool} {runs:g} runs, {1_000 * processor_s:.1f} ms, {deviations:g} choices"
-            )
+        lines = [f"{tool} {_text(found[tool][program], 'choices')}" for tool in tools]
         say(f"{program}: {'; '.join(lines)}")
         for place, name in enumerate(first):
             values = [_medians(found[tool][program])[place] for tool in tools]
@@ -61,11 +61,26 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
             ("time", "the processor's time until then", 75),
             ("size", "how few choices are left", 75),
         )
-    ]
+    ] + [_measure_kafka(times, size.pick(1, len(KAFKA_PROGRAMS)))]
+
+
+def _measure_kafka(times: int, count: int) -> Figure:
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what faults make it say
+    runs = []
+    for program in KAFKA_PROGRAMS[:count]:
+        found = [search(program, 10_000 * number) for number in range(times)]
+        say(f"{program.name}: {_text(found, 'faults')}")
+        runs.append(_medians(found)[0])
+    return Figure("runs until the bug of a program with Kafka showed, the most", max(runs), "runs")
+
+
+def _text(found: list[Found], what: str) -> str:
+    runs, processor_s, left = _medians(found)
+    return f"{runs:g} runs, {1_000 * processor_s:.1f} ms, {left:g} {what}"
 
 
 def _medians(found: list[Found]) -> tuple[float, float, float]:
-    shrunk = [one.deviations for one in found if one.deviations is not None]
+    shrunk = [one.size for one in found if one.size is not None]
     return (
         median(one.runs for one in found),
         median(one.processor_s for one in found),
