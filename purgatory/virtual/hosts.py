@@ -19,8 +19,11 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+import gc
 import warnings
+from asyncio import events
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -198,20 +201,35 @@ _MAX_CLOSES: Final = 100
 
 
 def close_dead_tasks(loop: VirtualLoop) -> None:
-    """Close the coroutines of dead processes, at the end of a world.
+    """Close the coroutines of dead processes, at the end of a world, and collect what they left.
 
-    Only now, since Python then runs their ``finally`` blocks. What those raise concerns nobody.
+    Only now, since Python then runs their ``finally`` blocks and destructors. What those raise and
+    warn of concerns nobody: a process that crashed leaves its clients unclosed.
     """
+    if not loop.dead_tasks:
+        return
+    original_handler = loop.get_exception_handler()
+    dead = copy_context()  # what a `finally` starts belongs to a dead process, and never runs
+    dead.run(PROCESS.set, next(iter(loop.stopped)))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
+        warnings.simplefilter("ignore")
+        loop.set_exception_handler(lambda *_: None)
         loop.closes_dead_tasks = True
         while loop.dead_tasks:
-            task: Any = loop.dead_tasks.pop()
-            task._log_destroy_pending = False
-            for _ in range(_MAX_CLOSES):  # a `finally` that awaits ends it one await later
-                try:
-                    task.get_coro().close()
-                    break
-                except (Exception, asyncio.CancelledError):
-                    continue
+            dead.run(_close, loop, loop.dead_tasks.pop())
+        loop.run_until_complete(asyncio.sleep(0))
+        gc.collect()
         loop.closes_dead_tasks = False
+        loop.set_exception_handler(original_handler)
+
+
+def _close(loop: VirtualLoop, task: Any) -> None:
+    task._log_destroy_pending = False
+    events._set_running_loop(loop)
+    try:
+        for _ in range(_MAX_CLOSES):  # a `finally` that awaits ends it one await later
+            with suppress(Exception, asyncio.CancelledError):
+                task.get_coro().close()
+                break
+    finally:
+        events._set_running_loop(None)

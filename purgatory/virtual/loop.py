@@ -565,6 +565,8 @@ class VirtualLoop(ConnectingLoop):
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None:
             process.tasks.add(task)
+        if self.closes_dead_tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
         return task
 
     def add_ready(self, handles: Iterable[Any]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -12,20 +10,9 @@ from purgatory.virtual import World
 from tests.benchmarks.world_kafka_programs import KAFKA_PROGRAMS, KafkaProgram, run_in_world
 from tests.benchmarks.world_programs import PROGRAMS, Program, search_worlds
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    # A process that crashed leaves its clients unclosed.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.timeout(600)
 
 MENDED_SEEDS = 6
-
-
-@pytest.fixture(autouse=True)
-def _collect_unclosed_clients() -> Iterator[None]:
-    yield
-    gc.collect()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -7,11 +7,13 @@ import datetime
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from purgatory.virtual import Host, World, WorldError
+from tests.virtual.pytest_run import run_pytest
 
 
 def _world(
@@ -475,3 +477,47 @@ def test_names_of_one_address_are_refused() -> None:
         world.host("abcdef", lambda: asyncio.sleep(0))
         with pytest.raises(WorldError, match="is another's"):
             world.host("defabc", lambda: asyncio.sleep(0))
+
+
+_CRASHED_CLIENTS = """
+import asyncio
+import gc
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+
+@pytest.mark.virtual(seeds=2)
+def test_it(world):
+    cluster = world.cluster(topics=["orders"])
+    servers = {"bootstrap_servers": cluster.bootstrap_servers}
+
+    async def bill():
+        consumer = AIOKafkaConsumer("orders", group_id="billing", **servers)
+        producer = AIOKafkaProducer(**servers)
+        try:
+            async with consumer, producer:
+                async for record in consumer:
+                    await producer.send("bills", record.value)
+        finally:
+            asyncio.get_running_loop().create_task(asyncio.sleep(1))
+            raise ValueError("of a dead process")
+
+    host = world.host("billing", bill)
+    world.at("5s", host.crash)
+    world.at("6s", host.restart)
+    world.at("6.02s", host.crash)
+    world.pass_time("20s")
+
+
+def test_after_it():
+    gc.collect()
+"""
+
+
+def test_what_a_crashed_process_left_unclosed_warns_of_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("aiokafka")
+    status, said = run_pytest(tmp_path, "-W", "error", text=_CRASHED_CLIENTS)
+    assert status == 0, said
+    assert "2 passed" in said
+    assert "Unclosed" not in said
