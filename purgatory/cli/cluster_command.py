@@ -185,7 +185,7 @@ def cluster(
     from purgatory.cluster.server import Serving, load_fault_plan
 
     try:
-        tls = _tls(tls_cert, tls_key, tls_client_ca)
+        tls = tls_files(tls_cert, tls_key, tls_client_ca)
         settings: dict[str, tuple[str, Any]] = {
             # by the option's name: where it stands in the document, and what stands there
             "brokers": ("brokers", brokers),
@@ -199,7 +199,7 @@ def cluster(
             "listener": ("listeners", [_listener(text, tls) for text in listener or ()]),
             "control_port": ("control.port", control_port),
             "control_host": ("control.host", control_host),
-            "control_token": ("control.token", _token(control_token)),
+            "control_token": ("control.token", checked_token(control_token)),
             "metrics_port": ("metrics_port", metrics_port),
             "min_insync": ("min_insync_replicas", min_insync),
             "follower_lag": ("follower_lag_ms", follower_lag.ms),
@@ -253,7 +253,7 @@ def cluster(
             cluster_config,
             control.port,
             control.host,
-            _token(control.token),
+            checked_token(control.token),
             cluster_config.metrics_port,
             plan=() if cluster_config.faults is None else load_fault_plan(cluster_config.faults),
             view=view,
@@ -350,7 +350,12 @@ def _user(text: str) -> tuple[str, str]:
     return name, password
 
 
-def _token(text: str | None) -> str | None:
+def checked_token(text: str | None) -> str | None:
+    """Check the token of a control.
+
+    Raises:
+        ClusterError: it can't be sent in a header.
+    """
     from purgatory.cluster import ClusterError
 
     if text is not None and not (text.isascii() and text.isprintable() and text.strip() == text):
@@ -358,9 +363,14 @@ def _token(text: str | None) -> str | None:
     return text or None
 
 
-def _tls(
+def tls_files(
     certificate: Path | None, key: Path | None, client_ca: Path | None
 ) -> dict[str, Any] | None:
+    """Return the arguments of `Tls`, if there is a certificate.
+
+    Raises:
+        ClusterError: the other files are given without it.
+    """
     from purgatory.cluster import ClusterError
 
     if certificate is None:
@@ -377,7 +387,7 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
 
     import uvloop
 
-    _log_to_standard_error()
+    log_to_standard_error()
 
     from purgatory.cluster import ClusterError, ClusterTrace, trace_writer
     from purgatory.cluster.server import serve
@@ -409,7 +419,7 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
         writer.finish(written.duration_ms, {})
 
 
-def _log_to_standard_error() -> None:
+def log_to_standard_error() -> None:
     """Leave standard output to what programs read there: where the cluster is."""
     import structlog
 

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "audit": "job_commands",
     "sweep": "sweep_command",
     "cluster": "cluster_command",
+    "proxy": "proxy_command",
     "stream": "stream_command",
     "apply": "apply_command",
     "capture": "capture_command",

@@ -1,0 +1,116 @@
+"""The command ``purgatory proxy``: faults in front of a real Kafka."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from purgatory.cli.cluster_command import (
+    CONTROL_PORT,
+    checked_token,
+    log_to_standard_error,
+    tls_files,
+)
+from purgatory.settings.addresses import split_host_and_port
+
+_MAX_PORT = 65_535
+
+
+def proxy(
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT[,HOST:PORT]...", help="The brokers: their bootstrap servers."
+        ),
+    ],
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where the first broker's listener is; the others follow. Port 0: any.",
+        ),
+    ] = "127.0.0.1:19092",
+    advertised_host: Annotated[
+        str | None,
+        typer.Option(help="The host that clients are given; by default that of --listen."),
+    ] = None,
+    control_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the control (faults, state). 0: any.")
+    ] = CONTROL_PORT,
+    control_host: Annotated[
+        str,
+        typer.Option(
+            help="Address of the control; beyond the loopback interface it requires a token."
+        ),
+    ] = "127.0.0.1",
+    control_token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PURGATORY_CONTROL_TOKEN",
+            help="Token of the control; by default, beyond the loopback interface, a random one.",
+        ),
+    ] = None,
+    faults: Annotated[Path | None, typer.Option(help="A plan of faults (TOML) to inject.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Use TLS with clients, with this certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The private key, if not in the same file.")
+    ] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Require client certificates signed by one of these.")
+    ] = None,
+    to_tls: Annotated[bool, typer.Option("--to-tls", help="Use TLS with the brokers.")] = False,
+    to_ca: Annotated[
+        Path | None,
+        typer.Option(help="Certificates that sign the brokers'; by default the system's."),
+    ] = None,
+    to_cert: Annotated[
+        Path | None, typer.Option(help="The proxy's certificate, if the brokers require one.")
+    ] = None,
+    to_key: Annotated[
+        Path | None, typer.Option(help="Its private key, if not in the same file.")
+    ] = None,
+) -> None:
+    """Inject faults between Kafka clients and a real cluster."""
+    import uvloop
+
+    from purgatory.cluster import ClusterError, Tls
+    from purgatory.cluster.server import load_fault_plan
+    from purgatory.proxy import ProxyConfig, UpstreamTls
+    from purgatory.proxy.server import serve
+
+    log_to_standard_error()
+    try:
+        for option, path in (("--to-ca", to_ca), ("--to-cert", to_cert), ("--to-key", to_key)):
+            if path is not None and not to_tls:
+                raise ClusterError(f"{option} without --to-tls")
+        if to_key is not None and to_cert is None:
+            raise ClusterError("--to-key without --to-cert")
+        files = tls_files(tls_cert, tls_key, tls_client_ca)
+        host, port = _listen(listen)
+        config = ProxyConfig(
+            to=to.split(","),
+            host=host,
+            first_port=port,
+            advertised_host=advertised_host,
+            tls=None if files is None else Tls(**files),
+            to_tls=UpstreamTls(to_ca, to_cert, to_key) if to_tls else None,
+        )
+        plan = () if faults is None else load_fault_plan(faults)
+        uvloop.run(serve(config, control_port, control_host, checked_token(control_token), plan))
+    except ClusterError as error:
+        print(f"purgatory proxy: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def _listen(text: str) -> tuple[str, int]:
+    from purgatory.cluster import ClusterError
+
+    host, port = split_host_and_port(text)
+    if not host or not port.isdecimal() or int(port) > _MAX_PORT:
+        raise ClusterError(f"--listen {text}: write HOST:PORT, as in 127.0.0.1:19092")
+    return host, int(port)
