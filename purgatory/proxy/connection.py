@@ -27,14 +27,14 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
 from purgatory.cluster.errors import BadRequestError
-from purgatory.cluster.listeners import Endpoint, Listener
+from purgatory.cluster.listeners import Listener
 from purgatory.cluster.protocol.connection import Limits, foreign_protocol
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE
 from purgatory.cluster.protocol.frame_check import read_varint
 from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
-from purgatory.proxy.addresses import Addresses, ProxiedBroker, is_known
+from purgatory.proxy.addresses import Addresses, BadResponseError, ProxiedBroker, is_known
 from purgatory.settings.addresses import host_and_port
 
 _log = Logger("purgatory.proxy")
@@ -282,7 +282,7 @@ class ClientConnection(Side):
                 self._expect(start)
                 self._left = start.size
         except BadRequestError as error:
-            self._refuse(error)
+            self.refuse(error)
             return
         if at:
             self.other.write(data if at == size else data[:at])
@@ -355,7 +355,7 @@ class ClientConnection(Side):
             await self.other.drain()
             await self.hooks.serve(self, start, frame)
         except BadRequestError as error:
-            self._refuse(error)
+            self.refuse(error)
         except ClusterError as error:
             _log.error("request_failed", peer=self.peer, reason=str(error))
             self.abort()
@@ -389,8 +389,13 @@ class ClientConnection(Side):
         self.other.write(frame)
         return await response
 
-    def _refuse(self, error: BadRequestError) -> None:
-        _log.warning("bad_request", peer=self.peer, reason=str(error))
+    def refuse(self, error: BadRequestError) -> None:
+        """Close both connections because of bytes that are no frame."""
+        if isinstance(error, BadResponseError):
+            address = str(self.broker.address)
+            _log.warning("bad_response", broker=address, peer=self.peer, reason=str(error))
+        else:
+            _log.warning("bad_request", peer=self.peer, reason=str(error))
         self.abort()
 
 
@@ -490,8 +495,8 @@ class BrokerConnection(Side):
                     break
                 if not response.done():
                     response.set_result(frame)
-        except BadRequestError as error:
-            self._refuse(error)
+        except BadResponseError as error:
+            self._client.refuse(error)
             return
         if at > begin:
             self._client.write(data[begin:at] if begin or at < size else data)
@@ -506,17 +511,17 @@ class BrokerConnection(Side):
         """Return the request that a response belongs to, who waits for it, and where it ends.
 
         Raises:
-            BadRequestError: that is no response, or to no request.
+            BadResponseError: that is no response, or to no request.
         """
         length = int.from_bytes(data[at : at + _PREFIX_BYTES], "big", signed=True)
         if not self._pending:
-            raise BadRequestError(f"{size_text(length)} to no request")
+            raise BadResponseError(f"{size_text(length)} to no request")
         request, response = self._pending[0]
         if length < (0 if request is None else _MIN_RESPONSE_BYTES):
-            raise BadRequestError(f"{size_text(length)} is shorter than a header")
+            raise BadResponseError(f"{size_text(length)} is shorter than a header")
         correlation_id = int.from_bytes(data[at + _PREFIX_BYTES : at + 8], "big", signed=True)
         if request is not None and request.correlation_id != correlation_id:
-            raise BadRequestError(
+            raise BadResponseError(
                 f"a response to request {correlation_id}, where that to request "
                 f"{request.correlation_id} ({request.api_name}) is due"
             )
@@ -528,7 +533,7 @@ class BrokerConnection(Side):
         try:
             await self._client.hooks.deliver(self._client, request, frame)
         except BadRequestError as error:
-            self._refuse(error)
+            self._client.refuse(error)
         except ClusterError as error:
             _log.error("response_failed", peer=self._client.peer, reason=str(error))
             self._client.abort()
@@ -541,11 +546,6 @@ class BrokerConnection(Side):
             self._pass(self.take_unread())
             if self._task is None:
                 self.release("held")
-
-    def _refuse(self, error: BadRequestError) -> None:
-        address: Endpoint = self._client.broker.address
-        _log.warning("bad_response", broker=str(address), peer=self._client.peer, reason=str(error))
-        self._client.abort()
 
 
 def size_text(length: int) -> str:

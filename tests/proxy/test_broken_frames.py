@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -61,18 +61,17 @@ def test_a_broken_request_closes_its_connection_alone(
     asyncio.run(run())
 
 
-Reply = Callable[[bytes], Awaitable[bytes]]
-
-
 @asynccontextmanager
 async def broker_that_replies(reply: Callable[[bytes], bytes]) -> AsyncIterator[str]:
-    """A broker that replies to a request, without its length, and then sends nothing more."""
+    """A broker that replies to requests, which have no length; by nothing, it hangs up."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while prefix := await reader.read(4):
-                frame = await reader.readexactly(int.from_bytes(prefix, "big"))
-                writer.write(reply(frame))
+                answer = reply(await reader.readexactly(int.from_bytes(prefix, "big")))
+                if not answer:
+                    break
+                writer.write(answer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -85,28 +84,23 @@ async def broker_that_replies(reply: Callable[[bytes], bytes]) -> AsyncIterator[
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"),
+    ("api_key", "reply", "reason"),
     [
-        (lambda frame: b"\xff\xff\xff\xff" + frame[4:8], "a response of -1 bytes"),
-        (lambda frame: prefixed(b"\x00\x00\x7f\x7f"), "a response to request 32639"),
-        (lambda frame: prefixed(frame[4:8]) * 2, "a response of 4 bytes to no request"),
+        (API_VERSIONS, lambda frame: b"\xff\xff\xff\xff" + frame[4:8], "a response of -1 bytes"),
+        (API_VERSIONS, lambda _: prefixed(b"\x00\x00\x7f\x7f"), "a response to request 32639"),
+        (API_VERSIONS, lambda frame: prefixed(frame[4:8]) * 2, "of 4 bytes to no request"),
+        (METADATA, lambda _: prefixed(b"\x00\x00\x7f\x7f"), "a response to request 32639"),
+        (METADATA, lambda frame: prefixed(frame[4:8] + bytes(2)), "end within a number"),
         (
+            METADATA,
             lambda frame: prefixed(frame[4:8] + b"\x7f\xff\xff\xff"),
             "metadata v1 can't be decoded: an array of 2147483647 elements",
         ),
-        (
-            lambda frame: prefixed(frame[4:8] + b"\x00\x00\x00\x01"),
-            "metadata v1 can't be decoded",
-        ),
     ],
 )
-@pytest.mark.parametrize("api_key", [METADATA, API_VERSIONS])
 def test_a_broken_response_closes_its_connection_alone(
-    reply: Callable[[bytes], bytes], reason: str, api_key: int
+    api_key: int, reply: Callable[[bytes], bytes], reason: str
 ) -> None:
-    if api_key == API_VERSIONS and "metadata" in reason:
-        pytest.skip("the proxy doesn't look into this response")
-
     async def run() -> None:
         async with broker_that_replies(reply) as address:
             config = ProxyConfig(to=[address])
@@ -115,7 +109,7 @@ def test_a_broken_response_closes_its_connection_alone(
                     client.send(request_frame(api_key, 1, 1))
                     await client.wait_closed()
                 (line,) = logs
-                assert (line["event"], line["log_level"]) == ("bad_response", "warning")
+                assert (line["event"], line["broker"]) == ("bad_response", address)
                 assert reason in line["reason"]
 
     asyncio.run(run())
@@ -138,23 +132,16 @@ def test_an_unknown_version_passes_untouched_and_is_told_once() -> None:
     asyncio.run(run())
 
 
-def test_a_broker_that_is_gone_is_one_line(cluster: ThreadedCluster) -> None:
+def test_a_broker_that_is_gone_is_one_line() -> None:
     async def run() -> None:
-        async with broker_that_replies(lambda frame: b"") as address:
+        async with broker_that_replies(lambda _: b"") as address:
             proxy = Proxy(ProxyConfig(to=[address]))
-            # The broker answers nothing: it is not waited for.
-            proxy_listens = asyncio.create_task(proxy.start())
-            while not proxy.bootstrap_servers.partition(":")[2] or proxy_listens.done():
-                await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            proxy_listens.cancel()
-            await asyncio.wait([proxy_listens])
+            await proxy.start()
         with capture_logs() as logs:
             async with await client_of(proxy) as client:
                 assert await client.wait_closed() == b""
         (line,) = logs
         assert (line["event"], line["address"]) == ("broker_unreachable", address)
-        assert "refused" in line["reason"].lower() or "connect" in line["reason"].lower()
         await proxy.stop()
 
     asyncio.run(run())

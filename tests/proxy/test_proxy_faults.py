@@ -213,19 +213,20 @@ def test_metadata_are_stale(cluster: ThreadedCluster, proxy: ThreadedProxy, topi
 
 
 def test_epochs_are_lower(cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str) -> None:
-    cluster.fault.kill(leader_of(cluster, topic)).end()
-    listener = proxy.state()["brokers"][0]["listener"]
-
-    def epoch() -> int:
+    def epoch(broker: int) -> int:
+        listener = proxy.state()["brokers"][broker - 1]["listener"]
         with WireClient(int(listener.rpartition(":")[2])) as client:
             client.send(METADATA, {"topics": [{"name": topic}]})
             (found,) = client.receive()[1].topics
             return int(found.partitions[0].leader_epoch)
 
-    current = epoch()
-    assert current > 0
-    with proxy.fault.lower_leader_epochs(topic=topic, epochs=1):
-        assert epoch() == current - 1
+    first = leader_of(cluster, topic)
+    other = first % 3 + 1
+    with cluster.fault.kill(first):  # who leads next does so in the next epoch
+        current = epoch(other)
+        assert current > 0
+        with proxy.fault.lower_leader_epochs(topic=topic, epochs=1):
+            assert epoch(other) == current - 1
 
 
 def test_connections_are_cut(cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str) -> None:

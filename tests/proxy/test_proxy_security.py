@@ -84,7 +84,7 @@ def test_a_broker_of_an_unknown_authority_is_not_trusted(
     config = ProxyConfig(
         to=[secured.bootstrap_servers_of("TLS").split(",")[0]], to_tls=UpstreamTls(stranger)
     )
-    with pytest.raises(ClusterError, match="no broker can be connected to: .*certificate"):
+    with pytest.raises(ClusterError, match=r"no broker can be connected to: .*certificate"):
         ThreadedProxy(config).start()
 
 
