@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.cli import options
 from purgatory.cli.cluster_command import (
     CONTROL_PORT,
     checked_token,
@@ -15,6 +18,9 @@ from purgatory.cli.cluster_command import (
     tls_files,
 )
 from purgatory.settings.addresses import split_host_and_port
+
+if TYPE_CHECKING:
+    from purgatory.cluster import ClusterTrace
 
 _MAX_PORT = 65_535
 
@@ -53,6 +59,7 @@ def proxy(
             help="Token of the control; by default, beyond the loopback interface, a random one.",
         ),
     ] = None,
+    trace: options.TraceFolder = None,
     faults: Annotated[Path | None, typer.Option(help="A plan of faults (TOML) to inject.")] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Use TLS with clients, with this certificate (PEM).")
@@ -101,10 +108,33 @@ def proxy(
             to_tls=UpstreamTls(to_ca, to_cert, to_key) if to_tls else None,
         )
         plan = () if faults is None else load_fault_plan(faults)
-        uvloop.run(serve(config, control_port, control_host, checked_token(control_token), plan))
+        token = checked_token(control_token)
+        with _tracing(trace) as written:
+            uvloop.run(serve(config, control_port, control_host, token, plan, written))
     except ClusterError as error:
         print(f"purgatory proxy: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
+
+
+@contextmanager
+def _tracing(folder: Path | None) -> Iterator[ClusterTrace | None]:
+    """Write a trace into a folder, if there is one."""
+    from purgatory.cluster import ClusterError, start_trace
+
+    if folder is None:
+        yield None
+        return
+    try:
+        trace, writer = start_trace(folder, "proxy")
+    except ValueError as error:
+        raise ClusterError(f"--trace {error}") from error
+    try:
+        yield trace
+    except BaseException:
+        writer.abandon(trace.duration_ms, "the proxy failed")
+        raise
+    trace.close()
+    writer.finish(trace.duration_ms, {})
 
 
 def _listen(text: str) -> tuple[str, int]:

@@ -76,6 +76,9 @@ class Hooks(Protocol):
     def try_deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> bool:
         """Send a response, if that takes no time and it stays as it is; return whether it was."""
 
+    def on_close(self, connection: ClientConnection) -> None:
+        """Called when a client is gone."""
+
     async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
         """Send a response."""
 
@@ -215,6 +218,7 @@ class ClientConnection(Side):
                 self.other.reset()
             else:
                 self.other.close()
+        self.hooks.on_close(self)
 
     def abort(self) -> None:
         """Reset the connection; the one to the broker goes with it."""

@@ -49,6 +49,7 @@ from purgatory.proxy.addresses import (
     open_response,
 )
 from purgatory.proxy.connection import ClientConnection, Start
+from purgatory.proxy.trace import ProxyTrace
 
 _REPLICATION = "brokers replicate past the proxy; `purgatory cluster` has this fault, "
 _REFUSALS: Mapping[str, str] = {
@@ -84,10 +85,14 @@ class ProxyFaults(ConnectionFaults):
     Args:
         target: the brokers, and the rows of APIs.
         addresses: rewrites responses.
+        trace: records what passes; None: nothing is recorded.
     """
 
-    def __init__(self, target: FaultTarget, addresses: Addresses) -> None:
+    def __init__(
+        self, target: FaultTarget, addresses: Addresses, trace: ProxyTrace | None = None
+    ) -> None:
         super().__init__(target)
+        self._trace = trace
         self._addresses = addresses
         self._metadata: OrderedDict[_MetadataKey, bytes] = OrderedDict()
         self._frozen: dict[int, dict[_MetadataKey, bytes]] = {}
@@ -121,7 +126,7 @@ class ProxyFaults(ConnectionFaults):
         """Whether a request has to be served by `serve`."""
         name, broker_id = request.api_name, broker.broker_id
         is_readable = self._is_readable(request)
-        if is_readable and name in METADATA_APIS:
+        if is_readable and (name in METADATA_APIS or self._is_recorded(request)):
             return True
         for active_fault in self.active:
             match active_fault.fault:
@@ -159,7 +164,15 @@ class ProxyFaults(ConnectionFaults):
             request.api_key, request.api_version
         )
 
+    def _is_recorded(self, request: Request) -> bool:
+        return self._trace is not None and self._trace.concerns(request)
+
     # Effects.
+
+    def on_close(self, connection: ClientConnection) -> None:
+        """Record that a client is gone."""
+        if self._trace is not None:
+            self._trace.record_close(connection)
 
     def try_deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> bool:
         """Send a response, if that takes no time and it stays as it is; return whether it was."""
@@ -188,13 +201,20 @@ class ProxyFaults(ConnectionFaults):
                 await self.send(broker_id, connection, start.request, answer)
             return
         request = decode_request(frame[_PREFIX_BYTES:], KNOWN_VERSIONS)
+        trace = self._trace if self._is_recorded(request) else None
+        received_us = 0 if trace is None else trace.now_us()
 
         async def execute(remaining: Request) -> Response:
             sent = frame if remaining is request else encode_request(remaining)
-            answer = await connection.forward(start, sent)
-            if answer is None:
-                return None
-            body, entity = open_response(request, answer)
+            answer, entity = None, None
+            try:
+                answer = await connection.forward(start, sent)
+                if answer is None:
+                    return None
+                body, entity = open_response(request, answer)
+            finally:
+                if trace is not None:
+                    trace.record_exchange(connection, remaining, entity, received_us)
             self._record_session(broker_id, request, entity)
             rewritten = await self._addresses.rewrite_entity(request, entity)
             return body if rewritten is entity else write_response(rewritten)
@@ -230,7 +250,9 @@ class ProxyFaults(ConnectionFaults):
         encoded = encode_response(
             request.api_key, request.api_version, request.correlation_id, response
         )
-        await self.send(broker_id, connection, request, encoded)
+        arrived = await self.send(broker_id, connection, request, encoded)
+        if trace is not None:
+            trace.record_delivery(connection, request, arrived)
 
     async def _with_metadata(
         self, broker_id: int, request: Request, execute: Callable[[Request], Awaitable[Response]]

@@ -28,11 +28,13 @@ from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.fault_injection import FaultTarget
 from purgatory.cluster.listeners import Endpoint, Listener, Listening, Tls, log_failed_handshakes
 from purgatory.cluster.protocol.wire import Request, encode_request
+from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.proxy.addresses import Addresses, ProxiedBroker
 from purgatory.proxy.connection import ClientConnection, Upstream
 from purgatory.proxy.faults import ProxyFaults
+from purgatory.proxy.trace import ProxyTrace
 from purgatory.settings.addresses import split_host_and_port, without_brackets
 
 _log = Logger("purgatory.proxy")
@@ -125,9 +127,10 @@ class Proxy(FaultTarget):
 
     Args:
         config: what it is to be.
+        trace: records what passes.
     """
 
-    def __init__(self, config: ProxyConfig) -> None:
+    def __init__(self, config: ProxyConfig, trace: ClusterTrace | None = None) -> None:
         self.config = config
         self.apis = APIS
         self._listener = Listener("the proxy", host=config.host, tls=config.tls)
@@ -137,7 +140,8 @@ class Proxy(FaultTarget):
         self._addresses = Addresses(self._bootstrap, self._listen)
         self._listeners = 0
         self._warned: set[object] = set()
-        self.fault = ProxyFaults(self, self._addresses)
+        recorder = None if trace is None else ProxyTrace(trace, self._addresses)
+        self.fault = ProxyFaults(self, self._addresses, recorder)
 
     @property
     def brokers(self) -> Mapping[int, ProxiedBroker]:
@@ -281,13 +285,19 @@ def _reason(error: BaseException) -> str:
 
 
 @asynccontextmanager
-async def running_proxy(config: ProxyConfig) -> AsyncIterator[Proxy]:
+async def running_proxy(
+    config: ProxyConfig, trace: ClusterTrace | None = None
+) -> AsyncIterator[Proxy]:
     """Run a proxy.
+
+    Args:
+        config: what it is to be.
+        trace: records what passes.
 
     Raises:
         ClusterError: it can't start.
     """
-    proxy = Proxy(config)
+    proxy = Proxy(config, trace)
     try:
         await proxy.start()
         yield proxy

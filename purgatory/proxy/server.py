@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 
 from purgatory.cluster.control.control import FaultControl
 from purgatory.cluster.server import PlannedFault, follow_fault_plan
+from purgatory.cluster.trace import ClusterTrace
 from purgatory.proxy.proxy import ProxyConfig, running_proxy
 
 
@@ -22,6 +23,7 @@ async def serve(
     control_host: str = "127.0.0.1",
     control_token: str | None = None,
     plan: Sequence[PlannedFault] = (),
+    trace: ClusterTrace | None = None,
 ) -> None:
     """Run a proxy until SIGINT or SIGTERM.
 
@@ -29,6 +31,7 @@ async def serve(
         config: what it is to be.
         control_port, control_host, control_token: as `FaultControl` has them.
         plan: the faults that come by themselves.
+        trace: records what passes.
 
     Raises:
         ClusterError: it can't start.
@@ -39,7 +42,7 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     _allow_open_files()
     async with AsyncExitStack() as stack:
-        starting = loop.create_task(stack.enter_async_context(running_proxy(config)))
+        starting = loop.create_task(stack.enter_async_context(running_proxy(config, trace)))
         stopping = loop.create_task(stop.wait())
         stack.callback(stopping.cancel)
         await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)

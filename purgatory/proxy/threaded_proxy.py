@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from purgatory.cluster.threaded_cluster import ThreadedFaults, ThreadedLoop
+from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError
 from purgatory.proxy.faults import ProxyFaults
 from purgatory.proxy.proxy import Proxy, ProxyConfig, running_proxy
@@ -26,13 +27,15 @@ class ThreadedProxy(ThreadedLoop):
 
     Args:
         config: what it is to be.
+        trace: records what passes.
 
     ``fault`` has the methods of `ProxyFaults`, each of which returns a `ThreadedFault`.
     """
 
-    def __init__(self, config: ProxyConfig) -> None:
+    def __init__(self, config: ProxyConfig, trace: ClusterTrace | None = None) -> None:
         super().__init__("proxy")
         self.config = config
+        self._trace = trace
         self.fault = ThreadedFaults(self)
         self._proxy: Proxy | None = None
 
@@ -59,5 +62,5 @@ class ThreadedProxy(ThreadedLoop):
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
-        async with running_proxy(self.config) as self._proxy:
+        async with running_proxy(self.config, self._trace) as self._proxy:
             yield

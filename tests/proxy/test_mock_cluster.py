@@ -1,4 +1,7 @@
-"""In front of another broker: the mock cluster of librdkafka."""
+"""In front of another broker: the mock cluster of librdkafka.
+
+kafka-python comes to no mock cluster: it can't read how that refuses ApiVersions 4.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def mock_brokers() -> Iterator[str]:
     del owner
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", ["confluent-kafka", "aiokafka"])
 def test_clients_come_to_the_mock_cluster(
     mock_brokers: str, kafka_proxy: Callable[[str], ThreadedProxy], name: str
 ) -> None:

@@ -135,7 +135,9 @@ awaitable."""
 
 
 class ResponseConnection(Protocol):
-    """A connection to which responses are written."""
+    """A connection to which responses are written; it may be ``is_cut``."""
+
+    is_cut: bool
 
     def write(self, frame: bytes) -> bool:
         """Send a response; False if the client has disconnected."""
