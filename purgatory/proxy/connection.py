@@ -254,7 +254,8 @@ class ClientConnection(Side):
             )
             self.abort()
             return
-        self._go_on()
+        if self.other is not None:  # else the client left meanwhile
+            self._go_on()
 
     def _go_on(self) -> None:
         self._task = None

@@ -24,6 +24,7 @@ from purgatory.cluster.faulty_responses import SessionPartition, faulty_response
 from purgatory.cluster.protocol.connection import Response
 from purgatory.cluster.protocol.error_responses import error_places, error_response
 from purgatory.cluster.protocol.wire import (
+    API_VERSIONS,
     Request,
     decode_request,
     encode_request,
@@ -65,9 +66,24 @@ _REFUSALS: Mapping[str, str] = {
 
 _MAX_RESPONSES = 1_000
 _MAX_SESSIONS = 1_000
-_PREFIX_BYTES = 4
+_PREFIX_BYTES, _RESPONSE_BODY_AT = 4, 8
 _FETCH = "fetch"
 _PRODUCE = "produce"
+
+
+class _UntouchedResponseError(Exception):
+    """A response that is sent as it is."""
+
+    def __init__(self, frame: bytes) -> None:
+        super().__init__()
+        self.frame = frame
+
+
+def _is_unsupported_version(request: Request, response: bytes) -> bool:
+    """Whether a broker doesn't know the version of an ApiVersions, and so responds in version 0."""
+    code = response[_RESPONSE_BODY_AT : _RESPONSE_BODY_AT + 2]
+    unsupported = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+    return request.api_key == API_VERSIONS and code == unsupported
 
 
 class _MetadataKey(NamedTuple):
@@ -211,6 +227,8 @@ class ProxyFaults(ConnectionFaults):
                 answer = await connection.forward(start, sent)
                 if answer is None:
                     return None
+                if _is_unsupported_version(request, answer):
+                    raise _UntouchedResponseError(answer)
                 body, entity = open_response(request, answer)
             finally:
                 if trace is not None:
@@ -232,16 +250,20 @@ class ProxyFaults(ConnectionFaults):
                 return
             response = write_response(error_response(places, request.body, code))
         else:
-            faulty = await faulty_response(
-                self,
-                broker_id,
-                request,
-                api,
-                connection,
-                lambda remaining: self._with_metadata(broker_id, remaining, execute),
-                self._addresses.topic_names.get,
-                session,
-            )
+            try:
+                faulty = await faulty_response(
+                    self,
+                    broker_id,
+                    request,
+                    api,
+                    connection,
+                    lambda remaining: self._with_metadata(broker_id, remaining, execute),
+                    self._addresses.topic_names.get,
+                    session,
+                )
+            except _UntouchedResponseError as untouched:
+                await self.send(broker_id, connection, request, untouched.frame)
+                return
             if faulty.hides_execution:
                 self._silenced_connections.add(connection)
             response = faulty.response

@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from purgatory.cluster import ThreadedCluster
+from purgatory.kafka.faults import Throttle
 from purgatory.proxy import Proxy, ProxyConfig
 from purgatory.proxy.proxy import running_proxy
 from tests.cluster.raw_client import RawClient
@@ -128,6 +129,20 @@ def test_an_unknown_version_passes_untouched_and_is_told_once() -> None:
                         assert await client.receive() == number + answer
             told = [one for one in logs if one["event"] == "version_is_unknown"]
             assert [(one["api"], one["version"]) for one in told] == [(METADATA, 0x77)]
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_knows_an_older_apiversions_says_so_in_spite_of_faults() -> None:
+    unsupported = b"\x00\x23" + bytes(4)  # in version 0, whatever was requested
+
+    async def run() -> None:
+        async with broker_that_replies(lambda frame: prefixed(frame[4:8] + unsupported)) as address:
+            config = ProxyConfig(to=[address])
+            async with running_proxy(config) as proxy, await client_of(proxy) as client:
+                await proxy.fault.begin(Throttle(throttle_ms=5))
+                client.send(request_frame(API_VERSIONS, 4, 7))
+                assert await client.receive() == (7).to_bytes(4, "big") + unsupported
 
     asyncio.run(run())
 
