@@ -113,7 +113,7 @@ class ProxyTrace:
             if not one.records or key not in offsets:
                 continue
             aborted = tuple(
-                AbortedTransaction(ended.producer_id, ended.first_offset, ended.first_offset, 0)
+                AbortedTransaction(ended.producer_id, ended.first_offset, ended.first_offset)
                 for ended in one.aborted_transactions or ()
             )
             responses[key] = PartitionFetchResponse(

@@ -28,8 +28,9 @@ def addresses_in(entity: Any) -> Iterator[str]:
         for element in entity:
             yield from addresses_in(element)
     elif is_dataclass(entity):
-        if getattr(entity, "host", None):
-            yield f"{entity.host}:{entity.port}"  # type: ignore[attr-defined]
+        host, port = getattr(entity, "host", None), getattr(entity, "port", None)
+        if host:
+            yield f"{host}:{port}"
         for field in fields(entity):
             yield from addresses_in(getattr(entity, field.name))
 

@@ -19,9 +19,12 @@ def past_the_proxy(cluster: ThreadedCluster, proxy: ThreadedProxy) -> int:
     """Return how many connections the brokers have beside those of the proxy."""
 
     def connections() -> int:
-        return sum(broker.connection_count for broker in cluster.running.brokers.values())
+        total = 0
+        for broker in cluster.running.brokers.values():
+            total += broker.connection_count
+        return total
 
-    relayed = sum(broker["connections"] for broker in proxy.state()["brokers"])
+    relayed = int(sum(broker["connections"] for broker in proxy.state()["brokers"]))
     return int(cluster.call(connections)) - relayed
 
 
@@ -70,7 +73,7 @@ def test_clients_are_given_addresses_of_the_proxy_alone(
     consumer.assign([TopicPartition(topic, 0, 0)])
     message = consumer.poll(20)
     assert message is not None
-    consumer.commit(message, asynchronous=False)
+    consumer.commit(message=message, asynchronous=False)
     assert past_the_proxy(cluster, proxy) == 0, "it went to its coordinator by itself"
     consumer.close()
 

@@ -59,7 +59,7 @@ def test_a_part_of_a_request_is_carried_out(
             producer.produce(
                 name,
                 b"one",
-                on_delivery=lambda error, message: outcomes.update({message.topic(): error}),
+                on_delivery=lambda error, message: outcomes.update({str(message.topic()): error}),
             )
         assert producer.flush(20) == 0
     assert outcomes[other] is None
@@ -83,8 +83,9 @@ def test_a_lost_response_has_the_client_send_again(
     cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str, cut: bool
 ) -> None:
     client = ConfluentClient(proxy.bootstrap_servers)
+    settings: dict[str, Any] = {"socket.timeout.ms": 1_000}
     with proxy.fault.lose_responses(api="Produce", count=1, cut=cut) as fault:
-        client.produce(topic, [b"one"], **{"socket.timeout.ms": 1_000})
+        client.produce(topic, [b"one"], **settings)
     assert fault.uses == 1
     assert values_of(cluster, topic, 2) == [b"one", b"one"]
 

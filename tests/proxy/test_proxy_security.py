@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
@@ -43,7 +44,7 @@ def test_a_client_comes_by_each_kind_of_listener(
         tls=Tls(certificate) if to_clients else None,
         to_tls=UpstreamTls(certificate) if listener != "LOGIN" else None,
     )
-    settings = {}
+    settings: dict[str, Any] = {}
     if listener != "TLS":
         settings = {
             "sasl.mechanism": "SCRAM-SHA-256",
@@ -89,21 +90,18 @@ def test_a_broker_of_an_unknown_authority_is_not_trusted(
 
 
 def test_a_wrong_password_stays_wrong(secured: ThreadedCluster) -> None:
+    settings: dict[str, Any] = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": "wrong",
+        "message.timeout.ms": 1_500,
+    }
     with (
         ThreadedProxy(ProxyConfig(to=secured.bootstrap_servers_of("LOGIN").split(","))) as proxy,
         pytest.raises((KafkaException, AssertionError)),
     ):
-        ConfluentClient(proxy.bootstrap_servers).produce(
-            "orders",
-            [b"one"],
-            **{
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "ann",
-                "sasl.password": "wrong",
-                "message.timeout.ms": 1_500,
-            },
-        )
+        ConfluentClient(proxy.bootstrap_servers).produce("orders", [b"one"], **settings)
 
 
 @pytest.mark.parametrize(

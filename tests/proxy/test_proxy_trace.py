@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from pyarrow import parquet
 
 from purgatory.cluster import ThreadedCluster
@@ -17,6 +18,7 @@ from tests.cluster.test_cluster_trace import ERROR, OFFSET, OUTCOME, Rows
 from tests.proxy.conftest import CLIENTS
 from tests.proxy.test_proxy_command import Process
 
+ROW_ID = SendRow._fields.index("transactional_id")
 TOPIC, READ_TOPIC, READ_OFFSET = SendRow._fields.index("topic"), 3, 5
 
 
@@ -41,7 +43,7 @@ def test_sends_reads_and_commits_are_recorded(
     reads = [row[READ_OFFSET] for row in rows.reads if row[READ_TOPIC] == topic]
     assert sorted(set(reads)) == [0, 1, 2, 3]
     assert reads.count(0) == 1, "the first client began behind it"
-    commits = [(row.group, row.topic, row.offset) for row in rows.commits]
+    commits = [(row[0], row[1], row[3]) for row in rows.commits]
     assert (topic, topic, 4) in commits
 
 
@@ -56,6 +58,28 @@ def test_what_a_fault_did_to_a_send_is_recorded(cluster: ThreadedCluster, topic:
     trace.close()
     found = [(row[3], row[OUTCOME], row[ERROR], row[OFFSET]) for row in rows.sends]
     assert sorted(found) == [(1, "unknown", "answer lost", 0), (2, "ok", None, 1)]
+
+
+def test_what_a_client_does_not_show_is_no_read(cluster: ThreadedCluster, topic: str) -> None:
+    rows = Rows()
+    trace = ClusterTrace(rows)
+    config = ProxyConfig(to=cluster.bootstrap_servers.split(","))
+    with ThreadedProxy(config, trace) as proxy:
+        settings = {"bootstrap.servers": proxy.bootstrap_servers, "transactional.id": topic}
+        producer = Producer(settings)
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce(topic, b"aborted", partition=0)
+        assert producer.flush(20) == 0
+        producer.abort_transaction(20)
+        client = CLIENTS["confluent-kafka"](proxy.bootstrap_servers)
+        client.produce(topic, [b"one"])
+        # Of read_committed, as librdkafka is by default; the marker has offset 1.
+        assert [record.offset for record in client.read(topic, 0, 1)] == [2]
+    trace.close()
+    assert {row[READ_OFFSET] for row in rows.reads} == {2}
+    transactional = {(row[ROW_ID], row[OFFSET]) for row in rows.sends}
+    assert transactional == {(topic, 0), (None, 2)}
 
 
 def test_the_command_writes_a_trace(cluster: ThreadedCluster, topic: str, tmp_path: Path) -> None:
