@@ -21,44 +21,25 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import struct
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.listeners import Listener
-from purgatory.cluster.protocol.connection import Limits, foreign_protocol
-from purgatory.cluster.protocol.fixed_layouts import PRODUCE
-from purgatory.cluster.protocol.frame_check import read_varint
 from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
-from purgatory.proxy.addresses import Addresses, BadResponseError, ProxiedBroker, is_known
+from purgatory.proxy.addresses import BadResponseError, ProxiedBroker, is_known
+from purgatory.proxy.request_start import PREFIX_BYTES, Start, read_start
 from purgatory.settings.addresses import host_and_port
 
 _log = Logger("purgatory.proxy")
 
-_HEADER = struct.Struct(">ihhih")
-"""The length, the API, its version, the request's number, the client id's length."""
-_SHORT = struct.Struct(">h")
-_RESPONSE = struct.Struct(">ii")
-_PREFIX_BYTES = 4
-_MIN_REQUEST_BYTES, _MIN_RESPONSE_BYTES = 8, 4
-_PRODUCE_TRANSACTIONAL, _PRODUCE_FLEXIBLE = 3, 9
+_RESPONSE_START_BYTES, _MIN_RESPONSE_BYTES = 8, 4
 _SASL_HANDSHAKE = 17
-_MAX_VERSION = 50
 _QUEUED_BYTES = 1024 * 1024
-_MAX_FRAME_BYTES = Limits().frame_bytes
 _CONNECT_TIMEOUT_S = 30.0
-
-
-class Start(NamedTuple):
-    """The beginning of a request: its header, its bytes with the length, whether it is answered."""
-
-    request: Request
-    size: int
-    has_response: bool
 
 
 class Hooks(Protocol):
@@ -81,16 +62,6 @@ class Hooks(Protocol):
 
     async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
         """Send a response."""
-
-
-class Upstream(NamedTuple):
-    """How the proxy comes to brokers.
-
-    Args:
-        tls: None: plain connections.
-    """
-
-    tls: ssl.SSLContext | None = None
 
 
 class Side(asyncio.Protocol):
@@ -163,9 +134,8 @@ class ClientConnection(Side):
     Args:
         broker: whose listener it came by.
         listener: how that listens.
-        addresses: rewrites responses.
         hooks: look into frames.
-        upstream: how the broker is connected to.
+        tls: for the broker; None: a plain connection.
         warn_once: logs a warning, the first time.
     """
 
@@ -173,19 +143,17 @@ class ClientConnection(Side):
         self,
         broker: ProxiedBroker,
         listener: Listener,
-        addresses: Addresses,
         hooks: Hooks,
-        upstream: Upstream,
+        tls: ssl.SSLContext | None,
         warn_once: Callable[..., None],
     ) -> None:
         super().__init__()
         self.broker = broker
         self.listener = listener
-        self.addresses = addresses
         self.hooks = hooks
         self.is_cut = False
         self.other: BrokerConnection | None = None
-        self._upstream = upstream
+        self._tls = tls
         self._warn_once = warn_once
         self._takes_tokens = False
         self._needed_bytes = 0
@@ -234,7 +202,7 @@ class ClientConnection(Side):
 
     async def _connect(self) -> None:
         host, port = self.broker.address
-        tls = self._upstream.tls
+        tls = self._tls
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 await asyncio.get_running_loop().create_connection(
@@ -276,12 +244,10 @@ class ClientConnection(Side):
                     self._left -= step
                     at += step
                     continue
-                start = self._read_start(data, at)
+                start = read_start(data, at, self.listener, self._takes_tokens)
                 if start is None:
                     break
-                if not self._takes_tokens and self.hooks.concerns_request(
-                    self.broker, start.request
-                ):
+                if self._is_concerned(start.request):
                     self._task = asyncio.get_running_loop().create_task(self._serve(start))
                     break
                 self._expect(start)
@@ -294,64 +260,23 @@ class ClientConnection(Side):
         if at < size:
             self._unread += data[at:]
 
+    def _is_concerned(self, request: Request | None) -> bool:
+        """Whether a request has to be served; None is a token of SASL."""
+        if request is None:
+            return False
+        self._takes_tokens = False
+        if not is_known(request.api_key, request.api_version):
+            version = request.api_version
+            self._warn_once("version_is_unknown", api=request.api_key, version=version)
+        return self.hooks.concerns_request(self.broker, request)
+
     def _expect(self, start: Start, response: asyncio.Future[bytes] | None = None) -> None:
         assert self.other is not None
-        if start.has_response:
-            self.other.expect(None if self._takes_tokens else start.request, response)
         request = start.request
-        if request.api_key == _SASL_HANDSHAKE and request.api_version == 0:
+        if start.has_response:
+            self.other.expect(request, response)
+        if request is not None and (request.api_key, request.api_version) == (_SASL_HANDSHAKE, 0):
             self._takes_tokens = True  # of the mechanism, without headers
-
-    def _read_start(self, data: bytes | bytearray, at: int) -> Start | None:
-        """Read the header of a request; None if it is not whole.
-
-        Raises:
-            BadRequestError: that is no request.
-        """
-        if len(data) - at < _PREFIX_BYTES:
-            return None
-        length = int.from_bytes(data[at : at + _PREFIX_BYTES], "big", signed=True)
-        if not 0 <= length <= _MAX_FRAME_BYTES:
-            begin = bytes(data[at : at + _PREFIX_BYTES])
-            hint = foreign_protocol(begin, self.listener)
-            raise BadRequestError(hint or f"a request of {length} bytes")
-        size = _PREFIX_BYTES + length
-        end = min(len(data), at + size)
-        is_whole = end == at + size
-        if self._takes_tokens:
-            if not is_whole:
-                return None
-            if not _is_request(data, at, length):
-                return Start(Request(_SASL_HANDSHAKE, 0, 0, None, None), size, True)
-            self._takes_tokens = False
-        if length < _MIN_REQUEST_BYTES:
-            raise BadRequestError(f"a request of {length} bytes is shorter than a header")
-        if end - at < _HEADER.size and not is_whole:
-            return None
-        if length + _PREFIX_BYTES < _HEADER.size:
-            raise BadRequestError(f"a request of {length} bytes is shorter than a header")
-        _, api_key, version, correlation_id, id_size = _HEADER.unpack_from(data, at)
-        body_at = at + _HEADER.size + max(0, id_size)
-        if body_at > at + size or id_size < -1:
-            raise BadRequestError(f"a client id of {id_size} bytes in a request of {length}")
-        if body_at > end:
-            return None
-        try:
-            client_id = None if id_size < 0 else bytes(data[at + _HEADER.size : body_at]).decode()
-        except UnicodeDecodeError:
-            raise BadRequestError("a client id that is no UTF-8") from None
-        has_response = True
-        if api_key == PRODUCE:
-            acks = _read_acks(version, bytes(data[body_at:end]))
-            if acks is None and is_whole:
-                raise BadRequestError(f"produce v{version} ends before its acks")
-            if acks is None:
-                return None
-            has_response = acks != 0
-        if not is_known(api_key, version):
-            self._warn_once("version_is_unknown", api=api_key, version=version)
-        request = Request(api_key, version, correlation_id, client_id, None)
-        return Start(request, size, has_response)
 
     async def _serve(self, start: Start) -> None:
         assert self.other is not None
@@ -476,7 +401,7 @@ class BrokerConnection(Side):
                     at += step
                     continue
                 is_token = bool(self._pending) and self._pending[0][0] is None
-                if size - at < (_PREFIX_BYTES if is_token else _RESPONSE.size):
+                if size - at < (PREFIX_BYTES if is_token else _RESPONSE_START_BYTES):
                     break
                 request, response, end = self._read_start(data, at)
                 is_held = request is not None and self._client.hooks.concerns_response(
@@ -518,19 +443,21 @@ class BrokerConnection(Side):
         Raises:
             BadResponseError: that is no response, or to no request.
         """
-        length = int.from_bytes(data[at : at + _PREFIX_BYTES], "big", signed=True)
+        length = int.from_bytes(data[at : at + PREFIX_BYTES], "big", signed=True)
         if not self._pending:
-            raise BadResponseError(f"{size_text(length)} to no request")
+            raise BadResponseError(f"a response of {length} bytes to no request")
         request, response = self._pending[0]
         if length < (0 if request is None else _MIN_RESPONSE_BYTES):
-            raise BadResponseError(f"{size_text(length)} is shorter than a header")
-        correlation_id = int.from_bytes(data[at + _PREFIX_BYTES : at + 8], "big", signed=True)
+            raise BadResponseError(f"a response of {length} bytes is shorter than a header")
+        correlation_id = int.from_bytes(
+            data[at + PREFIX_BYTES : at + _RESPONSE_START_BYTES], "big", signed=True
+        )
         if request is not None and request.correlation_id != correlation_id:
             raise BadResponseError(
                 f"a response to request {correlation_id}, where that to request "
                 f"{request.correlation_id} ({request.api_name}) is due"
             )
-        return request, response, at + _PREFIX_BYTES + length
+        return request, response, at + PREFIX_BYTES + length
 
     async def _send(self, request: Request, frame: bytes) -> None:
         """Send a response that was held back, and go on."""
@@ -551,35 +478,3 @@ class BrokerConnection(Side):
             self._pass(self.take_unread())
             if self._task is None:
                 self.release("held")
-
-
-def size_text(length: int) -> str:
-    """Return "a response of 20 bytes"."""
-    return f"a response of {length} bytes"
-
-
-def _is_request(data: bytes | bytearray, at: int, length: int) -> bool:
-    """Whether a frame amid tokens of SASL is a request: the codec knows its API."""
-    if length + _PREFIX_BYTES < _HEADER.size:
-        return False
-    _, api_key, version, _, id_size = _HEADER.unpack_from(data, at)
-    return is_known(api_key, min(version, _MAX_VERSION)) and -1 <= id_size <= length
-
-
-def _read_acks(version: int, data: bytes) -> int | None:
-    """Read the acks of a produce, behind its client id; None if the bytes end before."""
-    at = 0
-    try:
-        if version >= _PRODUCE_FLEXIBLE:
-            count, at = read_varint(data, at)
-            for _ in range(count):  # tagged fields of the header
-                _, at = read_varint(data, at)
-                size, at = read_varint(data, at)
-                at += size
-            size, at = read_varint(data, at)
-            at += max(0, size - 1)
-        elif version >= _PRODUCE_TRANSACTIONAL:
-            at = 2 + max(0, *_SHORT.unpack_from(data, at))
-        return int(*_SHORT.unpack_from(data, at))
-    except (IndexError, struct.error):
-        return None

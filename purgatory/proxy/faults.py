@@ -49,7 +49,8 @@ from purgatory.proxy.addresses import (
     is_known,
     open_response,
 )
-from purgatory.proxy.connection import ClientConnection, Start
+from purgatory.proxy.connection import ClientConnection
+from purgatory.proxy.request_start import PREFIX_BYTES, Start
 from purgatory.proxy.trace import ProxyTrace
 
 _REPLICATION = "brokers replicate past the proxy; `purgatory cluster` has this fault, "
@@ -66,7 +67,7 @@ _REFUSALS: Mapping[str, str] = {
 
 _MAX_RESPONSES = 1_000
 _MAX_SESSIONS = 1_000
-_PREFIX_BYTES, _RESPONSE_BODY_AT = 4, 8
+_RESPONSE_BODY_AT = 8
 _FETCH = "fetch"
 _PRODUCE = "produce"
 
@@ -211,12 +212,13 @@ class ProxyFaults(ConnectionFaults):
         """Have a request answered, with the active faults."""
         broker_id = connection.broker.broker_id
         await self.wait_while_paused(broker_id)
+        assert start.request is not None, "tokens pass"
         if not self._is_readable(start.request):
             answer = await connection.forward(start, frame)
             if answer is not None:
                 await self.send(broker_id, connection, start.request, answer)
             return
-        request = decode_request(frame[_PREFIX_BYTES:], KNOWN_VERSIONS)
+        request = decode_request(frame[PREFIX_BYTES:], KNOWN_VERSIONS)
         trace = self._trace if self._is_recorded(request) else None
         received_us = 0 if trace is None else trace.now_us()
 

@@ -32,7 +32,7 @@ from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.proxy.addresses import Addresses, ProxiedBroker
-from purgatory.proxy.connection import ClientConnection, Upstream
+from purgatory.proxy.connection import ClientConnection
 from purgatory.proxy.faults import ProxyFaults
 from purgatory.proxy.trace import ProxyTrace
 from purgatory.settings.addresses import split_host_and_port, without_brackets
@@ -135,7 +135,7 @@ class Proxy(FaultTarget):
         self.apis = APIS
         self._listener = Listener("the proxy", host=config.host, tls=config.tls)
         self._tls: dict[str, ssl.SSLContext] = {}
-        self._upstream = Upstream()
+        self._to_tls: ssl.SSLContext | None = None
         self._bootstrap = [ProxiedBroker(_endpoint(address)) for address in config.to]
         self._addresses = Addresses(self._bootstrap, self._listen)
         self._listeners = 0
@@ -180,7 +180,7 @@ class Proxy(FaultTarget):
             log_failed_handshakes(context, self._listener.name)
             self._tls = {self._listener.name: context}
         if self.config.to_tls is not None:
-            self._upstream = Upstream(self.config.to_tls.context())
+            self._to_tls = self.config.to_tls.context()
         for broker in self._bootstrap:
             await self._listen(broker)
         await self._discover()
@@ -220,9 +220,7 @@ class Proxy(FaultTarget):
         broker.endpoint = bound if advertised is None else Endpoint(advertised, bound.port)
 
     def _accept(self, broker: ProxiedBroker) -> ClientConnection:
-        return ClientConnection(
-            broker, self._listener, self._addresses, self.fault, self._upstream, self._warn_once
-        )
+        return ClientConnection(broker, self._listener, self.fault, self._to_tls, self._warn_once)
 
     def _warn_once(self, event: str, **values: Any) -> None:
         key = event, *values.items()
@@ -253,7 +251,7 @@ class Proxy(FaultTarget):
         raise ClusterError(f"no broker can be connected to: {', '.join(reasons)}")
 
     async def _ask_for_brokers(self, address: Endpoint) -> None:
-        tls = self._upstream.tls
+        tls = self._to_tls
         async with asyncio.timeout(_ANSWER_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(
                 *address, ssl=tls, server_hostname=None if tls is None else address.host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ from confluent_kafka import KafkaException
 
 from purgatory.cluster import ClusterConfig, ClusterError, Listener, ThreadedCluster, Tls
 from purgatory.proxy import ProxyConfig, ThreadedProxy, UpstreamTls
+from purgatory.proxy.proxy import running_proxy
 from tests.cluster.aiokafka_client import AiokafkaClient
 from tests.cluster.confluent_client import ConfluentClient
+from tests.cluster.raw_client import RawClient
 from tests.pipeline.source.certificates import make_certificate
+
+METADATA, SASL_HANDSHAKE = 3, 17
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +81,23 @@ def test_a_login_of_aiokafka_passes(secured: ThreadedCluster, mechanism: str) ->
             sasl_plain_username="ann",
             sasl_plain_password="secret",
         )
+
+
+def test_a_login_without_headers_passes(secured: ThreadedCluster) -> None:
+    """After SaslHandshake 0, tokens are frames of their own, and then requests come again."""
+
+    async def run() -> None:
+        config = ProxyConfig(to=secured.bootstrap_servers_of("LOGIN").split(","))
+        async with running_proxy(config) as proxy:
+            host, _, port = proxy.bootstrap_servers.split(",")[0].rpartition(":")
+            connected = await asyncio.open_connection(host, int(port))
+            async with RawClient(*connected) as client:
+                assert (await client.ask(SASL_HANDSHAKE, 0, {"mechanism": "PLAIN"})).error_code == 0
+                client.send(b"\0ann\0secret")
+                assert await client.receive() == b""
+                assert (await client.ask(METADATA, 1)).brokers
+
+    asyncio.run(run())
 
 
 def test_a_broker_of_an_unknown_authority_is_not_trusted(
