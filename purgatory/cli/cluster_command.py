@@ -70,25 +70,9 @@ def cluster(
             "may be given again.",
         ),
     ] = None,
-    control_port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, help="Port of the control (faults, state, /metrics). 0: any."
-        ),
-    ] = CONTROL_PORT,
-    control_host: Annotated[
-        str,
-        typer.Option(
-            help="Address of the control; beyond the loopback interface it requires a token."
-        ),
-    ] = "127.0.0.1",
-    control_token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="PURGATORY_CONTROL_TOKEN",
-            help="Token of the control; by default, beyond the loopback interface, a random one.",
-        ),
-    ] = None,
+    control_port: options.ControlPort = CONTROL_PORT,
+    control_host: options.ControlHost = "127.0.0.1",
+    control_token: options.ControlToken = None,
     metrics_port: options.MetricsPort = None,
     min_insync: Annotated[
         int, typer.Option(min=1, help="Replicas that must be in sync to commit records.")
@@ -163,17 +147,11 @@ def cluster(
     ] = None,
     trace: options.TraceFolder = None,
     publish: options.Publish = None,
-    faults: Annotated[Path | None, typer.Option(help="A plan of faults (TOML) to inject.")] = None,
+    faults: options.FaultPlan = None,
     view: options.View = False,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="Use TLS with this certificate (PEM).")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="The private key, if not in the same file.")
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Require client certificates signed by one of these.")
-    ] = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
+    tls_client_ca: options.TlsClientAuthority = None,
     user: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME:PASSWORD", help="Require clients to authenticate (SASL)."),

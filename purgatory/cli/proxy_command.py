@@ -43,33 +43,14 @@ def proxy(
         str | None,
         typer.Option(help="The host that clients are given; by default that of --listen."),
     ] = None,
-    control_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the control (faults, state). 0: any.")
-    ] = CONTROL_PORT,
-    control_host: Annotated[
-        str,
-        typer.Option(
-            help="Address of the control; beyond the loopback interface it requires a token."
-        ),
-    ] = "127.0.0.1",
-    control_token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="PURGATORY_CONTROL_TOKEN",
-            help="Token of the control; by default, beyond the loopback interface, a random one.",
-        ),
-    ] = None,
+    control_port: options.ControlPort = CONTROL_PORT,
+    control_host: options.ControlHost = "127.0.0.1",
+    control_token: options.ControlToken = None,
     trace: options.TraceFolder = None,
-    faults: Annotated[Path | None, typer.Option(help="A plan of faults (TOML) to inject.")] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="Use TLS with clients, with this certificate (PEM).")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="The private key, if not in the same file.")
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Require client certificates signed by one of these.")
-    ] = None,
+    faults: options.FaultPlan = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
+    tls_client_ca: options.TlsClientAuthority = None,
     to_tls: Annotated[bool, typer.Option("--to-tls", help="Use TLS with the brokers.")] = False,
     to_ca: Annotated[
         Path | None,
