@@ -1,4 +1,4 @@
-"""The pytest fixtures ``kafka_cluster`` and ``world``: for the tests of Kafka clients.
+"""The pytest fixtures for tests of Kafka clients: ``kafka_cluster``, ``kafka_proxy``, ``world``.
 
     def test_my_producer(kafka_cluster):
         with kafka_cluster.fault.lose_responses(broker=1, count=1):
@@ -11,6 +11,13 @@
 Three brokers on ports that the system chooses, one cluster for each test. A test, class or module
 that wants another kind overrides ``kafka_cluster_config``; one that floods its cluster, and audits
 nothing, has ``kafka_cluster_recorded`` return False.
+
+    def test_in_front_of_a_real_kafka(kafka_proxy):
+        proxy = kafka_proxy("kafka-1:9092")
+        with proxy.fault.lose_responses(api="Produce", count=1):
+            ...
+
+``kafka_proxy`` puts a proxy in front of a cluster, which is there until the test ends.
 
     @pytest.mark.virtual(seeds=50)
     async def test_in_virtual_time(world):
@@ -27,8 +34,8 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from inspect import isasyncgenfunction, iscoroutinefunction
 from os.path import relpath
@@ -38,6 +45,7 @@ import pytest
 
 if TYPE_CHECKING:
     from purgatory.cluster import ClusterConfig, ThreadedCluster
+    from purgatory.proxy import ThreadedProxy
     from purgatory.virtual import World
     from purgatory.virtual.seeded_tests import Plan
 
@@ -72,6 +80,17 @@ def kafka_cluster(
         from purgatory.cluster import ThreadedCluster
     with ThreadedCluster(kafka_cluster_config, recorded=kafka_cluster_recorded) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def kafka_proxy() -> Iterator[Callable[[str], ThreadedProxy]]:
+    """Puts a proxy in front of the cluster with these bootstrap servers, while the test runs."""
+    with _one_line_import_errors("kafka_proxy"):
+        from purgatory.proxy import ProxyConfig, ThreadedProxy
+    with ExitStack() as stack:
+        yield lambda bootstrap: stack.enter_context(
+            ThreadedProxy(ProxyConfig(to=bootstrap.split(",")))
+        )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -333,7 +352,7 @@ def _is_world(found: object) -> TypeGuard[World]:
 
 
 @contextmanager
-def _one_line_import_errors() -> Iterator[None]:
+def _one_line_import_errors(fixture: str = "kafka_cluster") -> Iterator[None]:
     """Have a test fail by one line where the extra is missing, or the package is not ours."""
     from purgatory.cli.extras import missing_extra
     from purgatory.import_names import check_purgatory
@@ -342,7 +361,7 @@ def _one_line_import_errors() -> Iterator[None]:
         check_purgatory()
         yield
     except ImportError as error:
-        advice = missing_extra("cluster", error.name, "the fixture kafka_cluster")
+        advice = missing_extra("cluster", error.name, f"the fixture {fixture}")
         if advice is None and isinstance(error, ModuleNotFoundError):
             raise
         pytest.fail(advice or str(error), pytrace=False)

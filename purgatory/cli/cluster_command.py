@@ -70,25 +70,9 @@ def cluster(
             "may be given again.",
         ),
     ] = None,
-    control_port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, help="Port of the control (faults, state, /metrics). 0: any."
-        ),
-    ] = CONTROL_PORT,
-    control_host: Annotated[
-        str,
-        typer.Option(
-            help="Address of the control; beyond the loopback interface it requires a token."
-        ),
-    ] = "127.0.0.1",
-    control_token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="PURGATORY_CONTROL_TOKEN",
-            help="Token of the control; by default, beyond the loopback interface, a random one.",
-        ),
-    ] = None,
+    control_port: options.ControlPort = CONTROL_PORT,
+    control_host: options.ControlHost = "127.0.0.1",
+    control_token: options.ControlToken = None,
     metrics_port: options.MetricsPort = None,
     min_insync: Annotated[
         int, typer.Option(min=1, help="Replicas that must be in sync to commit records.")
@@ -163,17 +147,11 @@ def cluster(
     ] = None,
     trace: options.TraceFolder = None,
     publish: options.Publish = None,
-    faults: Annotated[Path | None, typer.Option(help="A plan of faults (TOML) to inject.")] = None,
+    faults: options.FaultPlan = None,
     view: options.View = False,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="Use TLS with this certificate (PEM).")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="The private key, if not in the same file.")
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Require client certificates signed by one of these.")
-    ] = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
+    tls_client_ca: options.TlsClientAuthority = None,
     user: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME:PASSWORD", help="Require clients to authenticate (SASL)."),
@@ -185,7 +163,7 @@ def cluster(
     from purgatory.cluster.server import Serving, load_fault_plan
 
     try:
-        tls = _tls(tls_cert, tls_key, tls_client_ca)
+        tls = tls_files(tls_cert, tls_key, tls_client_ca)
         settings: dict[str, tuple[str, Any]] = {
             # by the option's name: where it stands in the document, and what stands there
             "brokers": ("brokers", brokers),
@@ -199,7 +177,7 @@ def cluster(
             "listener": ("listeners", [_listener(text, tls) for text in listener or ()]),
             "control_port": ("control.port", control_port),
             "control_host": ("control.host", control_host),
-            "control_token": ("control.token", _token(control_token)),
+            "control_token": ("control.token", checked_token(control_token)),
             "metrics_port": ("metrics_port", metrics_port),
             "min_insync": ("min_insync_replicas", min_insync),
             "follower_lag": ("follower_lag_ms", follower_lag.ms),
@@ -253,7 +231,7 @@ def cluster(
             cluster_config,
             control.port,
             control.host,
-            _token(control.token),
+            checked_token(control.token),
             cluster_config.metrics_port,
             plan=() if cluster_config.faults is None else load_fault_plan(cluster_config.faults),
             view=view,
@@ -350,7 +328,12 @@ def _user(text: str) -> tuple[str, str]:
     return name, password
 
 
-def _token(text: str | None) -> str | None:
+def checked_token(text: str | None) -> str | None:
+    """Check the token of a control.
+
+    Raises:
+        ClusterError: it can't be sent in a header.
+    """
     from purgatory.cluster import ClusterError
 
     if text is not None and not (text.isascii() and text.isprintable() and text.strip() == text):
@@ -358,9 +341,14 @@ def _token(text: str | None) -> str | None:
     return text or None
 
 
-def _tls(
+def tls_files(
     certificate: Path | None, key: Path | None, client_ca: Path | None
 ) -> dict[str, Any] | None:
+    """Return the arguments of `Tls`, if there is a certificate.
+
+    Raises:
+        ClusterError: the other files are given without it.
+    """
     from purgatory.cluster import ClusterError
 
     if certificate is None:
@@ -377,7 +365,7 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
 
     import uvloop
 
-    _log_to_standard_error()
+    log_to_standard_error()
 
     from purgatory.cluster import ClusterError, ClusterTrace, trace_writer
     from purgatory.cluster.server import serve
@@ -409,7 +397,7 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
         writer.finish(written.duration_ms, {})
 
 
-def _log_to_standard_error() -> None:
+def log_to_standard_error() -> None:
     """Leave standard output to what programs read there: where the cluster is."""
     import structlog
 

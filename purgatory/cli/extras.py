@@ -9,6 +9,7 @@ _EXTRA_OF_COMMAND = {
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "view": ("view", {"aiohttp", "pyarrow"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "uvloop"}),
+    "proxy": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "uvloop"}),
     "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
     "prepare": _SPARK,
     "capture": ("live", {"confluent_kafka", "pymysql", "pymysqlreplication"}),

@@ -1,4 +1,4 @@
-"""The command ``purgatory fault``: inject a fault into a running cluster.
+"""The command ``purgatory fault``: inject a fault into a running cluster, or at a proxy.
 
 There is a command for each kind of fault in ``KINDS``, with the kind's arguments.
 """
@@ -82,7 +82,8 @@ _OPTIONAL: Mapping[str, object] = {
 """The same of parameters that are optional in some faults and required in others."""
 
 fault = typer.Typer(
-    help="Inject a fault into a running cluster (`purgatory cluster`).",
+    help="Inject a fault into a running cluster (`purgatory cluster`), or into the connections of "
+    "a proxy (`purgatory proxy`).",
     no_args_is_help=True,
 )
 _address = {"control": "http://127.0.0.1:9990", "token": ""}
@@ -91,7 +92,10 @@ _address = {"control": "http://127.0.0.1:9990", "token": ""}
 @fault.callback()
 def at(
     control: Annotated[
-        str, typer.Option(envvar="PURGATORY_CONTROL", help="The cluster's control.")
+        str,
+        typer.Option(
+            envvar="PURGATORY_CONTROL", help="The control of the cluster, or of the proxy."
+        ),
     ] = "http://127.0.0.1:9990",
     token: Annotated[
         str, typer.Option(envvar="PURGATORY_CONTROL_TOKEN", help="Token of the control.")
@@ -213,7 +217,7 @@ def _request(method: str, path: str, body: object = None) -> Any:
         _exit_with_error(json.load(error).get("error", str(error)))
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        _exit_with_error(f"no cluster responds at {_address['control']}: {reason}; see --control")
+        _exit_with_error(f"no control responds at {_address['control']}: {reason}; see --control")
 
 
 def _exit_with_error(message: str) -> NoReturn:

@@ -33,6 +33,7 @@ purgatory --help lists all commands, purgatory COMMAND --help the options of one
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Test Kafka applications": {
         "cluster": "cluster_command",
+        "proxy": "proxy_command",
         "fault": "fault_command",
     },
     "Analyze traces": {

@@ -108,6 +108,47 @@ TraceFolder = Annotated[
     Path | None, typer.Option("--trace", metavar="DIR", help="Write a trace into this folder.")
 ]
 
+FaultPlan = Annotated[
+    Path | None, typer.Option("--faults", help="A plan of faults (TOML) to inject.")
+]
+
+ControlPort = Annotated[
+    int,
+    typer.Option(
+        "--control-port", min=0, max=65535, help="Port of the control (faults, state). 0: any."
+    ),
+]
+
+ControlHost = Annotated[
+    str,
+    typer.Option(
+        "--control-host",
+        help="Address of the control; beyond the loopback interface it requires a token.",
+    ),
+]
+
+ControlToken = Annotated[
+    str | None,
+    typer.Option(
+        "--control-token",
+        envvar="PURGATORY_CONTROL_TOKEN",
+        help="Token of the control; by default, beyond the loopback interface, a random one.",
+    ),
+]
+
+TlsCertificate = Annotated[
+    Path | None, typer.Option("--tls-cert", help="Use TLS with this certificate (PEM).")
+]
+
+TlsKey = Annotated[
+    Path | None, typer.Option("--tls-key", help="The private key, if not in the same file.")
+]
+
+TlsClientAuthority = Annotated[
+    Path | None,
+    typer.Option("--tls-client-ca", help="Require client certificates signed by one of these."),
+]
+
 ColumnMapping = Annotated[
     Path | None,
     typer.Option(

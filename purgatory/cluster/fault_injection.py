@@ -27,7 +27,7 @@ from kio.schema.index import api_key_map
 
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.faulty_responses import SessionPartition, faulty_response, supported_choices
-from purgatory.cluster.protocol.connection import Connection, Response
+from purgatory.cluster.protocol.connection import Connection, Response, ResponseConnection
 from purgatory.cluster.protocol.error_responses import error_places
 from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger
@@ -232,15 +232,20 @@ class FaultyBroker(Protocol):
 
 
 class FaultTarget(Protocol):
-    """The cluster into which faults are injected."""
+    """What has brokers, and clients that come to them."""
 
-    config: ClusterConfig
-    controller: Controller
     apis: Mapping[int, Api]
 
     @property
     def brokers(self) -> Mapping[int, FaultyBroker]:
         """All brokers by id."""
+
+
+class ClusterTarget(FaultTarget, Protocol):
+    """The cluster into which faults are injected."""
+
+    config: ClusterConfig
+    controller: Controller
 
     def live_broker(self, broker_id: int) -> object | None:
         """Return a broker that lives, or None."""
@@ -258,43 +263,139 @@ class FaultTarget(Protocol):
         """Complete requests that wait until all live brokers apply a change."""
 
 
-class Faults(ActiveFaults, FaultMethods[ActiveFault]):
-    """Injects faults into a cluster, and lists the active ones."""
+class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
+    """Injects faults into connections and responses, and lists the active ones."""
 
-    def __init__(self, cluster: FaultTarget) -> None:
+    def __init__(self, target: FaultTarget) -> None:
         # Seeded by `random`, so that a program with a seed has the same faults in each run.
         super().__init__(time.time, _call_later, random.Random(random.getrandbits(64)))
-        self._cluster = cluster
+        self._target = target
         self._waiters: list[asyncio.Future[None]] = []
-        self._frozen: dict[int, FrozenCluster] = {}
-        self._silenced_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
-
-    # Begin and end.
+        self._silenced_connections: weakref.WeakSet[ResponseConnection] = weakref.WeakSet()
 
     async def begin(self, fault: Fault) -> ActiveFault:
         """Begin a fault of any kind.
 
         Raises:
-            ClusterError: the fault is not possible in this cluster; nothing has begun.
+            ClusterError: the fault is not possible here; nothing has begun.
         """
-        if isinstance(fault, Kill):
-            self._check(fault)
-            await self._cluster.kill(fault.broker, fault.lost_records)
-            return self._begin_fault(fault)
         return self._begin(fault)
 
     def _begin(self, fault: Fault) -> ActiveFault:
         self._check(fault)
         active_fault = self._begin_fault(fault)
+        if isinstance(fault, CutConnections):
+            chosen = fault.brokers or self._target.brokers
+            active_fault.uses = sum(
+                self._target.brokers[broker_id].cut_connections() for broker_id in chosen
+            )
+            active_fault.end()
+        return active_fault
+
+    @abstractmethod
+    async def revive(self, broker: int) -> None:
+        """Start a broker that was killed."""
+
+    def cut_connections(self, broker: int | None = None) -> int:
+        """Cut the clients' connections, of one broker or of all; return how many there were."""
+        return self._begin(CutConnections(broker)).uses
+
+    def forget_all(self) -> None:
+        """Remove every fault without reverting it, at the end."""
+        for active_fault in self.active:
+            active_fault.forget()
+        self.active.clear()
+        self._wake()
+
+    def _on_change(self, active_fault: ActiveFault) -> None:
+        fault = active_fault.fault
+        if active_fault.active:
+            _log.info("fault_began", kind=fault.kind, for_s=fault.for_s, **fault.settings)
+        else:
+            _log.info("fault_ended", kind=fault.kind, uses=active_fault.uses, **fault.settings)
+        self._wake()
+
+    def _check(self, fault: Fault) -> None:
+        for broker in fault.brokers:
+            self._check_broker(broker)
+        if isinstance(fault, MessageFault):
+            check_message_fault(fault, self._target.apis)
+
+    def _check_broker(self, broker: int) -> None:
+        if type(broker) is not int or broker not in self._target.brokers:
+            known = ", ".join(map(str, self._target.brokers)) or "none yet"
+            raise ClusterError(f"there is no broker {broker!r}; there are {known}")
+
+    # Effects.
+
+    async def wait_while_paused(self, broker: int) -> None:
+        """Wait until ``broker`` is not paused."""
+        while self.is_paused(broker):
+            await self._wait_for_change()
+
+    def is_altering_responses(self, connection: ResponseConnection) -> bool:
+        """Whether `send` may do anything but write a response."""
+        return bool(self.active) or connection in self._silenced_connections
+
+    async def send(
+        self, broker: int, connection: ResponseConnection, request: Request, frame: bytes
+    ) -> bool:
+        """Send a response to a client, with the effects of the active faults.
+
+        Returns:
+            Whether the client received what the broker responded.
+        """
+        is_misleading = connection in self._silenced_connections
+        self._silenced_connections.discard(connection)
+        if not self.active:
+            return connection.write(frame) and not is_misleading
+        await self.wait_while_paused(broker)
+        fate = self.response_outcome(broker, request.api_name, request.client_id)
+        if fate.delay_ms:
+            await asyncio.sleep(fate.delay_ms / 1_000)
+        if fate.lost:
+            if fate.cut:
+                connection.abort()
+            return False
+        arrived = await _write(connection, frame, fate)
+        return arrived and not is_misleading
+
+    # Tasks that wait for a fault to end.
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _wait_for_change(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+
+class Faults(ConnectionFaults):
+    """Injects faults into a cluster, and lists the active ones."""
+
+    def __init__(self, cluster: ClusterTarget) -> None:
+        super().__init__(cluster)
+        self._cluster = cluster
+        self._frozen: dict[int, FrozenCluster] = {}
+
+    # Begin and end.
+
+    async def begin(self, fault: Fault) -> ActiveFault:
+        if isinstance(fault, Kill):
+            self._check(fault)
+            await self._cluster.kill(fault.broker, fault.lost_records)
+            return self._begin_fault(fault)
+        return await super().begin(fault)
+
+    def _begin(self, fault: Fault) -> ActiveFault:
+        active_fault = super()._begin(fault)
         if isinstance(fault, ShrinkIsr):
             topic_partition = TopicPartition(fault.topic, fault.partition)
             self._cluster.controller.remove_from_isr(topic_partition, fault.broker)
-        if isinstance(fault, CutConnections):
-            chosen = fault.brokers or self._cluster.brokers
-            active_fault.uses = sum(
-                self._cluster.brokers[broker_id].cut_connections() for broker_id in chosen
-            )
-            active_fault.end()
         if isinstance(fault, FreezeMetadata):
             self._frozen[active_fault.number] = FrozenCluster(self._cluster)
         return active_fault
@@ -309,7 +410,6 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         return await self.begin(Kill(broker, lost_records=lost_records, for_s=for_s))
 
     async def revive(self, broker: int) -> None:
-        """Start a broker that was killed."""
         self._check_broker(broker)
         if self._cluster.live_broker(broker) is not None:
             raise ClusterError(f"broker {broker} lives")
@@ -319,25 +419,9 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
                 super()._on_end(active_fault)
         await self._cluster.revive(broker)
 
-    def cut_connections(self, broker: int | None = None) -> int:
-        """Cut the clients' connections, of one broker or of all; return how many there were."""
-        return self._begin(CutConnections(broker)).uses
-
     def forget_all(self) -> None:
-        """Remove every fault without reverting it, when the cluster stops."""
-        for active_fault in self.active:
-            active_fault.forget()
-        self.active.clear()
+        super().forget_all()
         self._frozen.clear()
-        self._wake()
-
-    def _on_change(self, active_fault: ActiveFault) -> None:
-        fault = active_fault.fault
-        if active_fault.active:
-            _log.info("fault_began", kind=fault.kind, for_s=fault.for_s, **fault.settings)
-        else:
-            _log.info("fault_ended", kind=fault.kind, uses=active_fault.uses, **fault.settings)
-        self._wake()
 
     def _on_end(self, active_fault: ActiveFault) -> None:
         super()._on_end(active_fault)
@@ -348,11 +432,6 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             self._cluster.check_decisions()
 
     # Effects.
-
-    async def wait_while_paused(self, broker: int) -> None:
-        """Wait until ``broker`` is not paused."""
-        while self.is_paused(broker):
-            await self._wait_for_change()
 
     async def wait_for_fetch(self, follower: int, leader: int) -> None:
         """Wait until no fault blocks a follower's fetch from its leader."""
@@ -403,49 +482,14 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             (topic.name for topic in topics if getattr(topic, "topic_id", None) == topic_id), None
         )
 
-    def is_altering_responses(self, connection: Connection) -> bool:
-        """Whether `send` may do anything but write a response."""
-        return bool(self.active) or connection in self._silenced_connections
-
-    async def send(
-        self, broker: int, connection: Connection, request: Request, frame: bytes
-    ) -> bool:
-        """Send a response to a client, with the effects of the active faults.
-
-        Returns:
-            Whether the client received what the broker responded.
-        """
-        is_misleading = connection in self._silenced_connections
-        self._silenced_connections.discard(connection)
-        if not self.active:
-            return connection.write(frame) and not is_misleading
-        await self.wait_while_paused(broker)
-        fate = self.response_outcome(broker, request.api_name, request.client_id)
-        if fate.delay_ms:
-            await asyncio.sleep(fate.delay_ms / 1_000)
-        if fate.lost:
-            if fate.cut:
-                connection.abort()
-            return False
-        arrived = await _write(connection, frame, fate)
-        return arrived and not is_misleading
-
     # Checks.
 
     def _check(self, fault: Fault) -> None:
-        for broker in fault.brokers:
-            self._check_broker(broker)
-        if isinstance(fault, MessageFault):
-            check_message_fault(fault, self._cluster.apis)
+        super()._check(fault)
         if isinstance(fault, Kill | Pause) and self._cluster.live_broker(fault.broker) is None:
             raise ClusterError(f"broker {fault.broker} is dead already")
         if isinstance(fault, ShrinkIsr):
             self._check_follower(fault)
-
-    def _check_broker(self, broker: int) -> None:
-        if type(broker) is not int or broker not in self._cluster.brokers:
-            known = ", ".join(map(str, self._cluster.brokers))
-            raise ClusterError(f"there is no broker {broker!r}; there are {known}")
 
     def _check_follower(self, fault: ShrinkIsr) -> None:
         controller = self._cluster.controller
@@ -462,19 +506,6 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
                 f"are {state.replicas}, and broker {state.leader} leads"
             )
 
-    # Tasks that wait for a fault to end.
-
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def _wait_for_change(self) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
-
 
 def _session_partitions(broker: Any, request: Request) -> Sequence[SessionPartition]:
     """Return the partitions that a fetch requests without listing them."""
@@ -485,7 +516,7 @@ def _session_partitions(broker: Any, request: Request) -> Sequence[SessionPartit
     return partitions
 
 
-async def _write(connection: Connection, frame: bytes, outcome: ResponseOutcome) -> bool:
+async def _write(connection: ResponseConnection, frame: bytes, outcome: ResponseOutcome) -> bool:
     """Send a response, or a part of it, at its speed; return whether all of it was sent."""
     sent = frame
     if outcome.truncated is not None:
@@ -503,7 +534,7 @@ async def _write(connection: Connection, frame: bytes, outcome: ResponseOutcome)
     return arrived
 
 
-async def _write_slowly(connection: Connection, frame: bytes, bytes_per_s: int) -> bool:
+async def _write_slowly(connection: ResponseConnection, frame: bytes, bytes_per_s: int) -> bool:
     step = max(1, bytes_per_s // _CHUNKS_PER_S)
     for start in range(0, len(frame), step):
         part = frame[start : start + step]

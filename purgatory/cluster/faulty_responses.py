@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode as WireError
 
-from purgatory.cluster.protocol.connection import Connection, Response, await_response
+from purgatory.cluster.protocol.connection import Response, ResponseConnection, await_response
 from purgatory.cluster.protocol.error_responses import (
     ErrorArray,
     ErrorPlaces,
@@ -73,7 +73,7 @@ async def faulty_response(
     broker: int,
     request: Request,
     api: Api,
-    connection: Connection,
+    connection: ResponseConnection,
     handle: Callable[[Request], Response | Awaitable[Response]],
     topic_of: TopicOf,
     session: Sequence[SessionPartition] = (),

@@ -32,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.fault_injection import Faults
+from purgatory.cluster.fault_injection import ConnectionFaults
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
@@ -89,14 +89,14 @@ def load_fault_plan(path: Path) -> Sequence[PlannedFault]:
     return plan.faults
 
 
-async def follow_fault_plan(faults: Faults, plan: Sequence[PlannedFault]) -> None:
+async def follow_fault_plan(faults: ConnectionFaults, plan: Sequence[PlannedFault]) -> None:
     """Begin each fault at its time, counted from now. Returns when all have begun."""
     async with asyncio.TaskGroup() as group:
         for planned in plan:
             group.create_task(_follow(faults, planned))
 
 
-async def _follow(faults: Faults, planned: PlannedFault) -> None:
+async def _follow(faults: ConnectionFaults, planned: PlannedFault) -> None:
     await asyncio.sleep(planned.at_s)
     while True:
         try:

@@ -16,14 +16,21 @@ import asyncio
 import inspect
 import ssl
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.fault_injection import FaultMethod, FaultMethods
+from purgatory.cluster.fault_injection import (
+    ConnectionFaults,
+    FaultMethod,
+    FaultMethods,
+    Faults,
+)
 from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
@@ -41,62 +48,29 @@ T = TypeVar("T")
 _START_TIMEOUT_S = 30.0
 
 
-class ThreadedFault(Endable):
-    """A fault in force, for blocking code."""
-
-    def __init__(self, cluster: ThreadedCluster, begun: ActiveFault) -> None:
-        self._cluster = cluster
-        self._begun = begun
-
-    @property
-    def active(self) -> bool:
-        """Whether it is in force."""
-        return self._begun.active
-
-    @property
-    def uses(self) -> int:
-        """How often it was injected."""
-        return self._begun.uses
-
-    def end(self) -> None:
-        """Let things go right again. Ending twice has no effect."""
-        self._cluster.call(self._begun.end)
-
-
-class ThreadedCluster:
-    """Runs a cluster beside blocking code. Use it as a context manager, or start and stop it.
+class ThreadedLoop(ABC):
+    """Runs something on the event loop of a thread of its own.
 
     Args:
-        config: what it is to be; by default three brokers on ports that the system chooses.
-        trace: takes down what happens.
-        tls: the first listener speaks TLS with it, whatever the config says.
-        recorded: keep in memory what happens, for `audit`: some hundred bytes for each record that
-            is sent or read. In the place of `trace`.
-
-    ``fault`` has the methods of `Faults`, each of which returns a `ThreadedFault`.
+        name: what it is: "cluster".
     """
 
-    def __init__(
-        self,
-        config: ClusterConfig | None = None,
-        trace: ClusterTrace | None = None,
-        tls: ssl.SSLContext | None = None,
-        recorded: bool = False,
-    ) -> None:
-        self.config = config or ClusterConfig()
-        self._rows = RowsInMemory() if recorded else None
-        if self._rows is not None:
-            trace = ClusterTrace(self._rows, operations=False, texts=self._rows.texts)
-        self._trace = trace
-        self._tls = tls
-        self.fault = ThreadedFaults(self)
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._cluster: Cluster | None = None
         self._stopping: asyncio.Event | None = None
-        self._controls: list[Control] = []
         self._started = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="purgatory-cluster", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"purgatory-{name}", daemon=True)
+
+    @property
+    @abstractmethod
+    def running_faults(self) -> ConnectionFaults:
+        """The faults, to be touched on the thread only."""
+
+    @abstractmethod
+    def _running(self) -> AbstractAsyncContextManager[None]:
+        """Start it, and stop it in the end, on the loop."""
 
     def start(self) -> None:
         """Start it, and return when clients can connect.
@@ -106,7 +80,7 @@ class ThreadedCluster:
         """
         self._thread.start()
         if not self._started.wait(_START_TIMEOUT_S):
-            raise ClusterError(f"the cluster did not start within {_START_TIMEOUT_S:g} s")
+            raise ClusterError(f"the {self._name} did not start within {_START_TIMEOUT_S:g} s")
         if self._failure is not None:
             self._thread.join()
             raise self._failure
@@ -130,6 +104,87 @@ class ThreadedCluster:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Call ``function`` on the thread, and return its awaited result."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            raise ClusterError(f"the {self._name} does not run")
+
+        async def call() -> Any:
+            result = function()
+            return await result if inspect.isawaitable(result) else result
+
+        return asyncio.run_coroutine_threadsafe(call(), loop).result()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        async with self._running():
+            self._started.set()
+            await self._stopping.wait()
+
+
+class ThreadedFault(Endable):
+    """A fault in force, for blocking code."""
+
+    def __init__(self, cluster: ThreadedLoop, begun: ActiveFault) -> None:
+        self._cluster = cluster
+        self._begun = begun
+
+    @property
+    def active(self) -> bool:
+        """Whether it is in force."""
+        return self._begun.active
+
+    @property
+    def uses(self) -> int:
+        """How often it was injected."""
+        return self._begun.uses
+
+    def end(self) -> None:
+        """Let things go right again. Ending twice has no effect."""
+        self._cluster.call(self._begun.end)
+
+
+class ThreadedCluster(ThreadedLoop):
+    """Runs a cluster beside blocking code. Use it as a context manager, or start and stop it.
+
+    Args:
+        config: what it is to be; by default three brokers on ports that the system chooses.
+        trace: takes down what happens.
+        tls: the first listener speaks TLS with it, whatever the config says.
+        recorded: keep in memory what happens, for `audit`: some hundred bytes for each record that
+            is sent or read. In the place of `trace`.
+
+    ``fault`` has the methods of `Faults`, each of which returns a `ThreadedFault`.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig | None = None,
+        trace: ClusterTrace | None = None,
+        tls: ssl.SSLContext | None = None,
+        recorded: bool = False,
+    ) -> None:
+        super().__init__("cluster")
+        self.config = config or ClusterConfig()
+        self._rows = RowsInMemory() if recorded else None
+        if self._rows is not None:
+            trace = ClusterTrace(self._rows, operations=False, texts=self._rows.texts)
+        self._trace = trace
+        self._tls = tls
+        self.fault = ThreadedFaults(self)
+        self._cluster: Cluster | None = None
+        self._controls: list[Control] = []
 
     # What it can be asked.
 
@@ -264,34 +319,16 @@ class ThreadedCluster:
             texts=rows.texts,
         )
 
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Call ``function`` on the cluster's thread, and return its awaited result."""
-        loop = self._loop
-        if loop is None or loop.is_closed():
-            raise ClusterError("the cluster does not run")
+    @property
+    def running_faults(self) -> Faults:
+        return self.running.fault
 
-        async def call() -> Any:
-            result = function()
-            return await result if inspect.isawaitable(result) else result
-
-        return asyncio.run_coroutine_threadsafe(call(), loop).result()
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self._started.set()
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
         self._cluster = Cluster(self.config, self._trace)
         try:
             await self._cluster.start(self._tls)
-            self._started.set()
-            await self._stopping.wait()
+            yield
         finally:
             for control in self._controls:
                 await control.stop()
@@ -301,18 +338,18 @@ class ThreadedCluster:
 class ThreadedFaults(FaultMethods[ThreadedFault]):
     """The methods of `Faults`, for blocking code."""
 
-    def __init__(self, cluster: ThreadedCluster) -> None:
+    def __init__(self, cluster: ThreadedLoop) -> None:
         self._cluster = cluster
 
     def _begin(self, fault: Fault) -> ThreadedFault:
-        begin = self._cluster.running.fault.begin
+        begin = self._cluster.running_faults.begin
         return ThreadedFault(self._cluster, self._cluster.call(partial(begin, fault)))
 
     kill = FaultMethod(Kill)
 
     def revive(self, broker: int) -> None:
         """Start a broker that was killed."""
-        self._cluster.call(partial(self._cluster.running.fault.revive, broker))
+        self._cluster.call(partial(self._cluster.running_faults.revive, broker))
 
     def cut_connections(self, broker: int | None = None) -> int:
         """Cut the clients' connections, of one broker or of all; return how many there were."""
@@ -320,4 +357,4 @@ class ThreadedFaults(FaultMethods[ThreadedFault]):
 
     def end_all(self) -> None:
         """End every fault."""
-        self._cluster.call(self._cluster.running.fault.end_all)
+        self._cluster.call(self._cluster.running_faults.end_all)

@@ -41,7 +41,7 @@ from purgatory.trace.trace_tables import Tables
 from purgatory.trace.traced_transactions import TracedTransactions
 
 if TYPE_CHECKING:
-    from purgatory.cluster.protocol.connection import Connection
+    from purgatory.cluster.protocol.connection import ResponseConnection
     from purgatory.cluster.protocol.wire import Request
 
 
@@ -175,7 +175,7 @@ class ClusterTrace:
 
     def record_append(
         self,
-        connection: Connection,
+        connection: ResponseConnection,
         request: Request,
         entries: Mapping[TopicPartition, Sequence[RecordBatch]],
         responses: Mapping[TopicPartition, PartitionProduceResponse],
@@ -204,7 +204,9 @@ class ClusterTrace:
                 self._sends(request, topic_partition, batches, _TIMED_OUT_RESPONSE, received_us)
             )
 
-    def record_delivery(self, connection: Connection, request: Request, is_delivered: bool) -> None:
+    def record_delivery(
+        self, connection: ResponseConnection, request: Request, is_delivered: bool
+    ) -> None:
         """Record whether the response to a produce reached the client."""
         sends = self._pending_responses.pop((id(connection), request.correlation_id), None)
         if sends is None:
@@ -215,7 +217,7 @@ class ClusterTrace:
         self._delivered_sends.append(_DeliveredSends(self.now_us(), id(connection), sends))
         self.release()
 
-    def record_close(self, connection: Connection) -> None:
+    def record_close(self, connection: ResponseConnection) -> None:
         """Record that a connection is closed: its undelivered responses are lost."""
         for key in [key for key in self._pending_responses if key[0] == id(connection)]:
             self._write_lost(self._pending_responses.pop(key))
@@ -336,7 +338,7 @@ class ClusterTrace:
 
     def record_fetch(
         self,
-        connection: Connection,
+        connection: ResponseConnection,
         request: Request,
         responses: Mapping[TopicPartition, PartitionFetchResponse],
         from_offsets: Mapping[TopicPartition, int],

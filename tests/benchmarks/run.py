@@ -46,6 +46,7 @@ BENCHMARKS = (
     "cluster_groups",
     "cluster_fairness",
     "recorded_cost",
+    "proxy_cost",
     "world_speed",
     "world_rivals",
     "pipeline_scale",

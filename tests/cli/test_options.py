@@ -13,8 +13,9 @@ from purgatory.cli.options import client_settings, duration_parser
 from purgatory.settings.typed_duration import Duration
 from tests.cli.conftest import RunCommand
 
-OWN_MEANING = {"--engine", "--topic"}
-"""A topic that is created, written to or read; and what computes a job, or applies a topic."""
+OWN_MEANING = {"--engine", "--to", "--topic"}
+"""A topic that is created, written to or read; what computes a job, or applies a topic; and into
+which database changes go, or to which brokers a proxy."""
 
 
 def options_of(command: Any, path: str = "purgatory") -> dict[tuple[str, str], Any]:

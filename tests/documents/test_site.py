@@ -25,7 +25,13 @@ PUBLIC = sorted(
     if "\n__all__ = " in path.read_text()
     and (module := ".".join(path.parent.relative_to(ROOT).parts)) not in INTERNAL
 )
-FIXTURES = ("kafka_cluster", "kafka_cluster_config", "kafka_cluster_recorded", "world")
+FIXTURES = (
+    "kafka_cluster",
+    "kafka_cluster_config",
+    "kafka_cluster_recorded",
+    "kafka_proxy",
+    "world",
+)
 
 
 class Page(HTMLParser):

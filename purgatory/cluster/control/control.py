@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -28,7 +29,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from purgatory import metrics
 from purgatory.cluster.control.live_feed import LiveFeed, encoded
-from purgatory.cluster.fault_injection import Faults
+from purgatory.cluster.fault_injection import ConnectionFaults
 from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.request_traces import MAX_TRACES
 from purgatory.kafka.errors import ClusterError
@@ -249,55 +250,38 @@ def _url(host: str, port: int) -> str:
     return f"http://{host_and_port(host, port)}"
 
 
-class Control:
-    """Serves the control of one cluster.
+class FaultControl:
+    """Serves the faults and the state of a cluster, or of what is like one.
 
     Args:
-        cluster: which.
+        faults: the faults.
+        state: returns the state, as `cluster_state` does.
         host, port: where; port 0 lets the system choose.
         token: what each request has to carry. None asks for none on the loopback interface, and
             beyond it has one made up: ``token``.
-        metrics_port: where /metrics is served besides, at ``metrics_host``, without a token; None
-            serves it nowhere else.
-        metrics_host: where others are that may read the metrics.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
+        faults: ConnectionFaults,
+        state: Callable[[], dict[str, Any]],
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
-        metrics_port: int | None = None,
-        metrics_host: str = "127.0.0.1",
     ) -> None:
-        self._cluster = cluster
+        self._faults = faults
+        self._current_state = state
         self._host = host = without_brackets(host)
         self.port = port
         self.token = token
         if token is None and not is_loopback(host):
             self.token = secrets.token_urlsafe(24)
-        self.metrics_port = metrics_port
-        self._metrics_host = without_brackets(metrics_host)
         self._runners: list[web.AppRunner] = []
-        self.live = LiveRoutes(cluster)
 
     @property
     def url(self) -> str:
         """Where it is: "http://127.0.0.1:9990"."""
         return _url(self._host, self.port)
-
-    @property
-    def page_url(self) -> str:
-        """The page's address. A token follows #, which browsers do not send."""
-        return f"{self.url}/" if self.token is None else f"{self.url}/#token={quote(self.token)}"
-
-    @property
-    def metrics_url(self) -> str:
-        """Where the metrics are served without a token, or else with all the rest."""
-        if self.metrics_port is None:
-            return f"{self.url}/metrics"
-        return f"{_url(self._metrics_host, self.metrics_port)}/metrics"
 
     async def start(self) -> None:
         """Listen.
@@ -306,25 +290,19 @@ class Control:
             ClusterError: it can't listen there.
         """
         app = web.Application(middlewares=[access_guard(self._host, self.token), _handle_errors])
-        add_page(app)
-        self.live.add_to(app)
+        self._add_routes(app)
+        self.port = await self._listen("the control", app, self._host, self.port)
+
+    def _add_routes(self, app: web.Application) -> None:
         app.add_routes(
             [
                 web.get("/state", self._state),
-                web.get("/metrics", self._metrics),
                 web.post("/faults", self._begin_fault),
                 web.delete("/faults", self._end_all),
                 web.delete("/faults/{number}", self._end_fault),
                 web.post("/brokers/{broker}/revive", self._revive),
             ]
         )
-        self.port = await self._listen("the control", app, self._host, self.port)
-        if self.metrics_port is not None:
-            alone = web.Application()
-            alone.add_routes([web.get("/metrics", self._metrics)])
-            self.metrics_port = await self._listen(
-                "/metrics", alone, self._metrics_host, self.metrics_port
-            )
 
     async def _listen(self, label: str, app: web.Application, host: str, port: int) -> int:
         """Serve ``app``, and return the port that it has."""
@@ -346,7 +324,89 @@ class Control:
             await self._runners.pop().cleanup()
 
     async def _state(self, request: web.Request) -> web.Response:
-        return web.json_response(cluster_state(self._cluster))
+        return web.json_response(self._current_state())
+
+    async def _begin_fault(self, request: web.Request) -> web.Response:
+        try:
+            body = await request.json()
+        except (ValueError, RecursionError) as error:  # the latter where brackets are too deep
+            raise ClusterError(f"a fault is asked for in JSON: {error}") from None
+        result = await begin_fault(self._faults, body)
+        return web.json_response(result)
+
+    async def _end_fault(self, request: web.Request) -> web.Response:
+        number = request.match_info["number"]
+        for fault in self._faults.active:
+            if str(fault.number) == number:
+                fault.end()
+                return web.json_response(fault.as_dict())
+        raise ClusterError(f"no fault {number} is in force")
+
+    async def _end_all(self, request: web.Request) -> web.Response:
+        ended = len(self._faults.active)
+        self._faults.end_all()
+        return web.json_response({"ended": ended})
+
+    async def _revive(self, request: web.Request) -> web.Response:
+        broker = request.match_info["broker"]
+        if not broker.isdigit():
+            raise ClusterError(f"a broker is a number, not {broker!r}")
+        await self._faults.revive(int(broker))
+        return web.json_response({"broker": int(broker)})
+
+
+class Control(FaultControl):
+    """Serves the control of one cluster, with its page and its metrics.
+
+    Args:
+        cluster: which.
+        host, port, token: as `FaultControl` has them.
+        metrics_port: where /metrics is served besides, at ``metrics_host``, without a token; None
+            serves it nowhere else.
+        metrics_host: where others are that may read the metrics.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+    ) -> None:
+        super().__init__(cluster.fault, partial(cluster_state, cluster), host, port, token)
+        self._cluster = cluster
+        self.metrics_port = metrics_port
+        self._metrics_host = without_brackets(metrics_host)
+        self.live = LiveRoutes(cluster)
+
+    @property
+    def page_url(self) -> str:
+        """The page's address. A token follows #, which browsers do not send."""
+        return f"{self.url}/" if self.token is None else f"{self.url}/#token={quote(self.token)}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where the metrics are served without a token, or else with all the rest."""
+        if self.metrics_port is None:
+            return f"{self.url}/metrics"
+        return f"{_url(self._metrics_host, self.metrics_port)}/metrics"
+
+    async def start(self) -> None:
+        await super().start()
+        if self.metrics_port is not None:
+            alone = web.Application()
+            alone.add_routes([web.get("/metrics", self._metrics)])
+            self.metrics_port = await self._listen(
+                "/metrics", alone, self._metrics_host, self.metrics_port
+            )
+
+    def _add_routes(self, app: web.Application) -> None:
+        add_page(app)
+        self.live.add_to(app)
+        super()._add_routes(app)
+        app.add_routes([web.get("/metrics", self._metrics)])
 
     async def _metrics(self, request: web.Request) -> web.Response:
         registry = CollectorRegistry()
@@ -358,36 +418,8 @@ class Control:
             body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
 
-    async def _begin_fault(self, request: web.Request) -> web.Response:
-        try:
-            body = await request.json()
-        except (ValueError, RecursionError) as error:  # the latter where brackets are too deep
-            raise ClusterError(f"a fault is asked for in JSON: {error}") from None
-        result = await begin_fault(self._cluster.fault, body)
-        return web.json_response(result)
 
-    async def _end_fault(self, request: web.Request) -> web.Response:
-        number = request.match_info["number"]
-        for fault in self._cluster.fault.active:
-            if str(fault.number) == number:
-                fault.end()
-                return web.json_response(fault.as_dict())
-        raise ClusterError(f"no fault {number} is in force")
-
-    async def _end_all(self, request: web.Request) -> web.Response:
-        ended = len(self._cluster.fault.active)
-        self._cluster.fault.end_all()
-        return web.json_response({"ended": ended})
-
-    async def _revive(self, request: web.Request) -> web.Response:
-        broker = request.match_info["broker"]
-        if not broker.isdigit():
-            raise ClusterError(f"a broker is a number, not {broker!r}")
-        await self._cluster.fault.revive(int(broker))
-        return web.json_response({"broker": int(broker)})
-
-
-async def begin_fault(faults: Faults, body: object) -> dict[str, Any]:
+async def begin_fault(faults: ConnectionFaults, body: object) -> dict[str, Any]:
     """Begin the fault of a request body, and return the response.
 
     Raises:

@@ -31,7 +31,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import CoroutineType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.listeners import PLAINTEXT, Listener
@@ -132,6 +132,18 @@ Serve = Callable[[Request, "Connection"], Response | Awaitable[Response]]
 Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
 """Sends an encoded response: `Connection.write`, or a fault's replacement. The result may be
 awaitable."""
+
+
+class ResponseConnection(Protocol):
+    """A connection to which responses are written; it may be ``is_cut``."""
+
+    is_cut: bool
+
+    def write(self, frame: bytes) -> bool:
+        """Send a response; False if the client has disconnected."""
+
+    def abort(self) -> None:
+        """Reset the connection, after sending pending responses."""
 
 
 async def await_response(answer: Response | Awaitable[Response]) -> Response:

@@ -51,9 +51,10 @@ _NO_ENTITY = 0xFF
 class _FrameReader:
     """How far one request was looked over."""
 
-    __slots__ = ("cuts", "data", "elements", "end")
+    __slots__ = ("cuts", "data", "elements", "end", "max_elements")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, max_elements: int) -> None:
+        self.max_elements = max_elements
         self.data = data
         self.end = len(data)
         self.elements = 0
@@ -63,10 +64,10 @@ class _FrameReader:
     def count(self, elements: int, at: int) -> None:
         """Record an array, or refuse it."""
         self.elements += elements
-        if elements > self.end - at or self.elements > MAX_ELEMENTS:
+        if elements > self.end - at or self.elements > self.max_elements:
             raise BadRequestError(
                 f"an array of {elements} elements, where {max(0, self.end - at)} bytes are left; "
-                f"all arrays of a request together may have {MAX_ELEMENTS}"
+                f"all arrays of a request together may have {self.max_elements}"
             )
 
 
@@ -75,7 +76,11 @@ _Step = Callable[[_FrameReader, int], int]
 
 
 def check_frame(
-    frame: bytes, header_class: Any, body_class: Any, most_tail_bytes: int = 0
+    frame: bytes,
+    header_class: Any,
+    body_class: Any,
+    most_tail_bytes: int = 0,
+    max_elements: int = MAX_ELEMENTS,
 ) -> bytes:
     """Check the lengths in a frame, and return it without unknown tagged fields.
 
@@ -83,11 +88,12 @@ def check_frame(
         frame: one request, without its length.
         header_class, body_class: `kio`'s.
         most_tail_bytes: so many bytes may follow the fields; they are cut off.
+        max_elements: so many may all arrays have together.
 
     Raises:
         BadRequestError: a length lies.
     """
-    reader = _FrameReader(frame)
+    reader = _FrameReader(frame, max_elements)
     try:
         at = _entity_step(body_class)(reader, _entity_step(header_class)(reader, 0))
     except IndexError:
@@ -215,13 +221,13 @@ def _tags_step(known: frozenset[int]) -> _Step:
         begin = at
         if reader.data[at] == 0:
             return at + 1
-        count, at = _varint(reader.data, at)
+        count, at = read_varint(reader.data, at)
         reader.count(count, at)
         kept = []
         for _ in range(count):
             tag_begin = at
-            tag, at = _varint(reader.data, at)
-            size, at = _varint(reader.data, at)
+            tag, at = read_varint(reader.data, at)
+            size, at = read_varint(reader.data, at)
             at += size
             if tag in known:
                 kept.append(reader.data[tag_begin:at])
@@ -238,7 +244,7 @@ def _tags_step(known: frozenset[int]) -> _Step:
 def _length(data: bytes, at: int, compact: bool, length_bytes: int) -> tuple[int, int]:
     """Return a length, -1 for null, and where what it measures begins."""
     if compact:
-        number, at = _varint(data, at)
+        number, at = read_varint(data, at)
         return number - 1, at
     length = int.from_bytes(data[at : at + length_bytes], "big", signed=True)
     if length < _NULL:
@@ -246,7 +252,7 @@ def _length(data: bytes, at: int, compact: bool, length_bytes: int) -> tuple[int
     return length, at + length_bytes
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return a number without a sign, and where it ends."""
     byte = data[at]
     if byte < 0x80:

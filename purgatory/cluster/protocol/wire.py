@@ -18,7 +18,7 @@ import struct
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
-from purgatory.cluster.protocol.fixed_layouts import PRODUCE, read_produce
+from purgatory.cluster.protocol.fixed_layouts import PRODUCE, ProduceBody, read_produce
 from purgatory.cluster.protocol.frame_check import check_frame
 
 _METADATA, API_VERSIONS = 3, 18
@@ -61,7 +61,7 @@ class Request(NamedTuple):
     @property
     def api_name(self) -> str:
         """What the API is called: "produce"."""
-        return api_key_map[self.api_key]
+        return api_key_map.get(self.api_key, f"api_{self.api_key}")
 
 
 def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
@@ -108,6 +108,26 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
     if (api_key, api_version) == (_METADATA, 0) and not body.topics:
         body = replace(body, topics=None)  # "all", as later versions have it
     return Request(api_key, api_version, correlation_id, header.client_id, body)
+
+
+def encode_request(request: Request) -> bytes:
+    """Encode a request as a frame, with its length."""
+    request_class, body = load_request_schema(request.api_key, request.api_version), request.body
+    if isinstance(body, ProduceBody):
+        timeout_ms = milliseconds(body.timeout)
+        body = build(request_class, {**asdict(body), "timeout": timeout_ms})
+    header_class = request_class.__header_schema__
+    values = {
+        "request_api_key": request.api_key,
+        "request_api_version": request.api_version,
+        "correlation_id": request.correlation_id,
+        "client_id": request.client_id,
+    }
+    buffer = io.BytesIO()
+    entity_writer(header_class)(buffer, build(header_class, values))
+    entity_writer(request_class)(buffer, body)
+    frame = buffer.getvalue()
+    return len(frame).to_bytes(4, "big") + frame
 
 
 def encode_response(

@@ -1,0 +1,251 @@
+"""The brokers behind a proxy, and the addresses in their responses.
+
+A response that has the address of a broker (Metadata, FindCoordinator, DescribeCluster, the
+endpoints in Produce and Fetch) is rewritten: the client is sent to the proxy's listener for that
+broker. Which responses these are is read from their schemas: wherever an id of a node stands beside
+a host and a port. A broker that was unknown gets a listener first.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+* No response is decoded whose lengths were not checked (`frame_check`).
+* A frame without a broker's address is passed as it came.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from kio.index import load_response_schema
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader
+
+from purgatory.cluster.errors import BadRequestError
+from purgatory.cluster.listeners import Endpoint, Listening
+from purgatory.cluster.protocol.frame_check import check_frame
+from purgatory.cluster.protocol.wire import Request, Versions, encode_response, write_response
+
+_PREFIX_BYTES = 4
+_MAX_ELEMENTS = 20_000_000
+"""So many elements may a response have: those of the largest clusters have some millions."""
+_METADATA = 3
+UNKNOWN_BROKER = -1
+"""The id of a broker by which no response has called an address yet."""
+
+
+KNOWN_VERSIONS: Mapping[int, Versions] = {
+    key: (min(schema_name_map[name]), max(schema_name_map[name]))
+    for key, name in api_key_map.items()
+}
+"""The oldest and the newest version of each API that the codec knows."""
+
+
+@cache
+def is_known(api_key: int, version: int) -> bool:
+    """Whether the codec knows a version of an API."""
+    return version in schema_name_map.get(api_key_map.get(api_key, ""), {})
+
+
+class _Node(NamedTuple):
+    """The address of a broker in a response."""
+
+    broker_id: int
+    endpoint: Endpoint
+
+
+@cache
+def _node_fields(entity_class: Any) -> tuple[str | None, tuple[str, ...]]:
+    """Return the field for a node's id, if an entity is a node's address; and the fields that lead
+    to such entities."""
+    hints = typing.get_type_hints(entity_class)
+    names = {field.name for field in fields(entity_class)}
+    id_field = next((name for name in ("node_id", "broker_id") if name in names), None)
+    inner = []
+    for name in names:
+        hint = hints[name]
+        if isinstance(hint, types.UnionType):
+            hint = next(one for one in typing.get_args(hint) if one is not types.NoneType)
+        element: Any = typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
+        if hasattr(element, "__dataclass_fields__") and any(_node_fields(element)):
+            inner.append(name)
+    return (id_field if {"host", "port"} <= names else None), tuple(inner)
+
+
+@cache
+def has_addresses(api_key: int, version: int) -> bool:
+    """Whether responses may have addresses of brokers, as far as the codec knows the version."""
+    return is_known(api_key, version) and any(_node_fields(load_response_schema(api_key, version)))
+
+
+class BadResponseError(BadRequestError):
+    """Bytes of a broker that are no response of the protocol."""
+
+
+def open_response(request: Request, frame: bytes) -> tuple[bytes, Any]:
+    """Return the body of a response, a frame with its length, as bytes and as an entity of `kio`.
+
+    What follows the fields is left out: librdkafka's mock cluster ends some by a byte too much.
+
+    Raises:
+        BadResponseError: it can't be decoded.
+    """
+    header_class, response_class, read_header, read_body = _reader(
+        request.api_key, request.api_version
+    )
+    try:
+        rest = frame[_PREFIX_BYTES:]
+        checked = check_frame(rest, header_class, response_class, len(rest), _MAX_ELEMENTS)
+        body = checked[read_header(checked, 0)[1] :]
+        return body, read_body(body, 0)[0]
+    except Exception as error:  # whatever the codec stumbles over, such as an unknown error code
+        name = f"{request.api_name} v{request.api_version}"
+        raise BadResponseError(f"a response to {name} can't be decoded: {error}") from error
+
+
+@cache
+def _reader(api_key: int, version: int) -> tuple[Any, Any, Callable[..., Any], Callable[..., Any]]:
+    response_class: Any = load_response_schema(api_key, version)
+    header_class = response_class.__header_schema__
+    return header_class, response_class, entity_reader(header_class), entity_reader(response_class)
+
+
+class ClientSide(Protocol):
+    """A client's connection."""
+
+    def abort(self) -> None:
+        """Reset it."""
+
+
+class ProxiedBroker:
+    """A broker behind the proxy.
+
+    Args:
+        address: where it is.
+        broker_id: its id, or `UNKNOWN_BROKER`.
+    """
+
+    def __init__(self, address: Endpoint, broker_id: int = UNKNOWN_BROKER) -> None:
+        self.address = address
+        self.broker_id = broker_id
+        self.connections: set[ClientSide] = set()
+        self.listening: Listening | None = None
+        self.endpoint = address
+        """The address that clients are given: of the proxy, once that listens."""
+
+    def cut_connections(self) -> int:
+        """Cut all clients' connections, and return how many there were."""
+        connections = list(self.connections)
+        for connection in connections:
+            connection.abort()
+        return len(connections)
+
+
+class Addresses:
+    """Rewrites the addresses in responses.
+
+    Args:
+        brokers: those that are known from the start.
+        listen: listens for a broker, and sets its ``endpoint``.
+    """
+
+    def __init__(
+        self,
+        brokers: Sequence[ProxiedBroker],
+        listen: Callable[[ProxiedBroker], Awaitable[None]],
+    ) -> None:
+        self.brokers = list(brokers)
+        self.topic_names: dict[UUID, str] = {}
+        """The names of topics by their ids, as far as Metadata told them."""
+        self._listen = listen
+
+    def may_concern(self, request: Request) -> bool:
+        """Whether a response has to be looked into before it is passed on."""
+        return has_addresses(request.api_key, request.api_version)
+
+    def names_brokers(self, entity: Any) -> bool:
+        """Whether a response has the address of a broker."""
+        return any(True for _ in _nodes(entity))
+
+    async def rewrite(self, request: Request, frame: bytes) -> bytes:
+        """Return a response, with its length, that has the proxy's addresses.
+
+        Raises:
+            BadResponseError: it can't be decoded.
+            ClusterError: the proxy can't listen for a broker that was unknown.
+        """
+        _, entity = open_response(request, frame)
+        rewritten = await self.rewrite_entity(request, entity)
+        if rewritten is entity:
+            return frame
+        return encode_response(
+            request.api_key,
+            request.api_version,
+            request.correlation_id,
+            write_response(rewritten),
+        )
+
+    async def rewrite_entity(self, request: Request, entity: Any) -> Any:
+        """As `rewrite`, of a response that is decoded; the same object if nothing has changed."""
+        if request.api_key == _METADATA:
+            for topic in entity.topics:
+                topic_id = getattr(topic, "topic_id", None)
+                if topic_id is not None and topic.name:
+                    self.topic_names[topic_id] = topic.name
+        for node in _nodes(entity):
+            await self.learn(node.broker_id, node.endpoint)
+        return self._replaced(entity)
+
+    async def learn(self, broker_id: int, address: Endpoint) -> None:
+        """Take down where a broker is, and listen for it if it is new."""
+        broker = self._find(broker_id) or next(
+            (
+                broker
+                for broker in self.brokers
+                if broker.broker_id == UNKNOWN_BROKER and broker.address == address
+            ),
+            None,
+        )
+        if broker is None:
+            broker = ProxiedBroker(address, broker_id)
+            await self._listen(broker)
+            if self._find(broker_id) is None:  # two responses may tell of it at a time
+                self.brokers.append(broker)
+        broker.broker_id, broker.address = broker_id, address
+
+    def _find(self, broker_id: int) -> ProxiedBroker | None:
+        return next((broker for broker in self.brokers if broker.broker_id == broker_id), None)
+
+    def _replaced(self, entity: Any) -> Any:
+        entity_class: Any = type(entity)
+        id_field, inner = _node_fields(entity_class)
+        changes: dict[str, Any] = {}
+        if id_field is not None and entity.host:
+            broker = self._find(getattr(entity, id_field))
+            if broker is not None:
+                changes = {"host": broker.endpoint.host, "port": broker.endpoint.port}
+        for name in inner:
+            value = getattr(entity, name)
+            if isinstance(value, tuple):
+                if value:
+                    changes[name] = tuple(map(self._replaced, value))
+            elif value is not None:
+                changes[name] = self._replaced(value)
+        return replace(entity, **changes) if changes else entity
+
+
+def _nodes(entity: Any) -> Iterator[_Node]:
+    entity_class: Any = type(entity)
+    id_field, inner = _node_fields(entity_class)
+    if id_field is not None and entity.host:
+        yield _Node(getattr(entity, id_field), Endpoint(entity.host, entity.port))
+    for name in inner:
+        value = getattr(entity, name)
+        for element in value if isinstance(value, tuple) else (value,):
+            if element is not None:
+                yield from _nodes(element)

@@ -1,0 +1,347 @@
+"""The faults of a proxy: those of the cluster that concern connections and messages.
+
+A request into which a fault may be injected is decoded, and what the faults leave of it goes to the
+broker. A response that a fault alters is decoded, too; for one that is lost, late or torn its API
+and client are enough. So these go on in versions that the codec doesn't know.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+* Stale metadata is what brokers responded to the same request before: the last responses are kept.
+* Which partitions a fetch session has is known from its first fetch. A session that began before
+  the fault is ended, by the error with which brokers end one: its client begins a new one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+from uuid import UUID
+
+from purgatory.cluster.fault_injection import METADATA_APIS, ConnectionFaults, FaultTarget
+from purgatory.cluster.faulty_responses import SessionPartition, faulty_response
+from purgatory.cluster.protocol.connection import Response
+from purgatory.cluster.protocol.error_responses import error_places, error_response
+from purgatory.cluster.protocol.wire import (
+    API_VERSIONS,
+    Request,
+    decode_request,
+    encode_request,
+    encode_response,
+    write_response,
+)
+from purgatory.kafka.errors import ClusterError, ErrorCode
+from purgatory.kafka.faults import (
+    ErrorFault,
+    Fault,
+    FreezeMetadata,
+    MessageFault,
+    Pause,
+    RefuseProduces,
+    ResponseFault,
+)
+from purgatory.kafka.faults.active_faults import ActiveFault
+from purgatory.proxy.addresses import (
+    KNOWN_VERSIONS,
+    Addresses,
+    ProxiedBroker,
+    is_known,
+    open_response,
+)
+from purgatory.proxy.connection import ClientConnection
+from purgatory.proxy.request_start import PREFIX_BYTES, Start
+from purgatory.proxy.trace import ProxyTrace
+
+_REPLICATION = "brokers replicate past the proxy; `purgatory cluster` has this fault, "
+_REFUSALS: Mapping[str, str] = {
+    "stall_follower": _REPLICATION + "and return_error with NOT_ENOUGH_REPLICAS shows clients one",
+    "slow_follower": _REPLICATION + "and delay_responses with api=Produce shows clients one",
+    "shrink_isr": _REPLICATION + "and return_error with NOT_ENOUGH_REPLICAS shows clients one",
+    "cut_link": _REPLICATION + "and a firewall between real brokers cuts theirs",
+    "kill": "the broker is no process of the proxy's; pause has it respond to nobody, "
+    "cut_connections cuts its clients, and `purgatory cluster` has brokers to kill",
+    "jump_clock": "a broker has a clock of its own; `purgatory cluster` has this fault",
+}
+"""Why a proxy doesn't have a kind of fault, and what does."""
+
+_MAX_RESPONSES = 1_000
+_MAX_SESSIONS = 1_000
+_RESPONSE_BODY_AT = 8
+_FETCH = "fetch"
+_PRODUCE = "produce"
+
+
+class _UntouchedResponseError(Exception):
+    """A response that is sent as it is."""
+
+    def __init__(self, frame: bytes) -> None:
+        super().__init__()
+        self.frame = frame
+
+
+def _is_unsupported_version(request: Request, response: bytes) -> bool:
+    """Whether a broker doesn't know the version of an ApiVersions, and so responds in version 0."""
+    code = response[_RESPONSE_BODY_AT : _RESPONSE_BODY_AT + 2]
+    unsupported = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+    return request.api_key == API_VERSIONS and code == unsupported
+
+
+class _MetadataKey(NamedTuple):
+    """What the same response is expected for."""
+
+    broker_id: int
+    api_key: int
+    api_version: int
+    body: Any
+
+
+class ProxyFaults(ConnectionFaults):
+    """Injects faults into connections through a proxy, and lists the active ones.
+
+    Args:
+        target: the brokers, and the rows of APIs.
+        addresses: rewrites responses.
+        trace: records what passes; None: nothing is recorded.
+    """
+
+    def __init__(
+        self, target: FaultTarget, addresses: Addresses, trace: ProxyTrace | None = None
+    ) -> None:
+        super().__init__(target)
+        self._trace = trace
+        self._addresses = addresses
+        self._metadata: OrderedDict[_MetadataKey, bytes] = OrderedDict()
+        self._frozen: dict[int, dict[_MetadataKey, bytes]] = {}
+        self._sessions: OrderedDict[tuple[int, int], dict[SessionPartition, None]] = OrderedDict()
+
+    # Begin and end.
+
+    def _begin(self, fault: Fault) -> ActiveFault:
+        active_fault = super()._begin(fault)
+        if isinstance(fault, FreezeMetadata):
+            self._frozen[active_fault.number] = dict(self._metadata)
+        return active_fault
+
+    def _check(self, fault: Fault) -> None:
+        if fault.kind in _REFUSALS:
+            raise ClusterError(f"{fault.kind}: not in a proxy: {_REFUSALS[fault.kind]}")
+        super()._check(fault)
+
+    async def revive(self, broker: int) -> NoReturn:
+        raise ClusterError(f"revive: not in a proxy: {_REFUSALS['kill']}")
+
+    def _on_end(self, active_fault: ActiveFault) -> None:
+        super()._on_end(active_fault)
+        self._frozen.pop(active_fault.number, None)
+        if not self.active:
+            self._sessions.clear()  # they change from now on, unseen
+
+    # What concerns a message.
+
+    def concerns_request(self, broker: ProxiedBroker, request: Request) -> bool:
+        """Whether a request has to be served by `serve`."""
+        name, broker_id = request.api_name, broker.broker_id
+        is_readable = self._is_readable(request)
+        if is_readable and (name in METADATA_APIS or self._is_recorded(request)):
+            return True
+        for active_fault in self.active:
+            match active_fault.fault:
+                case Pause(broker=paused):
+                    if paused == broker_id:
+                        return True
+                case RefuseProduces(broker=one):
+                    if is_readable and name == _PRODUCE and one in (None, broker_id):
+                        return True
+                case ResponseFault():
+                    pass
+                case MessageFault() as fault:
+                    if is_readable and fault.applies_to(broker_id, name, request.client_id):
+                        return True
+        return False
+
+    def concerns_response(self, broker: ProxiedBroker, request: Request) -> bool:
+        """Whether a response is looked into, and so taken whole."""
+        return self._addresses.may_concern(request) or self._alters_response(broker, request)
+
+    def _alters_response(self, broker: ProxiedBroker, request: Request) -> bool:
+        for active_fault in self.active:
+            fault = active_fault.fault
+            if isinstance(fault, Pause):
+                if fault.broker == broker.broker_id:
+                    return True
+            elif isinstance(fault, ResponseFault) and fault.applies_to(
+                broker.broker_id, request.api_name, request.client_id
+            ):
+                return True
+        return False
+
+    def _is_readable(self, request: Request) -> bool:
+        return request.api_key in self._target.apis and is_known(
+            request.api_key, request.api_version
+        )
+
+    def _is_recorded(self, request: Request) -> bool:
+        return self._trace is not None and self._trace.concerns(request)
+
+    # Effects.
+
+    def on_close(self, connection: ClientConnection) -> None:
+        """Record that a client is gone."""
+        if self._trace is not None:
+            self._trace.record_close(connection)
+
+    def try_deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> bool:
+        """Send a response, if that takes no time and it stays as it is; return whether it was."""
+        if self._alters_response(connection.broker, request):
+            return False
+        if self._addresses.may_concern(request):
+            _, entity = open_response(request, frame)
+            if self._addresses.names_brokers(entity):
+                return False
+        connection.write(frame)
+        return True
+
+    async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
+        """Send a response."""
+        if self._addresses.may_concern(request):
+            frame = await self._addresses.rewrite(request, frame)
+        await self.send(connection.broker.broker_id, connection, request, frame)
+
+    async def serve(self, connection: ClientConnection, start: Start, frame: bytes) -> None:
+        """Have a request answered, with the active faults."""
+        broker_id = connection.broker.broker_id
+        await self.wait_while_paused(broker_id)
+        assert start.request is not None, "tokens pass"
+        if not self._is_readable(start.request):
+            answer = await connection.forward(start, frame)
+            if answer is not None:
+                await self.send(broker_id, connection, start.request, answer)
+            return
+        request = decode_request(frame[PREFIX_BYTES:], KNOWN_VERSIONS)
+        trace = self._trace if self._is_recorded(request) else None
+        received_us = 0 if trace is None else trace.now_us()
+
+        async def execute(remaining: Request) -> Response:
+            sent = frame if remaining is request else encode_request(remaining)
+            answer, entity = None, None
+            try:
+                answer = await connection.forward(start, sent)
+                if answer is None:
+                    return None
+                if _is_unsupported_version(request, answer):
+                    raise _UntouchedResponseError(answer)
+                body, entity = open_response(request, answer)
+            finally:
+                if trace is not None:
+                    trace.record_exchange(connection, remaining, entity, received_us)
+            self._record_session(broker_id, request, entity)
+            rewritten = await self._addresses.rewrite_entity(request, entity)
+            return body if rewritten is entity else write_response(rewritten)
+
+        api = self._target.apis[request.api_key]
+        session = self._session(broker_id, request)
+        places = error_places(request.api_key, request.api_version, api.errors)
+        if session is None:
+            code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            response: Response = write_response(error_response(places, request.body, code))
+        elif request.api_name == _PRODUCE and self.refuses_produce(broker_id):
+            code = ErrorCode.NOT_ENOUGH_REPLICAS
+            if request.body.acks == 0:
+                connection.abort()
+                return
+            response = write_response(error_response(places, request.body, code))
+        else:
+            try:
+                faulty = await faulty_response(
+                    self,
+                    broker_id,
+                    request,
+                    api,
+                    connection,
+                    lambda remaining: self._with_metadata(broker_id, remaining, execute),
+                    self._addresses.topic_names.get,
+                    session,
+                )
+            except _UntouchedResponseError as untouched:
+                await self.send(broker_id, connection, request, untouched.frame)
+                return
+            if faulty.hides_execution:
+                self._silenced_connections.add(connection)
+            response = faulty.response
+        if response is None:
+            return
+        encoded = encode_response(
+            request.api_key, request.api_version, request.correlation_id, response
+        )
+        arrived = await self.send(broker_id, connection, request, encoded)
+        if trace is not None:
+            trace.record_delivery(connection, request, arrived)
+
+    async def _with_metadata(
+        self, broker_id: int, request: Request, execute: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        """Return the response to a request: an old one, while its broker's metadata is frozen."""
+        if request.api_name not in METADATA_APIS:
+            return await execute(request)
+        key = _MetadataKey(broker_id, request.api_key, request.api_version, request.body)
+        frozen: dict[_MetadataKey, bytes] | None = None
+        for active_fault in self.active:
+            if active_fault.fault.brokers in ((), (broker_id,)):
+                frozen = self._frozen.get(active_fault.number, frozen)
+                if active_fault.number in self._frozen:
+                    active_fault.use()
+        if frozen is not None and key in frozen:
+            return frozen[key]
+        response = await execute(request)
+        if isinstance(response, bytes):
+            if frozen is not None:
+                frozen[key] = response
+            else:
+                self._metadata[key] = response
+                self._metadata.move_to_end(key)
+                if len(self._metadata) > _MAX_RESPONSES:
+                    self._metadata.popitem(last=False)
+        return response
+
+    # Fetch sessions.
+
+    def _session(self, broker_id: int, request: Request) -> Sequence[SessionPartition] | None:
+        """Return the partitions that a fetch requests without listing them; None: that is not
+        known, and its session has to end."""
+        if request.api_name != _FETCH or getattr(request.body, "session_epoch", -1) < 1:
+            return ()
+        if not any(
+            isinstance(fault, ErrorFault)
+            for _, fault in self.matching(broker_id, _FETCH, request.client_id)
+        ):
+            return ()
+        partitions = self._sessions.get((broker_id, request.body.session_id))
+        if partitions is None:
+            return None
+        for topic in request.body.forgotten_topics_data:
+            for partition in topic.partitions:
+                partitions.pop((_topic_key(topic), partition), None)
+        partitions.update(dict.fromkeys(_listed(request)))
+        return tuple(partitions)
+
+    def _record_session(self, broker_id: int, request: Request, response: Any) -> None:
+        """Take down a session that begins with this fetch."""
+        session_id = getattr(response, "session_id", 0)
+        if request.api_name == _FETCH and session_id and request.body.session_epoch == 0:
+            self._sessions[broker_id, session_id] = dict.fromkeys(_listed(request))
+            if len(self._sessions) > _MAX_SESSIONS:
+                self._sessions.popitem(last=False)
+
+
+def _listed(request: Request) -> list[SessionPartition]:
+    return [
+        (_topic_key(topic), one.partition)
+        for topic in request.body.topics
+        for one in topic.partitions
+    ]
+
+
+def _topic_key(topic: Any) -> str | UUID:
+    key: str | UUID = getattr(topic, "topic", None) or topic.topic_id
+    return key

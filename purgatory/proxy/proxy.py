@@ -1,0 +1,303 @@
+"""A proxy in front of a Kafka cluster: a listener for each of its brokers.
+
+    config = ProxyConfig(to=["kafka-1:9092", "kafka-2:9092"], first_port=19092)
+    async with running_proxy(config) as proxy:
+        print(proxy.bootstrap_servers)
+
+The first listeners are those of the brokers that it is given. It asks one of these which others
+there are; where it may not ask, as without a login, it learns of them by the responses to its
+clients.
+
+Ground rules: everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kio.index import load_request_schema
+
+from purgatory.cluster.api.registry import APIS
+from purgatory.cluster.errors import BadRequestError
+from purgatory.cluster.fault_injection import FaultTarget
+from purgatory.cluster.listeners import Endpoint, Listener, Listening, Tls, log_failed_handshakes
+from purgatory.cluster.protocol.wire import Request, encode_request
+from purgatory.cluster.trace import ClusterTrace
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka.errors import ClusterError
+from purgatory.proxy.addresses import Addresses, ProxiedBroker
+from purgatory.proxy.connection import ClientConnection
+from purgatory.proxy.faults import ProxyFaults
+from purgatory.proxy.trace import ProxyTrace
+from purgatory.settings.addresses import split_host_and_port, without_brackets
+
+_log = Logger("purgatory.proxy")
+_METADATA, _METADATA_VERSION = 3, 1
+"""The oldest version of Metadata in which a request may be for no topic."""
+_ANSWER_TIMEOUT_S = 10.0
+_ANYWHERE = ("0.0.0.0", "::", "")
+_MAX_PORT = 65_535
+
+
+@dataclass(frozen=True)
+class UpstreamTls:
+    """How brokers are connected to by TLS.
+
+    Args:
+        ca: a file with the certificates that sign those of brokers (PEM); None: those of the
+            system.
+        certificate: a file with the proxy's own, if brokers ask for one.
+        key: its key, if not in the same file.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files.
+
+        Raises:
+            ClusterError: one of them can't be used.
+        """
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ClusterError(f"ca {self.ca}: can't be used: {error}") from error
+        if self.certificate is not None:
+            try:
+                context.load_cert_chain(self.certificate, self.key)
+            except (OSError, ssl.SSLError) as error:
+                raise ClusterError(
+                    f"certificate {self.certificate}: can't be used: {error}"
+                ) from error
+        return context
+
+
+@dataclass(frozen=True)
+class ProxyConfig:
+    """What a proxy is to be.
+
+    Args:
+        to: the addresses of brokers, as bootstrap servers: "kafka-1:9092".
+        host: where it listens.
+        first_port: of the first broker; the others have the ports after it. 0: the system chooses.
+        advertised_host: what clients are given; None: ``host``.
+        tls: speak TLS with clients; None: plain connections.
+        to_tls: speak TLS with brokers; None: plain connections.
+
+    Raises:
+        ClusterError: an address is none.
+    """
+
+    to: Sequence[str]
+    host: str = "127.0.0.1"
+    first_port: int = 0
+    advertised_host: str | None = None
+    tls: Tls | None = None
+    to_tls: UpstreamTls | None = None
+
+    def __post_init__(self) -> None:
+        if not self.to:
+            raise ClusterError("to: no broker is given; kafka-1:9092 would be one")
+        for address in self.to:
+            _endpoint(address)
+        if self.advertised_host is None and without_brackets(self.host) in _ANYWHERE:
+            raise ClusterError(
+                f"host={self.host!r}: clients can't connect to that; advertised_host is the name "
+                "that they are given"
+            )
+
+
+def _endpoint(address: str) -> Endpoint:
+    host, port = split_host_and_port(address.strip())
+    if not host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
+        raise ClusterError(f"{address!r} is no address of a broker; kafka-1:9092 would be one")
+    return Endpoint(host, int(port))
+
+
+class Proxy(FaultTarget):
+    """A proxy. `start` and `stop` it on an event loop; ``fault`` injects faults.
+
+    Args:
+        config: what it is to be.
+        trace: records what passes.
+    """
+
+    def __init__(self, config: ProxyConfig, trace: ClusterTrace | None = None) -> None:
+        self.config = config
+        self.apis = APIS
+        self._listener = Listener("the proxy", host=config.host, tls=config.tls)
+        self._tls: dict[str, ssl.SSLContext] = {}
+        self._to_tls: ssl.SSLContext | None = None
+        self._bootstrap = [ProxiedBroker(_endpoint(address)) for address in config.to]
+        self._addresses = Addresses(self._bootstrap, self._listen)
+        self._listeners = 0
+        self._warned: set[object] = set()
+        recorder = None if trace is None else ProxyTrace(trace, self._addresses)
+        self.fault = ProxyFaults(self, self._addresses, recorder)
+
+    @property
+    def brokers(self) -> Mapping[int, ProxiedBroker]:
+        """The brokers whose ids are known."""
+        known = (broker for broker in self._addresses.brokers if broker.broker_id >= 0)
+        return {broker.broker_id: broker for broker in sorted(known, key=lambda b: b.broker_id)}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client is given."""
+        return ",".join(str(broker.endpoint) for broker in self._bootstrap)
+
+    def state(self) -> dict[str, Any]:
+        """Return the brokers, and the latest faults, as plain data."""
+        return {
+            "brokers": [
+                {
+                    "id": broker.broker_id,
+                    "address": str(broker.address),
+                    "listener": str(broker.endpoint),
+                    "connections": len(broker.connections),
+                }
+                for broker in self._addresses.brokers
+            ],
+            "faults": [active_fault.as_dict() for active_fault in self.fault.recent],
+        }
+
+    async def start(self) -> None:
+        """Listen, and learn which brokers there are.
+
+        Raises:
+            ClusterError: it can't listen there, or no broker can be connected to.
+        """
+        if self.config.tls is not None:
+            context = self.config.tls.context()
+            log_failed_handshakes(context, self._listener.name)
+            self._tls = {self._listener.name: context}
+        if self.config.to_tls is not None:
+            self._to_tls = self.config.to_tls.context()
+        for broker in self._bootstrap:
+            await self._listen(broker)
+        await self._discover()
+
+    async def stop(self) -> None:
+        """Listen no more, and cut all connections."""
+        self.fault.forget_all()
+        for broker in self._addresses.brokers:
+            if broker.listening is not None:
+                await broker.listening.stop()
+                broker.listening.release()
+            broker.cut_connections()
+
+    async def _listen(self, broker: ProxiedBroker) -> None:
+        """Listen for a broker.
+
+        Raises:
+            ClusterError: it can't listen there.
+        """
+        first, host = self.config.first_port, without_brackets(self.config.host)
+        port = first + self._listeners if first else 0
+        if port > _MAX_PORT:
+            raise ClusterError(f"no port is left for broker {broker.address} above {first}")
+        self._listeners += 1
+        name = self._listener.name
+        listening = Listening(broker.broker_id, {name: Endpoint(host, port)})
+        try:
+            await listening.start([self._listener], lambda _: self._accept(broker), self._tls)
+        except ClusterError as error:
+            reason = getattr(error.__cause__, "strerror", None) or error
+            raise ClusterError(
+                f"can't listen on {Endpoint(host, port)} for broker {broker.address}: {reason}"
+            ) from error
+        bound = listening.endpoint(self._listener)
+        advertised = self.config.advertised_host
+        broker.listening = listening
+        broker.endpoint = bound if advertised is None else Endpoint(advertised, bound.port)
+
+    def _accept(self, broker: ProxiedBroker) -> ClientConnection:
+        return ClientConnection(broker, self._listener, self.fault, self._to_tls, self._warn_once)
+
+    def _warn_once(self, event: str, **values: Any) -> None:
+        key = event, *values.items()
+        if key not in self._warned:
+            self._warned.add(key)
+            _log.warning(event, **values)
+
+    async def _discover(self) -> None:
+        """Ask the first broker that responds which others there are.
+
+        Raises:
+            ClusterError: none can be connected to.
+        """
+        reasons = []
+        for broker in self._bootstrap:
+            try:
+                await self._ask_for_brokers(broker.address)
+                return
+            except _NoResponseError as error:
+                _log.info(
+                    "brokers_are_learned_from_responses",
+                    address=str(broker.address),
+                    reason=str(error),
+                )
+                return
+            except (OSError, TimeoutError) as error:
+                reasons.append(f"{broker.address} ({_reason(error)})")
+        raise ClusterError(f"no broker can be connected to: {', '.join(reasons)}")
+
+    async def _ask_for_brokers(self, address: Endpoint) -> None:
+        tls = self._to_tls
+        async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(
+                *address, ssl=tls, server_hostname=None if tls is None else address.host
+            )
+        body = load_request_schema(_METADATA, _METADATA_VERSION)(topics=())  # type: ignore[call-arg]
+        request = Request(_METADATA, _METADATA_VERSION, 1, "purgatory-proxy", body)
+        try:
+            writer.write(encode_request(request))
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                prefix = await reader.readexactly(4)
+                frame = prefix + await reader.readexactly(int.from_bytes(prefix, "big"))
+            await self._addresses.rewrite(request, frame)
+        except (OSError, EOFError, TimeoutError, BadRequestError) as error:
+            raise _NoResponseError(_reason(error)) from error
+        finally:
+            writer.transport.abort()
+
+
+class _NoResponseError(Exception):
+    """A broker doesn't say which others there are."""
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no response within {_ANSWER_TIMEOUT_S:g} s"
+    if isinstance(error, EOFError):
+        return "it closed the connection: it may ask for a login, or for TLS"
+    return str(getattr(error, "strerror", None) or error)
+
+
+@asynccontextmanager
+async def running_proxy(
+    config: ProxyConfig, trace: ClusterTrace | None = None
+) -> AsyncIterator[Proxy]:
+    """Run a proxy.
+
+    Args:
+        config: what it is to be.
+        trace: records what passes.
+
+    Raises:
+        ClusterError: it can't start.
+    """
+    proxy = Proxy(config, trace)
+    try:
+        await proxy.start()
+        yield proxy
+    finally:
+        await proxy.stop()

@@ -1,0 +1,69 @@
+"""A process that is a proxy, with its control and planned faults, until it is stopped.
+
+Ground rules: everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from purgatory.cluster.control.control import FaultControl
+from purgatory.cluster.server import PlannedFault, follow_fault_plan
+from purgatory.cluster.trace import ClusterTrace
+from purgatory.proxy.proxy import ProxyConfig, running_proxy
+
+
+async def serve(
+    config: ProxyConfig,
+    control_port: int = 0,
+    control_host: str = "127.0.0.1",
+    control_token: str | None = None,
+    plan: Sequence[PlannedFault] = (),
+    trace: ClusterTrace | None = None,
+) -> None:
+    """Run a proxy until SIGINT or SIGTERM.
+
+    Args:
+        config: what it is to be.
+        control_port, control_host, control_token: as `FaultControl` has them.
+        plan: the faults that come by themselves.
+        trace: records what passes.
+
+    Raises:
+        ClusterError: it can't start.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    _allow_open_files()
+    async with AsyncExitStack() as stack:
+        starting = loop.create_task(stack.enter_async_context(running_proxy(config, trace)))
+        stopping = loop.create_task(stop.wait())
+        stack.callback(stopping.cancel)
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+            return
+        proxy = starting.result()
+        control = FaultControl(proxy.fault, proxy.state, control_host, control_port, control_token)
+        stack.push_async_callback(control.stop)
+        await control.start()
+        following = loop.create_task(follow_fault_plan(proxy.fault, plan))
+        stack.callback(following.cancel)
+        print(f"bootstrap.servers={proxy.bootstrap_servers}")
+        print(f"control: {control.url} (faults, /state)", flush=True)
+        if control.token is not None and control_token is None:
+            print(f"control token: {control.token} (for PURGATORY_CONTROL_TOKEN)", flush=True)
+        await stopping
+
+
+def _allow_open_files() -> None:
+    """Allow as many open files as the system does: each client takes two."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,66 @@
+"""A proxy on a thread of its own, for programs that block: tests, scripts, notebooks.
+
+    with ThreadedProxy(ProxyConfig(to=["kafka-1:9092"])) as proxy:
+        producer = Producer({"bootstrap.servers": proxy.bootstrap_servers})
+        with proxy.fault.lose_responses(count=1, api="Produce"):
+            ...
+
+Ground rules: the proxy lives on the thread's event loop; each call here is passed to it, and waited
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from purgatory.cluster.threaded_cluster import ThreadedFaults, ThreadedLoop
+from purgatory.cluster.trace import ClusterTrace
+from purgatory.kafka.errors import ClusterError
+from purgatory.proxy.faults import ProxyFaults
+from purgatory.proxy.proxy import Proxy, ProxyConfig, running_proxy
+
+
+class ThreadedProxy(ThreadedLoop):
+    """Runs a proxy beside blocking code. Use it as a context manager, or start and stop it.
+
+    Args:
+        config: what it is to be.
+        trace: records what passes.
+
+    ``fault`` has the methods of `ProxyFaults`, each of which returns a `ThreadedFault`.
+    """
+
+    def __init__(self, config: ProxyConfig, trace: ClusterTrace | None = None) -> None:
+        super().__init__("proxy")
+        self.config = config
+        self._trace = trace
+        self.fault = ThreadedFaults(self)
+        self._proxy: Proxy | None = None
+
+    @property
+    def running(self) -> Proxy:
+        """The proxy itself, to be touched on its own thread only: see `call`."""
+        if self._proxy is None:
+            raise ClusterError("the proxy was not started")
+        return self._proxy
+
+    @property
+    def running_faults(self) -> ProxyFaults:
+        return self.running.fault
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client is given."""
+        return self.running.bootstrap_servers
+
+    def state(self) -> dict[str, Any]:
+        """Return `Proxy.state`."""
+        state: dict[str, Any] = self.call(self.running.state)
+        return state
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        async with running_proxy(self.config, self._trace) as self._proxy:
+            yield
