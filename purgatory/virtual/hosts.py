@@ -114,8 +114,8 @@ class Host:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self.error = error
             if self._process is process:
+                self.error = error
                 self._end("failed")
 
     # Faults.
