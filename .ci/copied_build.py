@@ -115,8 +115,7 @@ def index_readme(text: str, repository: str) -> str:
             return f"*{words}*" if bang else words
         return f"{bang}[{words}]({repository}/{'raw' if bang else 'blob'}/main/{place})"
 
-    text = _LINK.sub(absolute, text)
-    return text.replace("<this repository>", repository) if repository else text
+    return _LINK.sub(absolute, text)
 
 
 def with_urls(project: str, repository: str) -> str:

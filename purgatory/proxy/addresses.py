@@ -14,6 +14,7 @@ Ground rules
 
 from __future__ import annotations
 
+import asyncio
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -163,6 +164,7 @@ class Addresses:
         self.topic_names: dict[UUID, str] = {}
         """The names of topics by their ids, as far as Metadata told them."""
         self._listen = listen
+        self._learning = asyncio.Lock()
 
     def may_concern(self, request: Request) -> bool:
         """Whether a response has to be looked into before it is passed on."""
@@ -212,10 +214,12 @@ class Addresses:
             None,
         )
         if broker is None:
-            broker = ProxiedBroker(address, broker_id)
-            await self._listen(broker)
-            if self._find(broker_id) is None:  # two responses may tell of it at a time
-                self.brokers.append(broker)
+            async with self._learning:  # two responses may tell of it at a time
+                broker = self._find(broker_id)
+                if broker is None:
+                    broker = ProxiedBroker(address, broker_id)
+                    await self._listen(broker)
+                    self.brokers.append(broker)
         broker.broker_id, broker.address = broker_id, address
 
     def _find(self, broker_id: int) -> ProxiedBroker | None:

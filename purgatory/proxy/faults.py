@@ -7,7 +7,8 @@ and client are enough. So these go on in versions that the codec doesn't know.
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* Stale metadata is what brokers responded to the same request before: the last responses are kept.
+* Stale metadata is what any broker responded to the same request before: clients ask one and then
+  another. The last responses are kept.
 * Which partitions a fetch session has is known from its first fetch. A session that began before
   the fault is ended, by the error with which brokers end one: its client begins a new one.
 """
@@ -88,9 +89,8 @@ def _is_unsupported_version(request: Request, response: bytes) -> bool:
 
 
 class _MetadataKey(NamedTuple):
-    """What the same response is expected for."""
+    """What the same response is expected for, by whichever broker."""
 
-    broker_id: int
     api_key: int
     api_version: int
     body: Any
@@ -284,7 +284,7 @@ class ProxyFaults(ConnectionFaults):
         """Return the response to a request: an old one, while its broker's metadata is frozen."""
         if request.api_name not in METADATA_APIS:
             return await execute(request)
-        key = _MetadataKey(broker_id, request.api_key, request.api_version, request.body)
+        key = _MetadataKey(request.api_key, request.api_version, request.body)
         frozen: dict[_MetadataKey, bytes] | None = None
         for active_fault in self.active:
             if active_fault.fault.brokers in ((), (broker_id,)):

@@ -11,8 +11,9 @@ import pytest
 from kio.index import load_response_schema
 
 from purgatory.cluster import ThreadedCluster
+from purgatory.cluster.listeners import Endpoint
 from purgatory.proxy import ThreadedProxy
-from purgatory.proxy.addresses import KNOWN_VERSIONS, has_addresses
+from purgatory.proxy.addresses import KNOWN_VERSIONS, Addresses, ProxiedBroker, has_addresses
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import ALL_VERSIONS, record_batch
 
@@ -87,3 +88,20 @@ def test_who_leads_is_told_by_the_proxys_address(
     }
     host, port = listener_of(proxy, leader)
     assert list(addresses_in(body)) == [f"{host}:{port}"]
+
+
+def test_two_responses_that_tell_of_a_new_broker_at_a_time_make_one_listener() -> None:
+    listened: list[ProxiedBroker] = []
+
+    async def listen(broker: ProxiedBroker) -> None:
+        await asyncio.sleep(0)
+        listened.append(broker)
+
+    async def main() -> None:
+        addresses = Addresses([], listen)
+        learning = [addresses.learn(3, Endpoint("kafka-3", 9092)) for _ in range(2)]
+        await asyncio.gather(*learning)
+        assert addresses.brokers == listened
+        assert [broker.broker_id for broker in listened] == [3]
+
+    asyncio.run(main())

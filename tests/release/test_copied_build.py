@@ -45,7 +45,6 @@ def test_with_a_repository_every_link_leads_to_a_file_in_it(build: ModuleType) -
         kind, _, path = new.removeprefix(f"{REPOSITORY}/").partition("/main/")
         assert kind in ("blob", "raw") and path == old
         assert (ROOT / path.partition("#")[0]).exists()
-    assert f"git clone {REPOSITORY} kafka-purgatory" in text
 
 
 def test_the_metadata_name_the_repository(build: ModuleType) -> None:
