@@ -59,6 +59,7 @@ _PARAMETERS: Mapping[str, object] = {
     "epochs": typer.Option(min=1, help="Number of epochs."),
     "keep_bytes": typer.Option(min=0, help="Bytes that are sent; by default half of them."),
     "bytes_per_s": typer.Option("--rate", min=1, help="Bytes per second."),
+    "skip": typer.Option(min=0, help="Number of messages that pass first."),
     "seed": options.seed_option,
     "lost_records": typer.Option(min=0, help="Number of records lost at the end of each log."),
     "count": typer.Option(min=1, help="Number of messages; by default all."),

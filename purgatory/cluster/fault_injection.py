@@ -41,12 +41,18 @@ from purgatory.kafka.faults import (
     FreezeMetadata,
     Kill,
     LoadCoordinator,
+    LoseRequests,
     MessageFault,
     Pause,
     ShrinkIsr,
     Throttle,
 )
-from purgatory.kafka.faults.active_faults import ActiveFault, ActiveFaults, ResponseOutcome
+from purgatory.kafka.faults.active_faults import (
+    ActiveFault,
+    ActiveFaults,
+    ResponseOutcome,
+    draw_injection,
+)
 from purgatory.kafka.faults.fault import kafka_api_name, suggest_name
 from purgatory.kafka.topics import PartitionState
 
@@ -90,6 +96,7 @@ class FaultMethods(ABC, Generic[FaultHandle]):
     shrink_isr = FaultMethod(faults.ShrinkIsr)
     pause = FaultMethod(faults.Pause)
     cut_link = FaultMethod(faults.CutLink)
+    lose_requests = FaultMethod(faults.LoseRequests)
     lose_responses = FaultMethod(faults.LoseResponses)
     delay_responses = FaultMethod(faults.DelayResponses)
     duplicate_responses = FaultMethod(faults.DuplicateResponses)
@@ -333,6 +340,15 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         while self.is_paused(broker):
             await self._wait_for_change()
 
+    def loses_request(self, broker: int, connection: ResponseConnection, request: Request) -> bool:
+        """Whether a fault loses a request, which has no response then; counts it."""
+        for active_fault, fault in self.matching(broker, request.api_name, request.client_id):
+            if isinstance(fault, LoseRequests) and draw_injection(active_fault, fault):
+                if fault.cut:
+                    connection.abort()
+                return True
+        return False
+
     def is_altering_responses(self, connection: ResponseConnection) -> bool:
         """Whether `send` may do anything but write a response."""
         return bool(self.active) or connection in self._silenced_connections
@@ -450,6 +466,8 @@ class Faults(ConnectionFaults):
     ) -> Response:
         """Return the response of a broker to a request, with the active faults."""
         await self.wait_while_paused(broker_id)
+        if self.loses_request(broker_id, connection, request):
+            return None
         broker = self._broker_of(broker_id, request)
         faulty = await faulty_response(
             self,

@@ -37,6 +37,7 @@ from purgatory.kafka.faults import (
     ErrorFault,
     Fault,
     FreezeMetadata,
+    LoseRequests,
     MessageFault,
     Pause,
     RefuseProduces,
@@ -155,6 +156,9 @@ class ProxyFaults(ConnectionFaults):
                         return True
                 case ResponseFault():
                     pass
+                case LoseRequests() as fault:
+                    if fault.applies_to(broker_id, name, request.client_id):
+                        return True
                 case MessageFault() as fault:
                     if is_readable and fault.applies_to(broker_id, name, request.client_id):
                         return True
@@ -213,6 +217,8 @@ class ProxyFaults(ConnectionFaults):
         broker_id = connection.broker.broker_id
         await self.wait_while_paused(broker_id)
         assert start.request is not None, "tokens pass"
+        if self.loses_request(broker_id, connection, start.request):
+            return
         if not self._is_readable(start.request):
             answer = await connection.forward(start, frame)
             if answer is not None:

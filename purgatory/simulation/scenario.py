@@ -106,6 +106,7 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
         Annotated[float, Field(gt=0, le=1)],
         "The probability that it is injected into a message.",
     ),
+    "skip": (Annotated[int, Field(ge=0)], "How many messages pass first."),
     "to_ms": (_Amount, "The longest of uniform delays."),
     "topic": (str, "The topic."),
 }

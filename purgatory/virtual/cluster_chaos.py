@@ -71,6 +71,9 @@ class ClusterKinds:
                     broker, self._randint(-_DAY_MS, _DAY_MS), for_s=s
                 )
             ),
+            "lose_requests": self._cluster_fault(
+                lambda broker, s: faults.LoseRequests(broker, self._randint(1, 3), for_s=s)
+            ),
             # Clients may truncate, or read records again.
             "lower_leader_epochs": self._cluster_fault(
                 lambda broker, s: faults.LowerLeaderEpochs(broker, for_s=s)

@@ -239,6 +239,25 @@ def test_an_answer_lost_without_a_cut_leaves_the_connection() -> None:
     _run(main)
 
 
+@pytest.mark.parametrize("cut", [True, False])
+def test_the_second_request_is_lost_and_not_carried_out(cut: bool) -> None:
+    async def main(cluster: Cluster) -> None:
+        leader = leader_of(cluster, "orders")
+        lost = cluster.fault.lose_requests(api="Produce", skip=1, count=1, cut=cut)
+        async with await RawClient.to(cluster, leader) as client:
+            assert await _append(client) == 0
+            client.send(request_frame(0, 9, 2, _produce()))
+            if cut:
+                assert await client.wait_closed() == b""
+            else:
+                client.send(request_frame(18, 0, 3))
+                assert int.from_bytes((await client.receive())[:4], "big") == 3
+        assert (lost.uses, lost.active) == (1, False)
+        assert _end(cluster, leader) == 1
+
+    _run(main)
+
+
 def test_answers_come_later_and_twice() -> None:
     async def main(cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()

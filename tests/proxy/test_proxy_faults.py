@@ -90,6 +90,19 @@ def test_a_lost_response_has_the_client_send_again(
     assert values_of(cluster, topic, 2) == [b"one", b"one"]
 
 
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_lost_request_is_sent_again_and_stored_once(
+    cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str, cut: bool
+) -> None:
+    client = ConfluentClient(proxy.bootstrap_servers)
+    settings: dict[str, Any] = {"socket.timeout.ms": 1_000}
+    with proxy.fault.lose_requests(api="Produce", skip=1, count=1, cut=cut) as fault:
+        for value in (b"one", b"two", b"three"):
+            client.produce(topic, [value], **settings)
+    assert fault.uses == 1
+    assert values_of(cluster, topic, 3) == [b"one", b"two", b"three"]
+
+
 def test_one_client_is_cut_off_until_the_fault_ends(proxy: ThreadedProxy, topic: str) -> None:
     settings = {"bootstrap.servers": proxy.bootstrap_servers}
     cut_off = AdminClient({**settings, "client.id": "ann"})

@@ -86,6 +86,8 @@ class ActiveFault(Endable):
         self.began_s = now_s()
         self.ended_s: float | None = None
         self.uses = 0
+        self.skipped = 0
+        """How many messages it has let pass, of those that are to pass first."""
         self._now_s = now_s
         self._on_end = on_end
 
@@ -303,7 +305,12 @@ class ActiveFaults:
 
 def draw_injection(active_fault: ActiveFault, fault: MessageFault) -> bool:
     """Draw whether a fault is injected into a message that it concerns, and count it if so."""
-    if not active_fault.active or (fault.share < 1 and active_fault.random.random() >= fault.share):
+    if not active_fault.active:
+        return False
+    if active_fault.skipped < fault.skip:
+        active_fault.skipped += 1
+        return False
+    if fault.share < 1 and active_fault.random.random() >= fault.share:
         return False
     active_fault.use()
     return True

@@ -118,6 +118,7 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda it: it is None or _is_whole(it, 1),
         "a whole number from 1 on, or left out for all",
     ),
+    "skip": (lambda it: _is_whole(it, 0), "a whole number from 0 on"),
     "seed": (lambda it: it is None or type(it) is int, "a whole number, or left out"),
     "lost_records": (lambda it: _is_whole(it, 0), "a whole number from 0 on"),
     "epochs": (lambda it: _is_whole(it, 1), "a whole number from 1 on"),

@@ -101,13 +101,14 @@ class MessageFault(CountedFault):
     """A fault in requests or responses.
 
     It is injected into those of one ``api``, such as "Produce" (or "produce"), and of the client
-    with one ``client_id``, or of all (None); into each with the probability ``share``. ``seed`` is
-    that of the random numbers.
+    with one ``client_id``, or of all (None); into each with the probability ``share``, once the
+    first ``skip`` of them have passed. ``seed`` is that of the random numbers.
     """
 
     api: str | None = None
     client_id: str | None = None
     share: float = 1.0
+    skip: int = field(default=0, kw_only=True)
     seed: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -122,6 +123,17 @@ class MessageFault(CountedFault):
             and self.api in (None, api)
             and self.client_id in (None, client_id)
         )
+
+
+@dataclass(frozen=True)
+class LoseRequests(MessageFault, kind="lose_requests"):
+    """Lose requests before they are carried out.
+
+    The client's connection is ``cut``, too. If not, the client waits for its timeout.
+    """
+
+    is_simulated = False
+    cut: bool = True
 
 
 @dataclass(frozen=True)

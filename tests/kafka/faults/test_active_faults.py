@@ -84,6 +84,16 @@ def test_it_is_injected_into_a_share_of_the_messages() -> None:
     assert faults.active[0].uses == fates[True]
 
 
+def test_the_nth_message_is_the_one_behind_those_that_are_skipped() -> None:
+    faults = _Faults()
+    faults.begin(LoseResponses(api="produce", skip=2, count=1))
+    assert not faults.response_outcome(1, "fetch", "x").lost  # it does not concern this one
+    fates = [faults.response_outcome(1, "produce", "x").lost for _ in range(5)]
+    assert fates == [False, False, True, False, False]
+    with pytest.raises(ClusterError, match="skip=-1: a whole number from 0 on"):
+        LoseResponses(skip=-1)
+
+
 def test_faults_add_up_and_a_loss_ends_it() -> None:
     faults = _Faults()
     faults.begin(DelayResponses(by_ms=5))
