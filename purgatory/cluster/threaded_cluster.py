@@ -214,6 +214,10 @@ class ThreadedCluster(ThreadedLoop):
         await control.start()
         return control.page_url
 
+    def __repr__(self) -> str:
+        state = "not started" if self._cluster is None else self._cluster.bootstrap_servers
+        return f"<{type(self).__name__} {state}>"
+
     @property
     def bootstrap_servers(self) -> str:
         """What a client is given."""

@@ -241,6 +241,10 @@ class AsyncPurgatory:
 
     # What it holds.
 
+    def __repr__(self) -> str:
+        closed = " closed" if self.core.is_closed else ""
+        return f"<{type(self).__name__} {self.name!r}{closed}: {self.num_delayed} pending>"
+
     @property
     def name(self) -> str:
         """What it was named."""

@@ -243,6 +243,10 @@ class DelayedOperationPurgatory(PurgatoryBase):
         """Entries on all watch lists: each pending operation counts once per key. O(1), exact."""
         return self._state.watchers.entries
 
+    def __repr__(self) -> str:
+        closed = " closed" if self.is_closed else ""
+        return f"<{type(self).__name__} {self.name!r}{closed}: {self.num_delayed} pending>"
+
     @property
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""

@@ -39,7 +39,10 @@ class Waiting(DelayedOperation, Generic[T]):
         if outcome is Outcome.COMPLETED and hasattr(self, "value"):
             return self.value
         if outcome is Outcome.EXPIRED:
-            raise TimeoutError(f"not within {self.delay_ms / 1_000} s: {self.awaited()}")
+            seconds = self.delay_ms / 1_000
+            raise TimeoutError(
+                f"purgatory {purgatory_name!r}: not within {seconds} s: {self.awaited()}"
+            )
         if outcome is Outcome.PENDING or self._was_closed():
             raise PurgatoryClosedError(
                 f"purgatory {purgatory_name!r} was closed before: {self.awaited()}"
@@ -108,7 +111,8 @@ class ConditionWaiting(Waiting[T]):
         return f"{self._condition()} on {list(self._op_keys)}"
 
     def _condition(self) -> str:
-        return str(getattr(self.until, "__qualname__", self.until))
+        name = str(getattr(self.until, "__qualname__", self.until))
+        return "the condition" if name.endswith("<lambda>") else name
 
     def _with_traceback(self, error: BaseException) -> BaseException:
         # Let go of, since the frames hold this operation, which would hold them.

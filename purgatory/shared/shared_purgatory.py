@@ -107,6 +107,10 @@ class SharedPurgatory:
         self._read_failed = False
         self._tasks: list[asyncio.Task[None]] = []
 
+    def __repr__(self) -> str:
+        pending = self.local.num_delayed
+        return f"<{type(self).__name__} {self.name!r} by {self.relay!r}: {pending} pending>"
+
     @property
     def name(self) -> str:
         """What it was named."""

@@ -154,6 +154,9 @@ class World:
         self.faults: list[PlannedFault] = []
         """The faults of `at` and `chaos`, with the numbers by which they can be excluded."""
 
+    def __repr__(self) -> str:
+        return f"<World of seed {self.seed} at {self.now_s:.6f} s>"
+
     # Entering and leaving.
 
     def __enter__(self) -> Self:

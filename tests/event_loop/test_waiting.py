@@ -84,6 +84,27 @@ def test_a_wait_times_out_on_the_millisecond_and_not_before() -> None:
     assert 0.5 <= run_virtually(main) <= 0.501
 
 
+def test_purgatories_and_timeouts_name_what_they_are_about() -> None:
+    async def main() -> None:
+        async with AsyncPurgatory("Fetch") as purgatory:
+            waiting = asyncio.create_task(
+                purgatory.wait(["log:7"], until=lambda: False, timeout=0.5)
+            )
+            await settle()
+            assert repr(purgatory) == "<AsyncPurgatory 'Fetch': 1 pending>"
+            with pytest.raises(TimeoutError) as raised:
+                await waiting
+            assert str(raised.value) == (
+                "purgatory 'Fetch': not within 0.5 s: the condition on ['log:7']"
+            )
+        assert repr(purgatory) == "<AsyncPurgatory 'Fetch' closed: 0 pending>"
+
+    asyncio.run(main())
+    with DelayedOperationPurgatory("Produce") as threaded:
+        assert repr(threaded) == "<DelayedOperationPurgatory 'Produce': 0 pending>"
+    assert repr(threaded) == "<DelayedOperationPurgatory 'Produce' closed: 0 pending>"
+
+
 @pytest.mark.parametrize("timeout", [0, -1, 0.0])
 def test_a_timeout_of_nothing_checks_once(timeout: float) -> None:
     async def main() -> list[bool]:

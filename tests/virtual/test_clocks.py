@@ -119,3 +119,9 @@ def test_a_clock_that_is_asked_by_its_number_is_the_worlds() -> None:
     assert abs(time.clock_gettime(time.CLOCK_MONOTONIC) - time.monotonic()) < 60
     with pytest.raises(OSError, match="Invalid argument"):
         time.clock_gettime(1_000_000)
+
+
+def test_a_world_tells_its_seed_and_time() -> None:
+    with World(7) as world:
+        world.pass_time("1s")
+        assert repr(world) == "<World of seed 7 at 1.000000 s>"

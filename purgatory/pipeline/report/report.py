@@ -107,7 +107,7 @@ def _facts(waits: Sequence[Row], occupancy: Sequence[Row]) -> str:
     facts.append(("longest wait", f"{longest / 1000:,.1f}", " ms"))
     highest = [row["size_max"] for row in occupancy if row["broker"] is None]
     if highest:
-        facts.append(("most that waited at once", f"{max(highest):,}", ""))
+        facts.append(("peak pending", f"{max(highest):,}", ""))
     return (
         '<dl class="facts">'
         + "".join(
@@ -123,7 +123,7 @@ def _faults(part: PagePart, faults: Sequence[Row]) -> str:
         return ""
     items = [f"<li>{escape(fault_text(fault))}</li>" for fault in faults]
     return section(
-        "What was made to go wrong",
+        "Injected faults",
         f"<ul>{''.join(items)}</ul>",
         anchor=part.anchor("faults"),
     )

@@ -89,7 +89,7 @@ def _attempts(part: PagePart, attempts: Sequence[Row]) -> str:
         ("attempts", True, lambda row: f"{row['attempts']:,}"),
         ("records", True, lambda row: f"{row['records']:,}"),
         ("stored", True, lambda row: f"{row['stored']:,}"),
-        ("copies too many", True, lambda row: f"{row['copies']:,}"),
+        ("duplicates", True, lambda row: f"{row['copies']:,}"),
         ("from, s", True, lambda row: f"{row['from_us'] / 1e6:,.3f}"),
         ("until, s", True, lambda row: f"{row['until_us'] / 1e6:,.3f}"),
     ]

@@ -58,7 +58,7 @@ def sweep_page(
     title = f"Sweep {head['name']}"
     header = f"<header><h1>{escape(title)}</h1>{_about(head)}</header>"
     sections = sweep_sections(heatmaps, answers, failures, failed=head["failed"], parquet=parquet)
-    return page(title, [header, "<h2>What came out</h2>", sections])
+    return page(title, [header, "<h2>Results</h2>", sections])
 
 
 def sweep_sections(
