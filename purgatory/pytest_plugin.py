@@ -17,7 +17,8 @@ nothing, has ``kafka_cluster_recorded`` return False.
         with proxy.fault.lose_responses(api="Produce", count=1):
             ...
 
-``kafka_proxy`` puts a proxy in front of a cluster, which is there until the test ends.
+``kafka_proxy`` puts a proxy in front of a cluster, which is there until the test ends. With
+``recorded=True`` it has an ``audit``, too.
 
     @pytest.mark.virtual(seeds=50)
     async def test_in_virtual_time(world):
@@ -83,14 +84,17 @@ def kafka_cluster(
 
 
 @pytest.fixture
-def kafka_proxy() -> Iterator[Callable[[str], ThreadedProxy]]:
+def kafka_proxy() -> Iterator[Callable[..., ThreadedProxy]]:
     """Puts a proxy in front of the cluster with these bootstrap servers, while the test runs."""
     with _one_line_import_errors("kafka_proxy"):
         from purgatory.proxy import ProxyConfig, ThreadedProxy
     with ExitStack() as stack:
-        yield lambda bootstrap: stack.enter_context(
-            ThreadedProxy(ProxyConfig(to=bootstrap.split(",")))
-        )
+
+        def start(bootstrap: str, recorded: bool = False) -> ThreadedProxy:
+            config = ProxyConfig(to=bootstrap.split(","))
+            return stack.enter_context(ThreadedProxy(config, recorded=recorded))
+
+        yield start
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

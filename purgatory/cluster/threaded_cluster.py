@@ -53,10 +53,19 @@ class ThreadedLoop(ABC):
 
     Args:
         name: what it is: "cluster".
+        trace: takes down what happens.
+        recorded: keep in memory what happens, for `audit`: some hundred bytes for each record that
+            is sent or read. In the place of `trace`.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, trace: ClusterTrace | None = None, recorded: bool = False
+    ) -> None:
         self._name = name
+        self._rows = RowsInMemory() if recorded else None
+        if self._rows is not None:
+            trace = ClusterTrace(self._rows, operations=False, texts=self._rows.texts)
+        self._trace = trace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._started = threading.Event()
@@ -117,6 +126,50 @@ class ThreadedLoop(ABC):
 
         return asyncio.run_coroutine_threadsafe(call(), loop).result()
 
+    def audit(
+        self,
+        configuration: RunConfiguration | None = None,
+        *,
+        expect: Sequence[str] = (),
+        witnesses: int = 10,
+    ) -> Findings:
+        """Audit the sends and reads so far: order, duplicates and losses.
+
+        In this process, without Java; some tenths of a second for 10,000 records. What a broker
+        can't see, as whether a producer is idempotent, `configuration` tells: without it, what
+        depends on that is indeterminate.
+
+        Args:
+            configuration: of the clients, by their client ids and consumer groups.
+            expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
+                settings permit it.
+            witnesses: how many cases of each anomaly come with their rows.
+
+        Raises:
+            ClusterError: it was not made with `recorded`.
+            SessionError: DuckDB is not installed (the extra `analysis`).
+        """
+        rows, trace = self._rows, self._trace
+        if rows is None or trace is None:
+            raise ClusterError(f"nothing was recorded: {type(self).__name__}(..., recorded=True)")
+        from purgatory.pipeline.engines.duckdb.audit import audit_arrow
+        from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
+
+        def tables() -> Mapping[str, Any]:
+            return rows.tables(self._name, AUDIT_TABLES, trace.unwritten_rows())
+
+        # What is open in one that was stopped stays so.
+        running = self._loop is not None and not self._loop.is_closed()
+        tables_copy = self.call(tables) if running else tables()
+        return audit_arrow(
+            self._name,
+            tables_copy,
+            configuration,
+            expect=expect,
+            witnesses=witnesses,
+            texts=rows.texts,
+        )
+
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
@@ -175,12 +228,8 @@ class ThreadedCluster(ThreadedLoop):
         tls: ssl.SSLContext | None = None,
         recorded: bool = False,
     ) -> None:
-        super().__init__("cluster")
+        super().__init__("cluster", trace, recorded)
         self.config = config or ClusterConfig()
-        self._rows = RowsInMemory() if recorded else None
-        if self._rows is not None:
-            trace = ClusterTrace(self._rows, operations=False, texts=self._rows.texts)
-        self._trace = trace
         self._tls = tls
         self.fault = ThreadedFaults(self)
         self._cluster: Cluster | None = None
@@ -278,50 +327,6 @@ class ThreadedCluster(ThreadedLoop):
             cluster.controller.create_topic(name, partitions, replicas, checked)
 
         self.call(create)
-
-    def audit(
-        self,
-        configuration: RunConfiguration | None = None,
-        *,
-        expect: Sequence[str] = (),
-        witnesses: int = 10,
-    ) -> Findings:
-        """Audit the sends and reads so far: order, duplicates and losses.
-
-        In this process, without Java; some tenths of a second for 10,000 records. What a broker
-        can't see, as whether a producer is idempotent, `configuration` tells: without it, what
-        depends on that is indeterminate.
-
-        Args:
-            configuration: of the clients, by their client ids and consumer groups.
-            expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
-                settings permit it.
-            witnesses: how many cases of each anomaly come with their rows.
-
-        Raises:
-            ClusterError: the cluster was not started with `recorded`.
-            SessionError: DuckDB is not installed (the extra `analysis`).
-        """
-        rows, trace = self._rows, self._trace
-        if rows is None or trace is None:
-            raise ClusterError("nothing was recorded: ThreadedCluster(..., recorded=True)")
-        from purgatory.pipeline.engines.duckdb.audit import audit_arrow
-        from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
-
-        def tables() -> Mapping[str, Any]:
-            return rows.tables("cluster", AUDIT_TABLES, trace.unwritten_rows())
-
-        # What is open in a cluster that was stopped stays so.
-        running = self._loop is not None and not self._loop.is_closed()
-        tables_copy = self.call(tables) if running else tables()
-        return audit_arrow(
-            "cluster",
-            tables_copy,
-            configuration,
-            expect=expect,
-            witnesses=witnesses,
-            texts=rows.texts,
-        )
 
     @property
     def running_faults(self) -> Faults:

@@ -28,14 +28,18 @@ class ThreadedProxy(ThreadedLoop):
     Args:
         config: what it is to be.
         trace: records what passes.
+        recorded: keep in memory what passes, for `audit`: what the brokers of a cluster that is not
+            ours did by themselves is not in it, such as how transactions ended. In the place of
+            `trace`, and at its cost.
 
     ``fault`` has the methods of `ProxyFaults`, each of which returns a `ThreadedFault`.
     """
 
-    def __init__(self, config: ProxyConfig, trace: ClusterTrace | None = None) -> None:
-        super().__init__("proxy")
+    def __init__(
+        self, config: ProxyConfig, trace: ClusterTrace | None = None, recorded: bool = False
+    ) -> None:
+        super().__init__("proxy", trace, recorded)
         self.config = config
-        self._trace = trace
         self.fault = ThreadedFaults(self)
         self._proxy: Proxy | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pyarrow import parquet
 
 from purgatory.cluster import ThreadedCluster
 from purgatory.cluster.trace import ClusterTrace
+from purgatory.kafka.errors import ClusterError
 from purgatory.proxy import ProxyConfig, ThreadedProxy
 from purgatory.trace.table_rows import SendRow
 from tests.cluster.kafka_client import KafkaClient
@@ -80,6 +82,25 @@ def test_what_a_client_does_not_show_is_no_read(cluster: ThreadedCluster, topic:
     assert {row[READ_OFFSET] for row in rows.reads} == {2}
     transactional = {(row[ROW_ID], row[OFFSET]) for row in rows.sends}
     assert transactional == {(topic, 0), (None, 2)}
+
+
+def test_a_recorded_proxy_audits_what_passed(
+    cluster: ThreadedCluster, topic: str, kafka_proxy: Callable[..., ThreadedProxy]
+) -> None:
+    proxy = kafka_proxy(cluster.bootstrap_servers, recorded=True)
+    client = CLIENTS["confluent-kafka"](proxy.bootstrap_servers)
+    client.produce(topic, [b"one"])
+    assert len(client.read(topic, 0, 1)) == 1
+    proxy.audit(expect=["once", "order"]).assert_no_violations()
+    with proxy.fault.lose_responses(api="Produce", count=1):
+        client.produce(topic, [b"two"])
+    assert len(client.read(topic, 1, 2)) == 2
+    findings = proxy.audit(expect=["once"])
+    assert findings.count("duplicate") == 1
+    with pytest.raises(AssertionError, match="answer lost"):
+        findings.assert_no_violations()
+    with pytest.raises(ClusterError, match=r"ThreadedProxy\(\.\.\., recorded=True\)"):
+        kafka_proxy(cluster.bootstrap_servers).audit()
 
 
 def test_the_command_writes_a_trace(cluster: ThreadedCluster, topic: str, tmp_path: Path) -> None:
