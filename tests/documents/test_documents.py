@@ -79,6 +79,16 @@ def test_the_readme_shows_what_its_audit_finds(tmp_path: Path) -> None:
         assert " ".join(part.split()) in said
 
 
+def test_the_first_tests_of_a_kafka_application_end_as_the_document_says(tmp_path: Path) -> None:
+    document = ROOT / "docs" / "testing.md"
+    status, said = run_pytest(tmp_path, text=python_of(document))
+    assert status == 1
+    assert "1 failed, 2 passed" in said
+    shown = re.findall(r"^(E   .*)$", document.read_text(), re.MULTILINE)
+    assert len(shown) == 2
+    assert all(" ".join(line.split()) in " ".join(said.split()) for line in shown)
+
+
 _SERVICE = """
 from confluent_kafka import Consumer, Producer
 
