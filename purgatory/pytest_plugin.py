@@ -223,7 +223,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if option("--virtual-no-shrink") or option("tbstyle") == "no" or option("usepdb"):
         attempts = 0
     item.stash[_TEST] = SeededTest(
-        item, _typed_id(item), _plan(item), attempts, option("--virtual-jobs")
+        item,
+        _typed_id(item),
+        _plan(item),
+        attempts,
+        option("--virtual-jobs"),
+        makes_worlds=not option("usepdb"),
     )
 
 

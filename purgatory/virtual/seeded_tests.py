@@ -1,7 +1,8 @@
 """Tests in worlds: the runs of one test, one after the other, until one fails.
 
 A test with ``seeds=200`` is one item of pytest. Its fixtures are set up and torn down for each run,
-by pytest's own calls. At the first failure the runs end, and the same test is run again with ever
+by pytest's own calls, unless the world is the only one: then it is made here, which is quicker. At
+the first failure the runs end, and the same test is run again with ever
 less: fewer faults, a plain network, fewer deviations of the schedule (`shrinking`).
 
 With ``--virtual-jobs`` forked processes share the runs, and tell this one only which is the first
@@ -16,7 +17,7 @@ import sys
 import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import wraps
 from inspect import iscoroutinefunction
 from traceback import format_exception_only
@@ -130,6 +131,8 @@ class SeededTest:
         max_attempts: how often a failed run is repeated with less; 0: never.
         jobs: how many processes share the runs. An exhaustive search has one, since each of its
             runs tells which come next, and so has a process with several threads.
+        makes_worlds: whether it may make worlds without the fixture, and leave them before pytest
+            has looked at a failure.
     """
 
     def __init__(
@@ -139,10 +142,14 @@ class SeededTest:
         plan: Plan,
         max_attempts: int = MAX_ATTEMPTS,
         jobs: int = 1,
+        makes_worlds: bool = True,
     ) -> None:
         self._item: Any = item
         self._plan = plan
         self._max_attempts = max_attempts
+        self._makes_worlds = makes_worlds and _takes_only_world(item)
+        self._own_world = ExitStack()
+        """Has the world that was made here, without the fixture."""
         self._jobs = min(jobs, len(plan.seeds))  # an exhaustive search has one seed
         self._runs = plan.runs(node_id)
         self.current = next(self._runs)
@@ -171,6 +178,16 @@ class SeededTest:
 
     def run(self) -> None:
         """Run the test, whose fixtures are set up for the first run; raise its first failure."""
+        __tracebackhide__ = True
+        try:
+            self._run()
+        except BaseException:
+            with suppress(Exception):
+                self._own_world.close()
+            raise
+        self._own_world.close()
+
+    def _run(self) -> None:
         __tracebackhide__ = True
         passed, failed_elsewhere = 0, ""
         test = self.current
@@ -297,12 +314,22 @@ class SeededTest:
         self.current, self.world = test, None
         if item.instance is not None:
             item._instance = item._getinstance()
+        if self._makes_worlds:
+            item.funcargs["world"] = self._own_world.enter_context(self.new_world())
+            return
         item._initrequest()
         item.session._setupstate.setup(item)
 
     def _tear_down(self) -> None:
         item = self._item
         kept = dict(item.stash._storage)
+        try:
+            self._own_world.close()
+        finally:
+            self._tear_fixtures_down(kept)
+
+    def _tear_fixtures_down(self, kept: dict[Any, Any]) -> None:
+        item = self._item
         try:
             item.session._setupstate.teardown_exact(item.parent)
         finally:
@@ -361,6 +388,15 @@ class SeededTest:
 
     def _output(self) -> _Output:
         return _Output(self._item.config, self._item._report_sections)
+
+
+def _takes_only_world(item: Any) -> bool:
+    """Whether no fixture but the world is made anew for each run of a test."""
+    definitions = item._fixtureinfo.name2fixturedefs
+    return len(definitions.get("world", ())) == 1 and all(
+        name == "world" or all(one.scope != "function" for one in definitions.get(name, ()))
+        for name in item._fixtureinfo.names_closure
+    )
 
 
 class _Output:
