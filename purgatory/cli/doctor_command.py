@@ -19,7 +19,7 @@ from purgatory.cli.cluster_command import CONTROL_PORT
 _DISTRIBUTION = "kafka-purgatory"
 _EXTRAS_OF_DEVELOPERS = ("core-tests", "dev", "docs", "release")
 _MIN_OPEN_FILES = 4_096
-"""A broker takes a file for each connection, and two for each partition on disk."""
+"""A broker takes one for each connection."""
 
 _CLUSTER_PORT = 9092
 
@@ -54,7 +54,7 @@ def doctor() -> None:
         if check.advice:
             print(f"  {'':{width}}  -> {check.advice}")
     if not any(check.advice for check in checks):
-        print("Nothing is missing.")
+        print("No problem was found.")
 
 
 def _python() -> Iterator[Check]:
@@ -67,7 +67,7 @@ def _python() -> Iterator[Check]:
     else:
         yield Check(
             "native core",
-            "no: the core runs in pure Python, and costs some ten times as much",
+            "no: the core runs in pure Python, which is slower",
             "install a C compiler, then: pip install --force-reinstall --no-deps .",
         )
 
@@ -92,7 +92,12 @@ def _java() -> Iterator[Check]:
 def _extras() -> Iterator[Check]:
     """Yield a line for each extra: whether all that it needs is installed."""
     needed: dict[str, list[str]] = {}
-    for requirement in requires(_DISTRIBUTION) or ():
+    try:
+        requirements = requires(_DISTRIBUTION) or ()
+    except PackageNotFoundError:
+        yield Check(_DISTRIBUTION, "not installed", "pip install . from its clone")
+        return
+    for requirement in requirements:
         name = re.match(r"[\w.-]+", requirement)
         for extra in re.findall(r"extra == ['\"]([\w-]+)['\"]", requirement):
             if name is not None and extra not in _EXTRAS_OF_DEVELOPERS:

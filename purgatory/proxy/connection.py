@@ -284,15 +284,8 @@ class ClientConnection(Side):
             frame = await self._take(start.size)
             await self.other.drain()
             await self.hooks.serve(self, start, frame)
-        except BadRequestError as error:
-            self.refuse(error)
-        except ClusterError as error:
-            _log.error("request_failed", peer=self.peer, reason=str(error))
-            self.abort()
         except Exception as error:
-            # An error of the proxy: this connection is reset, the others continue.
-            _log.error("request_failed", peer=self.peer, exc_info=error)
-            self.abort()
+            self.fail("request_failed", error)
         else:
             self._go_on()
 
@@ -326,6 +319,17 @@ class ClientConnection(Side):
             _log.warning("bad_response", broker=address, peer=self.peer, reason=str(error))
         else:
             _log.warning("bad_request", peer=self.peer, reason=str(error))
+        self.abort()
+
+    def fail(self, event: str, error: Exception) -> None:
+        """Close both connections because of an error; others continue."""
+        if isinstance(error, BadRequestError):
+            self.refuse(error)
+            return
+        if isinstance(error, ClusterError):
+            _log.error(event, peer=self.peer, reason=str(error))
+        else:  # of the proxy itself
+            _log.error(event, peer=self.peer, exc_info=error)
         self.abort()
 
 
@@ -464,15 +468,8 @@ class BrokerConnection(Side):
         self.hold("held")
         try:
             await self._client.hooks.deliver(self._client, request, frame)
-        except BadRequestError as error:
-            self._client.refuse(error)
-        except ClusterError as error:
-            _log.error("response_failed", peer=self._client.peer, reason=str(error))
-            self._client.abort()
         except Exception as error:
-            # An error of the proxy: this connection is reset, the others continue.
-            _log.error("response_failed", peer=self._client.peer, exc_info=error)
-            self._client.abort()
+            self._client.fail("response_failed", error)
         else:
             self._task = None
             self._pass(self.take_unread())

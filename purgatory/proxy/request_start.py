@@ -26,6 +26,11 @@ _HEADER = struct.Struct(">ihhih")
 _SHORT = struct.Struct(">h")
 _PRODUCE_TRANSACTIONAL, _PRODUCE_FLEXIBLE = 3, 9
 _MAX_FRAME_BYTES = Limits().frame_bytes
+_MAX_TOKEN_BYTES = 512 * 1024
+"""As Kafka's ``sasl.server.max.receive.size``. A token is kept until it is whole."""
+
+_MAX_BEFORE_ACKS_BYTES = 64 * 1024
+"""A produce has a transactional id, and tagged fields, before its acks: kept until these come."""
 
 
 class Start(NamedTuple):
@@ -62,10 +67,12 @@ def read_start(
     end = min(len(data), at + size)
     is_whole = end == at + size
     if takes_tokens:
-        if not is_whole:
-            return None
+        if end - at < min(size, _HEADER.size):
+            return None  # it may be either
         if not _is_request(data, at, length):
-            return Start(None, size, has_response=True)
+            if length > _MAX_TOKEN_BYTES:
+                raise BadRequestError(f"a token of SASL of {length} bytes")
+            return Start(None, size, has_response=True) if is_whole else None
     if size < _HEADER.size:
         raise BadRequestError(f"a request of {length} bytes is shorter than a header")
     if end - at < _HEADER.size:
@@ -85,8 +92,8 @@ def read_start(
     if api_key == PRODUCE:
         acks = _read_acks(version, bytes(data[body_at:end]))
         if acks is None:
-            if is_whole:
-                raise BadRequestError(f"produce v{version} ends before its acks")
+            if is_whole or end - body_at > _MAX_BEFORE_ACKS_BYTES:
+                raise BadRequestError(f"produce v{version} has no acks where they belong")
             return None
         has_response = acks != 0
     return Start(Request(api_key, version, correlation_id, client_id, None), size, has_response)

@@ -9,7 +9,7 @@ import asyncio
 import resource
 import signal
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from purgatory.cluster.control.control import FaultControl
 from purgatory.cluster.server import PlannedFault, follow_fault_plan
@@ -66,4 +66,5 @@ async def serve(
 def _allow_open_files() -> None:
     """Allow as many open files as the system does: each client takes two."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with suppress(OSError, ValueError):  # where there is a lower limit that nobody tells
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -34,11 +34,11 @@ from purgatory.virtual.network import NODE
 _MAX_STEPS: Final = 50_000
 """How many steps are kept, the last ones."""
 
-STORY_STEPS: Final = 30
+_STORY_STEPS: Final = 30
 """How many of them a story has."""
 
-FAULTS: Final = ("fault", "host", "partition", "heal")
-MESSAGES: Final = ("data", "end", "reset", "lost", "refused", "gave up")
+_FAULTS: Final = ("fault", "host", "partition", "heal")
+_MESSAGES: Final = ("data", "end", "reset", "lost", "refused", "gave up")
 _MAX_FAULTS: Final = 3
 _NEAR: Final = 3
 """How many steps a story has before each of the last faults, and after it."""
@@ -54,7 +54,7 @@ _OWN: Final = str(Path(__file__).resolve().parents[1])
 
 
 @cache
-def is_of_the_program(path: str) -> bool:
+def _is_of_the_program(path: str) -> bool:
     """Whether a file is neither of Python, nor of an installed package, nor of this one."""
     real = realpath(path)
     return not (path.startswith("<") or real.startswith((*_LIBRARIES, _OWN)))
@@ -135,7 +135,7 @@ class Story:
 
     def _begin_step(self, handle: Any) -> None:
         name, places, task = self._describe(handle)
-        own = [place for place in places if is_of_the_program(place[0])]
+        own = [place for place in places if _is_of_the_program(place[0])]
         self._count += 1
         self._steps.append(
             Step(
@@ -159,7 +159,7 @@ class Story:
 
     # Telling.
 
-    def text(self, most: int = STORY_STEPS) -> str:
+    def text(self, most: int = _STORY_STEPS) -> str:
         """Return the last steps that matter, each at the line where it went on, and what woke it.
 
         Args:
@@ -173,8 +173,8 @@ class Story:
         shown: list[Step] = []
         alias: dict[int, Step] = {}
         for step in kept.values():
-            matters = step.place or _has(step, FAULTS)
-            if not matters and not (step.number in past and _has(step, MESSAGES)):
+            matters = step.place or _has(step, _FAULTS)
+            if not matters and not (step.number in past and _has(step, _MESSAGES)):
                 continue
             if not (shown and _goes_on(shown[-1], step)):
                 shown.append(step)
@@ -198,7 +198,7 @@ class Story:
 
 def _selected(steps: Sequence[Step], most: int) -> list[Step]:
     """The last steps, and those around the last faults."""
-    faults = [place for place, step in enumerate(steps) if _has(step, FAULTS)][-_MAX_FAULTS:]
+    faults = [place for place, step in enumerate(steps) if _has(step, _FAULTS)][-_MAX_FAULTS:]
     around = {near for place in faults for near in range(place - _NEAR, place + _NEAR + 1)}
     places = {place for place in around if 0 <= place < len(steps)}
     for place in reversed(range(len(steps))):
@@ -240,7 +240,7 @@ def _step_lines(
     texts = [
         text
         for event, text in zip(step.events, told, strict=True)
-        if event.kind in (*FAULTS, *MESSAGES, "schedule")
+        if event.kind in (*_FAULTS, *_MESSAGES, "schedule")
     ]
     woken = ""
     if cause is not None and cause.number in index:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import socket
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -55,4 +56,17 @@ def test_what_is_wrong_is_marked_and_has_its_advice(
     assert "ulimit -n 4096" in out
     assert "--control-port" in out
     assert "duckdb is missing): pip install 'kafka-purgatory[analysis]'" in lines["extra analysis"]
-    assert "Nothing is missing" not in out
+    assert "No problem was found" not in out
+
+
+def test_a_tree_that_is_not_installed_is_a_line(
+    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> list[str]:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor_command, "requires", fail)
+    ran = run_command("doctor")
+    assert ran.status == 0
+    assert "! kafka-purgatory" in ran.out
+    assert "pip install . from its clone" in ran.out

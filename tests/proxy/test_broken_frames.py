@@ -39,7 +39,18 @@ def prefixed(frame: bytes) -> bytes:
         (prefixed(b"\x00\x12\x00"), "a request of 3 bytes is shorter than a header"),
         (prefixed(b"\x00\x12\x00\x00" + bytes(4) + b"\x7f\xff"), "a client id of 32767 bytes"),
         (prefixed(b"\x00\x12\x00\x00" + bytes(4) + b"\x00\x01\xff"), "no UTF-8"),
-        (prefixed(b"\x00\x00\x00\x08" + bytes(4) + b"\xff\xff\x00"), "ends before its acks"),
+        (
+            prefixed(b"\x00\x00\x00\x08" + bytes(4) + b"\xff\xff\x00"),
+            "has no acks where they belong",
+        ),
+        (
+            (2**20).to_bytes(4, "big")
+            + b"\x00\x00\x00\x09"
+            + bytes(4)
+            + b"\xff\xff\x00\xff\xff\xff\x7f"
+            + bytes(2**17),
+            "has no acks where they belong",
+        ),
         (prefixed(b"\x00\x03\x00\x01" + bytes(4) + b"\xff\xff\x7f\xff\xff\xff"), "an array of"),
     ],
 )
@@ -58,6 +69,26 @@ def test_a_broken_request_closes_its_connection_alone(
             assert (line["event"], line["log_level"]) == ("bad_request", "warning")
             assert reason in line["reason"]
             assert (await bystander.ask(METADATA, 1)).brokers
+
+    asyncio.run(run())
+
+
+def test_a_token_that_is_too_large_is_refused_before_it_is_there() -> None:
+    async def run() -> None:
+        handshake = b"\x00\x11\x00\x00" + b"\x00\x00\x00\x01" + b"\xff\xff" + b"\x00\x05PLAIN"
+        async with broker_that_replies(lambda frame: prefixed(frame[4:8])) as address:
+            config = ProxyConfig(to=[address])
+            async with running_proxy(config) as proxy, await client_of(proxy) as client:
+                client.send(handshake)
+                await client.receive()
+                with capture_logs() as logs:
+                    client.writer.write((2**20).to_bytes(4, "big") + b"\xff" * 64)
+                    assert await client.wait_closed() == b""
+                (line,) = logs
+                assert (line["event"], line["reason"]) == (
+                    "bad_request",
+                    "a token of SASL of 1048576 bytes",
+                )
 
     asyncio.run(run())
 
