@@ -44,6 +44,11 @@ class Kind(NamedTuple):
     is_default: bool = True
 
 
+def call_after(network: VirtualNetwork, after_s: float, call: Callable[[], object]) -> None:
+    """Call a function in so many seconds: the end of a fault."""
+    network.loop.call_at_us(network.clock.now_us + round(after_s * US_PER_S), call)
+
+
 class HostKinds:
     """The kinds of faults of hosts.
 
@@ -77,7 +82,7 @@ class HostKinds:
         def begin() -> None:
             if host.state != "down":
                 host.crash()
-                self._schedule(for_s, restart)
+                call_after(self._network, for_s, restart)
 
         def restart() -> None:
             if host.state == "down":
@@ -89,7 +94,7 @@ class HostKinds:
         def begin() -> None:
             if host.state == "running":
                 host.pause()
-                self._schedule(for_s, host.resume)
+                call_after(self._network, for_s, host.resume)
 
         return DrawnFault(f"pause of {host.name} for {for_s:.3f} s", begin)
 
@@ -97,7 +102,7 @@ class HostKinds:
         others = [node for node in self._nodes if node != host.name]
 
         def begin() -> None:
-            self._schedule(for_s, self._network.partition(host.name, others).end)
+            call_after(self._network, for_s, self._network.partition(host.name, others).end)
 
         return DrawnFault(f"partition of {host.name} from all others for {for_s:.3f} s", begin)
 
@@ -106,13 +111,9 @@ class HostKinds:
 
         def begin() -> None:
             host.set_clock(f"{offset_s}s")
-            self._schedule(for_s, lambda: host.set_clock("0s"))
+            call_after(self._network, for_s, lambda: host.set_clock("0s"))
 
         return DrawnFault(f"clock of {host.name} {offset_s:+} s for {for_s:.3f} s", begin)
-
-    def _schedule(self, after_s: float, call: Callable[[], object]) -> None:
-        until_us = self._network.clock.now_us + round(after_s * US_PER_S)
-        self._network.loop.call_at_us(until_us, call)
 
 
 def draw_faults(

@@ -11,8 +11,7 @@ from purgatory.cluster import Fault
 from purgatory.kafka import faults
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults.active_faults import fault_text
-from purgatory.virtual.chaos import DrawnFault, Kind
-from purgatory.virtual.clocks import US_PER_S
+from purgatory.virtual.chaos import DrawnFault, Kind, call_after
 from purgatory.virtual.cluster import WorldCluster
 from purgatory.virtual.network import VirtualNetwork
 
@@ -192,17 +191,15 @@ class ClusterKinds:
         probability = self._rng.uniform(0.001, _MAX_LOSS)
 
         def begin() -> None:
-            self._schedule(for_s, self._network.lose(probability).end)
+            call_after(self._network, for_s, self._network.lose(probability).end)
 
         return DrawnFault(f"{probability:.1%} of segments are lost for {for_s:.3f} s", begin)
 
-    def _schedule(self, after_s: float, call: Callable[[], object]) -> None:
-        until_us = self._network.clock.now_us + round(after_s * US_PER_S)
-        self._network.loop.call_at_us(until_us, call)
-
     def _partition(self, broker: int, for_s: float) -> DrawnFault:
         def begin() -> None:
-            self._schedule(for_s, self._network.partition(_CLIENT, f"broker {broker}").end)
+            call_after(
+                self._network, for_s, self._network.partition(_CLIENT, f"broker {broker}").end
+            )
 
         return DrawnFault(f"partition of the client from broker {broker} for {for_s:.3f} s", begin)
 
@@ -218,7 +215,7 @@ class ClusterKinds:
         def begin() -> None:
             volume = self._cluster.disk(broker)
             volume.fill(free_bytes)
-            self._schedule(for_s, volume.remove_limit)
+            call_after(self._network, for_s, volume.remove_limit)
 
         text = f"disk of broker {broker} full after {free_bytes} bytes, for {for_s:.3f} s"
         return DrawnFault(text, begin)
