@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from binascii import crc32
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -32,12 +33,30 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+EACH_TIME = ("core", "documents", "event_loop", "interrupts", "timer")
+"""The folders whose tests ``--third`` leaves whole."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--third",
+        type=int,
+        choices=(0, 1, 2),
+        help=f"a third of the test files; all of those of {', '.join(EACH_TIME)}",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give the long proofs ten minutes, unless they say themselves how long they may take.
 
     What replaces parts of the core in pure Python, or looks into them, runs where those are in use.
     Workers take the files of Spark, which need a core, among the others, which wait more.
     """
+    third = config.getoption("third")
+    if third is not None:
+        left = [item for item in items if _third_of(item.path) not in (None, third)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if _third_of(item.path) in (None, third)]
     for item in items:
         if NATIVE and item.get_closest_marker("pure"):
             item.add_marker(pytest.mark.skip("of the core in pure Python: see PURGATORY_PURE"))
@@ -45,6 +64,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600))
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = _with_spark_among_the_others(items)
+
+
+@cache
+def _third_of(file: Path) -> int | None:
+    """Tell the third that a file is in; None: in each of them."""
+    name = file.relative_to(Path(__file__).parent)
+    return None if name.parts[0] in EACH_TIME else crc32(name.as_posix().encode()) % 3
 
 
 def _with_spark_among_the_others(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -60,7 +86,14 @@ def _with_spark_among_the_others(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many interleavings the proofs of the core have tried."""
+    """Say how many interleavings the core's proofs have tried, and which tests were left out."""
+    third = terminalreporter.config.getoption("third")
+    if third is not None:
+        whole = ", ".join(EACH_TIME)
+        terminalreporter.write_line(
+            f"third {third} of the test files (0, 1, 2), all of {whole}; "
+            f"each day has another; `make test THIRD=all` runs all three"
+        )
     counts: Counter[str] = Counter()
     for report in terminalreporter.stats.get("passed", []):
         for name, value in report.user_properties:

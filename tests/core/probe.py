@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, MutableMapping
+from contextlib import AbstractContextManager
 from typing import Any
+
+import structlog
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory, LockLike
 from purgatory.core.purgatory import SettledObserver
@@ -14,6 +17,19 @@ LONG_MS = 3_600_000
 
 Logs = list[MutableMapping[str, Any]]
 """What the fixture ``logs`` collects."""
+
+
+def core_logs() -> AbstractContextManager[Logs]:
+    """Collect what is logged, but for the events of clusters that other tests left running."""
+
+    def not_of_a_cluster(
+        _: Any, __: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        if "partition" in event:
+            raise structlog.DropEvent
+        return event
+
+    return structlog.testing.capture_logs(processors=[not_of_a_cluster])
 
 
 class Probe(DelayedOperation):

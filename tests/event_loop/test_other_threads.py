@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import structlog
 
 from purgatory import AsyncPurgatory
+from tests.core.probe import core_logs
 from tests.event_loop.conftest import Main, settle
 
 Run = Callable[[Main[Any]], Any]
@@ -142,7 +142,7 @@ def test_a_bad_note_stops_none_of_those_after_it() -> None:
             beside = asyncio.create_task(purgatory.wait(["log"], lambda: False))
             await settle()
             ends[0] = 1
-            with structlog.testing.capture_logs() as logs:
+            with core_logs() as logs:
                 on_a_thread(
                     lambda: purgatory.notify_threadsafe(ComparesBadly()),
                     lambda: purgatory.notify_threadsafe("log"),

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import structlog
 
 from purgatory import (
     AsyncPurgatory,
@@ -17,6 +16,7 @@ from purgatory import (
     PurgatoryClosedError,
     close_on_signals,
 )
+from tests.core.probe import core_logs
 from tests.event_loop.conftest import Main, new_purgatory, run_virtually, settle
 
 Run = Callable[[Main[Any]], Any]
@@ -119,7 +119,7 @@ def test_a_handler_that_the_server_replaces_as_it_starts_is_told(calls: list[int
             await asyncio.sleep(60)
             assert purgatory.core.timer.size == 0
 
-    with structlog.testing.capture_logs() as logs:
+    with core_logs() as logs:
         run_virtually(main)
     assert replaced(logs) == ["SIGUSR1"]
 
@@ -136,7 +136,7 @@ def test_two_purgatories_that_close_at_one_signal_replace_nothing(calls: list[in
             assert first.core.is_closed
             assert second.core.is_closed
 
-    with structlog.testing.capture_logs() as logs:
+    with core_logs() as logs:
         run_virtually(main)
     assert replaced(logs) == []
 

@@ -6,7 +6,6 @@ import asyncio
 from functools import partial
 
 import pytest
-import structlog
 import trio
 
 from purgatory import (
@@ -17,6 +16,7 @@ from purgatory import (
     PurgatoryFullError,
     WaitCancelledError,
 )
+from tests.core.probe import core_logs
 from tests.event_loop.conftest import new_purgatory, run_virtually, settle
 
 
@@ -166,7 +166,7 @@ def test_what_a_condition_raises_reaches_who_waits_and_nobody_else() -> None:
             assert purgatory.counters.callback_errors["try_complete"] == 1
             return await sound
 
-    with structlog.testing.capture_logs() as logs:
+    with core_logs() as logs:
         assert run_virtually(main)
     assert [entry["event"] for entry in logs] == ["purgatory_closed"]  # the error is told once
 
@@ -183,7 +183,7 @@ def test_what_a_condition_raises_is_logged_where_nobody_waits_any_more() -> None
             with pytest.raises(asyncio.CancelledError):
                 await wait
 
-    with structlog.testing.capture_logs() as logs:
+    with core_logs() as logs:
         run_virtually(main)
     (failure,) = [entry for entry in logs if entry["event"] == "callback_failed"]
     assert isinstance(failure["exc_info"], ZeroDivisionError)

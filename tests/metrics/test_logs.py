@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from purgatory import AsyncPurgatory, DelayedOperationPurgatory, Outcome
-from tests.core.probe import Logs
+from tests.core.probe import Logs, core_logs
 from tests.core.test_supervision import kill
 from tests.metrics.faulty_server import Named, Server
 from timer.log import safe_repr
@@ -25,7 +25,7 @@ def server() -> Server:
 
 @pytest.fixture
 def logs() -> Iterator[Logs]:
-    with structlog.testing.capture_logs() as entries:
+    with core_logs() as entries:
         yield entries
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from purgatory.core.errors import PurgatoryClosedError, PurgatoryFullError, WaitCancelledError
 from purgatory.shared import relay as relay_module
@@ -20,6 +19,7 @@ from purgatory.shared.relay import Relay, RelayError
 from purgatory.shared.shared_purgatory import SharedPurgatory
 from purgatory.shared.unix_relay import UnixRelay
 from purgatory.virtual import World
+from tests.core.probe import core_logs
 
 HOUR_S = 3600.0
 
@@ -89,7 +89,7 @@ class Store:
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[list[Any]]:
     """Collect what is logged."""
-    with structlog.testing.capture_logs() as entries:
+    with core_logs() as entries:
         yield entries
 
 

@@ -13,11 +13,11 @@ from random import Random
 from typing import Any
 
 import pytest
-import structlog
 
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.shared.relay import RelayError
 from purgatory.shared.shared_purgatory import ThreadedSharedPurgatory
+from tests.core.probe import core_logs
 from tests.shared.misbehaving_relay import Hub, MisbehavingRelay
 
 HOUR_S = 3600.0
@@ -26,7 +26,7 @@ HOUR_S = 3600.0
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[list[Any]]:
     """Collect what is logged."""
-    with structlog.testing.capture_logs() as entries:
+    with core_logs() as entries:
         yield entries
 
 
