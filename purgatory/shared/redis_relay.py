@@ -10,7 +10,8 @@ keys are read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any
 
 from purgatory.shared.relay import Relay, RelayError, cancel, finish
@@ -36,7 +37,7 @@ class RedisRelay(Relay):
     def __init__(
         self, url: str, prefix: str = "purgatory:", heartbeat: float = 5.0, *, cluster: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__(call_timeout=heartbeat)
         if not heartbeat > 0:
             raise ValueError(f"heartbeat must be more than 0 seconds, not {heartbeat}")
         self._url = url
@@ -98,7 +99,7 @@ class RedisRelay(Relay):
         from redis.backoff import NoBackoff
 
         return {
-            "socket_timeout": self._heartbeat_s,
+            "socket_timeout": None,  # each call here has a timeout of its own
             "socket_connect_timeout": self._heartbeat_s,
             "retry": Retry(NoBackoff(), 0),  # one that ended is noticed, and all is read again
         }
@@ -198,6 +199,9 @@ async def _close_all(links: Iterable[_Link]) -> None:
 class _Link:
     """A node's two connections: of subscriptions, and of what is sent.
 
+    redis-py's connections are used without its clients, which do for each command what a session
+    does once: take a connection from the pool, try again, measure, set timeouts.
+
     What ends the first one ends the session, and so does a slot that has moved to another node.
     """
 
@@ -210,40 +214,48 @@ class _Link:
         ended: asyncio.Future[None],
     ) -> None:
         self._client = client
-        self._pubsub = client.pubsub()
         self._is_sharded = is_sharded
         self._heartbeat_s = heartbeat_s
         self._receive = receive
         self._ended = ended
+        self._listening: Any = None
+        self._sending: Any = None
+        self._subscribed: set[str] = set()
         self._confirmed: dict[str, asyncio.Future[None]] = {}
-        self._reader: asyncio.Task[None] | None = None
+        self._heard_s = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def subscribe(self, channels: list[str]) -> None:
         """Subscribe, and return once the node has said so of each channel."""
         loop = asyncio.get_running_loop()
+        if self._listening is None:
+            self._listening = await self._client.connection_pool.get_connection()
+            self._heard_s = loop.time()
+            self._tasks = [
+                asyncio.create_task(self._until_it_ends(call()))
+                for call in (self._read_messages, self._ask_if_silent)
+            ]
         confirmed = {channel: loop.create_future() for channel in channels}
         self._confirmed |= confirmed
-        for some in self._commands(channels):
-            await (self._pubsub.ssubscribe if self._is_sharded else self._pubsub.subscribe)(*some)
-        if self._reader is None:
-            self._reader = asyncio.create_task(self._read())
+        self._subscribed |= confirmed.keys()
+        await self._send_subscriptions("SUBSCRIBE", channels)
         await asyncio.gather(*confirmed.values())
 
     async def unsubscribe(self, channels: list[str]) -> None:
-        unsubscribe = self._pubsub.sunsubscribe if self._is_sharded else self._pubsub.unsubscribe
-        for some in self._commands(channels):
-            await unsubscribe(*some)
+        self._subscribed.difference_update(channels)
+        await self._send_subscriptions("UNSUBSCRIBE", channels)
 
-    def _commands(self, channels: list[str]) -> list[list[str]]:
-        """Divide channels into those of one command: on a cluster, those of one slot."""
+    async def _send_subscriptions(self, command: str, channels: list[str]) -> None:
         if not self._is_sharded:
-            return [channels]
+            await self._listening.send_command(command, *channels, check_health=False)
+            return
         from redis.crc import key_slot
 
-        by_slot: dict[int, list[str]] = {}
+        by_slot: dict[int, list[str]] = {}  # a command has channels of one slot
         for channel in channels:
             by_slot.setdefault(key_slot(channel.encode()), []).append(channel)
-        return list(by_slot.values())
+        for some in by_slot.values():
+            await self._listening.send_command(f"S{command}", *some, check_health=False)
 
     async def publish(self, numbers: Mapping[str, int | None]) -> None:
         from redis import exceptions
@@ -257,25 +269,30 @@ class _Link:
             raise
 
     async def _write(self, numbers: Mapping[str, int | None]) -> None:
+        from redis import exceptions
+
+        if self._sending is None:
+            self._sending = await self._client.connection_pool.get_connection()
+        command = "SPUBLISH" if self._is_sharded else "PUBLISH"
         commands = [
-            (
-                "SPUBLISH" if self._is_sharded else "PUBLISH",
-                channel,
-                "" if number is None else number,
-            )
+            (command, channel, "" if number is None else number)
             for channel, number in numbers.items()
         ]
-        if len(commands) == 1:
-            await self._client.execute_command(*commands[0])
-            return
-        pipeline = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        await pipeline.execute()
+        await self._sending.send_packed_command(
+            self._sending.pack_commands(commands), check_health=False
+        )
+        failure: Exception | None = None
+        for _ in commands:
+            try:
+                await self._sending.read_response(timeout=math.inf)
+            except exceptions.ResponseError as error:
+                failure = error  # the other responses are read before it is raised
+        if failure is not None:
+            raise failure
 
-    async def _read(self) -> None:
+    async def _until_it_ends(self, reading: Coroutine[Any, Any, None]) -> None:
         try:
-            await self._read_messages()
+            await reading
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -290,18 +307,33 @@ class _Link:
 
     async def _read_messages(self) -> None:
         loop = asyncio.get_running_loop()
-        heard_s, is_asked = loop.time(), False
         while True:
-            wait_s = max(0.001, heard_s + self._heartbeat_s * (1 + is_asked) - loop.time())
-            message = await self._pubsub.get_message(timeout=wait_s)
-            if message is not None:
-                heard_s, is_asked = loop.time(), False
-                self._take(message["type"], _text(message["channel"]), message["data"])
-            elif loop.time() >= heard_s + self._heartbeat_s * (1 + is_asked):
-                if is_asked:
-                    raise ConnectionError(f"no response within {self._heartbeat_s} s")
-                await self._pubsub.ping()
-                is_asked = True
+            message = await self._listening.read_response(
+                timeout=math.inf, push_request=True, disconnect_on_error=False
+            )
+            self._heard_s = loop.time()
+            if isinstance(message, list) and len(message) == 3:  # a response to PING has less
+                kind, channel, data = message
+                self._take(_text(kind), _text(channel), data)
+
+    async def _ask_if_silent(self) -> None:
+        """Ask the node if it is there whenever it is silent.
+
+        Raises:
+            ConnectionError: it does not respond.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            silent_s = loop.time() - self._heard_s
+            if silent_s < self._heartbeat_s:
+                await asyncio.sleep(self._heartbeat_s - silent_s)
+                continue
+            asked_s = loop.time()
+            async with asyncio.timeout(self._heartbeat_s):
+                await self._listening.send_command("PING", check_health=False)
+            await asyncio.sleep(self._heartbeat_s)
+            if self._heard_s < asked_s:
+                raise ConnectionError(f"no response within {self._heartbeat_s} s")
 
     def _take(self, kind: str, channel: str, data: Any) -> None:
         if kind in ("message", "smessage"):
@@ -310,14 +342,15 @@ class _Link:
             confirmed = self._confirmed.pop(channel, None)
             if confirmed is not None and not confirmed.done():
                 confirmed.set_result(None)
-        elif kind == "sunsubscribe" and channel.encode() in self._pubsub.shard_channels:
+        elif kind == "sunsubscribe" and channel in self._subscribed:
             raise ConnectionError(f"the slot of {channel!r} has moved to another node")
 
     async def close(self) -> None:
-        await cancel(self._reader)
+        for task in self._tasks:
+            await cancel(task)
         for confirmed in self._confirmed.values():
             confirmed.cancel()
-        await asyncio.gather(self._pubsub.aclose(), self._client.aclose(), return_exceptions=True)
+        await asyncio.gather(self._client.aclose(), return_exceptions=True)  # and its connections
 
 
 def _text(value: Any) -> str:

@@ -30,8 +30,6 @@ from purgatory.core.recent_errors import log_safely
 
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 5.0
-_CALL_S = 5.0
-"""How long `publish` and `subscribe` may take."""
 MOST_UNSENT = 10_000
 """The keys with unsent numbers at which `send` begins to wait."""
 LONGEST_KEY = 200
@@ -103,7 +101,9 @@ class Relay(ABC):
     Several purgatories of a process may use one relay, which then has one connection.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, call_timeout: float = 5.0) -> None:
+        """`call_timeout`: seconds that `publish` and `subscribe` may take."""
+        self._call_s = call_timeout
         self._receivers: list[Receiver] = []
         self._watched: Counter[str] = Counter()
         self._added: set[str] = set()
@@ -310,7 +310,7 @@ class Relay(ABC):
             calling = asyncio.ensure_future(self.subscribe(added, removed))
             try:
                 await asyncio.wait(
-                    (calling, listening), timeout=_CALL_S, return_when=asyncio.FIRST_COMPLETED
+                    (calling, listening), timeout=self._call_s, return_when=asyncio.FIRST_COMPLETED
                 )
             except asyncio.CancelledError:
                 # One of the purgatories is closed: the others call it again.
@@ -442,7 +442,7 @@ class Relay(ABC):
         try:
             if not self._is_connected:
                 raise ConnectionError("the relay is not connected")
-            async with asyncio.timeout(_CALL_S):
+            async with asyncio.timeout(self._call_s):
                 await self.publish(numbers)
             self._sent += len(numbers)
             self._observe("sent", len(numbers))

@@ -48,6 +48,7 @@ class UnixRelay(Relay):
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
         self.folder = Path(folder)
+        self._folder = os.fspath(self.folder)
         self._path = self._new_path()
         if len(os.fsencode(self._path)) > _LONGEST_PATH:
             raise ValueError(
@@ -115,7 +116,7 @@ class UnixRelay(Relay):
 
     def _find_others(self) -> None:
         """Look who is there, if the folder has changed. O(1) if it has not."""
-        changed_ns = self.folder.stat().st_mtime_ns
+        changed_ns = os.stat(self._folder).st_mtime_ns
         if changed_ns == self._seen_ns:
             return
         # The file system's clock has ticks: within one, another change would look like this one.
@@ -128,16 +129,15 @@ class UnixRelay(Relay):
         for name in names - self._others.keys():
             with suppress(FileNotFoundError):
                 if stat.S_ISSOCK((self.folder / name).stat().st_mode):
-                    self._others[name] = _Other()
+                    self._others[name] = _Other(os.path.join(self._folder, name))
 
     def _send(self, name: str, other: _Other) -> None:
         """Send what waits for another process; once more in a while, if its buffer is full."""
         other.is_sending = False
-        path = os.fspath(self.folder / name)
         while other.unsent and self._socket is not None:
             keys, datagram = other.next_datagram()
             try:
-                self._socket.sendto(datagram, path)
+                self._socket.sendto(datagram, other.path)
             except (BlockingIOError, OSError) as error:
                 if isinstance(error, BlockingIOError) or error.errno == errno.ENOBUFS:
                     other.is_sending = True
@@ -147,7 +147,7 @@ class UnixRelay(Relay):
                 self._others.pop(name, None)
                 if isinstance(error, ConnectionRefusedError):
                     with suppress(OSError):
-                        os.unlink(path)
+                        os.unlink(other.path)
                 return
             for key in keys:
                 del other.unsent[key]
@@ -160,9 +160,10 @@ class UnixRelay(Relay):
 class _Other:
     """Another process: what it has yet to be sent, and whether a timer will do so."""
 
-    __slots__ = ("is_sending", "unsent")
+    __slots__ = ("is_sending", "path", "unsent")
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self.path = path
         self.unsent: dict[str, int | None] = {}
         self.is_sending = False
 
