@@ -530,3 +530,59 @@ def test_a_heartbeat_is_positive() -> None:
     for make in (PostgresRelay, RedisRelay):
         with pytest.raises(ValueError, match="heartbeat must be more than 0 seconds, not 0"):
             make(f"redis://127.0.0.1:{lasting_port()}", heartbeat=0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("told_first", ["old", "new"])
+@on_loop
+async def test_a_slot_that_moves_takes_its_keys_along(tmp_path: Path, told_first: str) -> None:
+    """The old node unsubscribes who listens, and refuses who sends; both find the new one."""
+    with running_cluster(tmp_path) as cluster:
+        channel = "{here}k"
+        relay = RedisRelay(cluster.url(), "{here}", _HEARTBEAT_S, cluster=True)
+        other_relay = RedisRelay(cluster.url(), "{here}", _HEARTBEAT_S, cluster=True)
+        store = Store()
+        async with (
+            SharedPurgatory("Fetch", relay, store.read, HOUR_S) as here,
+            SharedPurgatory("Fetch", other_relay, Store().read, HOUR_S, broker_id=1) as there,
+        ):
+            wait = asyncio.create_task(here.wait_for_threshold("k", 2))
+            kept = asyncio.create_task(here.wait_for_threshold("k", 2**40))
+            await eventually(lambda: store.has_read("k"), "subscribed")
+            await eventually(lambda: other_relay.state.name == "live", "live")
+            await there.advance("k", 1)
+            await eventually(lambda: relay.counts.received == 1, "heard")
+            old = cluster.node_of(channel)
+            new = next(node for node in cluster.nodes if node is not old)
+            identity = new.call("CLUSTER", "MYID").decode()
+            slot = new.call("CLUSTER", "KEYSLOT", channel)
+            for node in (new, old) if told_first == "new" else (old, new):
+                node.call("CLUSTER", "SETSLOT", slot, "NODE", identity)
+            # Both have a session with the old node, which ends; then both have one with the new.
+            await eventually(lambda: relay.counts.reconnects >= 1, "reconnected")
+            await eventually(lambda: relay.state.name == "live", "live")
+
+            async def advanced() -> None:
+                number = 2
+                while not wait.done():
+                    await there.advance("k", number)
+                    number += 1
+                    await asyncio.sleep(0.1)
+
+            await in_time(asyncio.create_task(advanced()))
+            assert wait.result() >= 2
+            assert subscribers_of(new, channel) == 1
+            assert subscribers_of(old, channel) == 0
+            kept.cancel()
+            await asyncio.gather(kept, return_exceptions=True)
+
+
+def subscribers_of(node: Redis, channel: str) -> int:
+    """How many connections subscribe to a channel of this node; what is not its slot has none."""
+    import redis
+
+    try:
+        found = node.call("PUBSUB", "SHARDNUMSUB", channel)
+    except redis.ResponseError:
+        return 0
+    return int(dict(found)[channel.encode()] if isinstance(found, dict) else found[1])
