@@ -70,8 +70,8 @@ class PostgresRelay(Relay):
         return f"PostgresRelay(channel={self.channel!r})"
 
     async def listen(self) -> None:
-        connection = await self._connect()
-        session = _Session(connection.pgconn, self._received_text)
+        connection, process = await self._connect()
+        session = _Session(connection.pgconn, process, self._received_text)
         try:
             connection.add_notify_handler(lambda message: self._received_text(message.payload))
             from psycopg import sql
@@ -87,7 +87,8 @@ class PostgresRelay(Relay):
             session.stop()
             connection.pgconn.finish()  # at once: close() would wait for a server that is gone
 
-    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+    async def _connect(self) -> tuple[psycopg.AsyncConnection[Any], int]:
+        """Connect; return the server's process beside the connection, which a pooler hides."""
         try:
             import psycopg
         except ImportError:
@@ -112,18 +113,18 @@ class PostgresRelay(Relay):
             raise RelayError(f"a PostgresRelay can't use this DSN: {str(error).strip()}") from error
         try:
             cursor = await self._execute(connection, "SELECT pg_backend_pid()")
-            found = await cursor.fetchone()
+            [process] = await cursor.fetchone() or [0]
         except BaseException:
             connection.pgconn.finish()
             raise
-        if found != (connection.info.backend_pid,) and not self._session_pooling:
+        if process != connection.info.backend_pid and not self._session_pooling:
             connection.pgconn.finish()
             raise RelayError(
                 "this DSN is a pooler's, and LISTEN does not work through one that pools "
                 "transactions or statements: give PostgresRelay the server's own address, or "
                 "session_pooling=True if a session keeps its server"
             )
-        return connection
+        return connection, process
 
     async def _execute(
         self, connection: psycopg.AsyncConnection[Any], statement: Any, arguments: Any = None
@@ -193,8 +194,9 @@ class _Session:
     psycopg's own calls do either: while `notifies()` waits, nothing can be sent.
     """
 
-    def __init__(self, connection: PGconn, receive: Callable[[str], None]) -> None:
+    def __init__(self, connection: PGconn, process: int, receive: Callable[[str], None]) -> None:
         self._connection = connection
+        self._process = process
         self._receive = receive
         self._waiting: deque[tuple[bytes, list[bytes], asyncio.Future[None]]] = deque()
         self._running: asyncio.Future[None] | None = None
@@ -277,7 +279,8 @@ class _Session:
                 # libpq finds a message that came behind a response once that was taken.
                 while message := self._connection.notifies():
                     self._heard_s = self._loop.time()
-                    self._receive(message.extra.decode(errors="replace"))
+                    if message.be_pid != self._process:  # its own, which this process has
+                        self._receive(message.extra.decode(errors="replace"))
                 if self._running is None or self._connection.is_busy():
                     return
                 self._heard_s = self._loop.time()
