@@ -158,14 +158,13 @@ class PostgresRelay(Relay):
     async def subscribe(self, added: Collection[str], removed: Collection[str]) -> None:
         """All processes get all messages."""
 
-    async def publish(self, numbers: Mapping[str, int | None]) -> None:
+    def publish(self, numbers: Mapping[str, int | None]) -> asyncio.Future[None]:
         if self._session is None:
             raise ConnectionError("the relay is not connected")
         payloads = [self._payload(*pair) for pair in numbers.items()]
         if len(payloads) == 1:
-            await self._session.execute(_NOTIFY, self.channel, payloads[0])
-        else:
-            await self._session.execute(_NOTIFY_ALL, self.channel, json.dumps(payloads))
+            return self._session.execute(_NOTIFY, self.channel, payloads[0])
+        return self._session.execute(_NOTIFY_ALL, self.channel, json.dumps(payloads))
 
     async def notify_in(self, transaction: Any, key: str, number: int | None = None) -> None:
         """Tell all processes of a number if, and when, a transaction commits.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any
 
@@ -99,6 +100,7 @@ class RedisRelay(Relay):
         from redis.backoff import NoBackoff
 
         return {
+            "protocol": 2,  # read sooner, and all that pub/sub needs
             "socket_timeout": None,  # each call here has a timeout of its own
             "socket_connect_timeout": self._heartbeat_s,
             "retry": Retry(NoBackoff(), 0),  # one that ended is noticed, and all is read again
@@ -220,7 +222,8 @@ class _Link:
         self._ended = ended
         self._listening: Any = None
         self._sending: Any = None
-        self._subscribed: set[str] = set()
+        self._unsubscribing: Counter[str] = Counter()
+        """Channels whose end this process asked for, and the node has yet to confirm."""
         self._confirmed: dict[str, asyncio.Future[None]] = {}
         self._heard_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -237,12 +240,11 @@ class _Link:
             ]
         confirmed = {channel: loop.create_future() for channel in channels}
         self._confirmed |= confirmed
-        self._subscribed |= confirmed.keys()
         await self._send_subscriptions("SUBSCRIBE", channels)
         await asyncio.gather(*confirmed.values())
 
     async def unsubscribe(self, channels: list[str]) -> None:
-        self._subscribed.difference_update(channels)
+        self._unsubscribing.update(channels)
         await self._send_subscriptions("UNSUBSCRIBE", channels)
 
     async def _send_subscriptions(self, command: str, channels: list[str]) -> None:
@@ -329,8 +331,8 @@ class _Link:
                 await asyncio.sleep(self._heartbeat_s - silent_s)
                 continue
             asked_s = loop.time()
-            async with asyncio.timeout(self._heartbeat_s):
-                await self._listening.send_command("PING", check_health=False)
+            # Where this finds no room, a subscription has waited for some before, and fails in time.
+            await self._listening.send_command("PING", check_health=False)
             await asyncio.sleep(self._heartbeat_s)
             if self._heard_s < asked_s:
                 raise ConnectionError(f"no response within {self._heartbeat_s} s")
@@ -342,8 +344,12 @@ class _Link:
             confirmed = self._confirmed.pop(channel, None)
             if confirmed is not None and not confirmed.done():
                 confirmed.set_result(None)
-        elif kind == "sunsubscribe" and channel in self._subscribed:
-            raise ConnectionError(f"the slot of {channel!r} has moved to another node")
+        elif kind in ("unsubscribe", "sunsubscribe"):
+            self._unsubscribing[channel] -= 1
+            if self._unsubscribing[channel] < 0:
+                raise ConnectionError(f"the slot of {channel!r} has moved to another node")
+            if not self._unsubscribing[channel]:
+                del self._unsubscribing[channel]
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -23,7 +23,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from purgatory.core.recent_errors import log_safely
@@ -85,6 +85,13 @@ class RelayCounts(NamedTuple):
     """Seconds without a connection, or before all keys had been read again."""
 
 
+class _Publication(NamedTuple):
+    """What is being sent, and what ends when it was; nothing if it was, or what it raised."""
+
+    numbers: Mapping[str, int | None]
+    sending: Awaitable[object] | Exception | None
+
+
 class Receiver(Protocol):
     """A purgatory, as a relay sees it."""
 
@@ -110,6 +117,8 @@ class Relay(ABC):
         self._removed: set[str] = set()
         self._hashed: dict[str, str] = {}
         self._unsent: dict[str, int | None] = {}
+        self._begun: _Publication | None = None
+        self._begins_at_once = not asyncio.iscoroutinefunction(self.publish)
         self._state = RelayState("closed", time.time())
         self._tasks: list[asyncio.Task[None]] = []
         self._listening: asyncio.Future[None] | None = None
@@ -141,8 +150,12 @@ class Relay(ABC):
         message of the added keys is missed. Where all processes get all messages: nothing."""
 
     @abstractmethod
-    async def publish(self, numbers: Mapping[str, int | None]) -> None:
-        """Send a number, or None, for each key; what it raises counts them as lost."""
+    def publish(self, numbers: Mapping[str, int | None]) -> Awaitable[object] | None:
+        """Send a number, or None, for each key; what it raises counts them as lost.
+
+        A coroutine function; or a plain one, which begins at once, and so is heard sooner. That
+        returns a future of the end, or nothing if it has sent them.
+        """
 
     @abstractmethod
     async def close(self) -> None:
@@ -270,6 +283,9 @@ class Relay(ABC):
         await asyncio.gather(*tasks, return_exceptions=True)
         self._is_connected = False
         self._unsent.clear()
+        if self._begun is not None and isinstance(self._begun.sending, asyncio.Future):
+            self._begun.sending.cancel()
+        self._begun = None
         self._has_room.set()  # nobody waits for a relay that is closed
         self._set_state("closed", None)
         await self.close()
@@ -344,6 +360,8 @@ class Relay(ABC):
         waiting = self._unsent.get(key)
         if waiting is None or (number is not None and number > waiting):
             self._unsent[key] = number
+        if self._begins_at_once and self._begun is None and not self._sending.locked():
+            self._begun = self._begin()
         self._to_send.set()
         if len(self._unsent) >= MOST_UNSENT:
             self._has_room.clear()
@@ -433,17 +451,28 @@ class Relay(ABC):
     async def _send_rest(self) -> None:
         """Return once everything is sent, or lost, also what another call has begun to send."""
         async with self._sending:
-            while self._unsent:
-                numbers, self._unsent = self._unsent, {}
-                self._has_room.set()
-                await self._publish(numbers)
+            while self._begun is not None or self._unsent:
+                begun, self._begun = self._begun or self._begin(), None
+                await self._finish(begun)
 
-    async def _publish(self, numbers: Mapping[str, int | None]) -> None:
+    def _begin(self) -> _Publication:
+        numbers, self._unsent = self._unsent, {}
+        self._has_room.set()
         try:
             if not self._is_connected:
                 raise ConnectionError("the relay is not connected")
-            async with asyncio.timeout(self._call_s):
-                await self.publish(numbers)
+            return _Publication(numbers, self.publish(numbers))
+        except Exception as error:
+            return _Publication(numbers, error)
+
+    async def _finish(self, publication: _Publication) -> None:
+        numbers, sending = publication
+        try:
+            if isinstance(sending, Exception):
+                raise sending
+            if sending is not None:
+                async with asyncio.timeout(self._call_s):
+                    await sending
             self._sent += len(numbers)
             self._observe("sent", len(numbers))
         except Exception as error:

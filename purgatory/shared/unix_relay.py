@@ -105,7 +105,7 @@ class UnixRelay(Relay):
     async def subscribe(self, added: Collection[str], removed: Collection[str]) -> None:
         """All processes get all messages."""
 
-    async def publish(self, numbers: Mapping[str, int | None]) -> None:
+    def publish(self, numbers: Mapping[str, int | None]) -> None:
         self._find_others()
         for name, other in list(self._others.items()):
             if dropped := other.add(numbers):

@@ -623,7 +623,7 @@ async def test_what_a_full_socket_is_owed_is_bounded(tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as silent:
             silent.bind(os.fspath(network.folder / "1-silent.sock"))
             for first in range(0, 5 * MOST_UNSENT, 1_000):
-                await relay.publish({f"{number}" * 20: 1 for number in range(first, first + 1_000)})
+                relay.publish({f"{number}" * 20: 1 for number in range(first, first + 1_000)})
             (other,) = relay._others.values()  # type: ignore[attr-defined]
             assert other.is_sending
             assert len(other.unsent) == MOST_UNSENT
