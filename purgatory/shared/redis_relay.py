@@ -331,7 +331,7 @@ class _Link:
                 await asyncio.sleep(self._heartbeat_s - silent_s)
                 continue
             asked_s = loop.time()
-            # Where this finds no room, a subscription has waited for some before, and fails in time.
+            # Where this finds no room, a subscription waits for some already, and fails in time.
             await self._listening.send_command("PING", check_health=False)
             await asyncio.sleep(self._heartbeat_s)
             if self._heard_s < asked_s:
