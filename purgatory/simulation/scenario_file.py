@@ -31,6 +31,7 @@ from purgatory.settings.problems import (
 )
 from purgatory.simulation.scenario import (
     CLIENT_APIS,
+    FAULT_KINDS,
     FAULT_SECTIONS,
     MAX_IDEMPOTENT_IN_FLIGHT,
     ArrivalsSection,
@@ -390,13 +391,13 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("transactions, in [[producers]]", TransactionsSection),
     ("[[consumers]]", ConsumersSection),
     ("[delete_records]", DeleteRecordsSection),
-    *((f"[[faults]] with kind = {kind}", section) for kind, section in FAULT_SECTIONS.items()),
 )
 
 
 def describe_scenario() -> str:
     """All sections and keys, as Markdown."""
-    return "\n".join(line for title, model in _SECTIONS for line in _section(title, model))
+    sections = [line for title, model in _SECTIONS for line in _section(title, model)]
+    return "\n".join([*sections, *_faults()])
 
 
 def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
@@ -412,6 +413,31 @@ def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
         if not _is_table(field):
             text = " ".join((field.description or "").split())
             yield f"| `{key}` | {_values(field)} | {_default(field)} | {text} |"
+    yield ""
+
+
+def _faults() -> Iterator[str]:
+    """One table for all kinds of faults, since most of their keys are the same."""
+    kinds_by_row: dict[tuple[str, ...], list[str]] = {}
+    for kind, model in FAULT_SECTIONS.items():
+        for key, field in model.model_fields.items():
+            if key != "kind":
+                row = (f"`{key}`", _values(field), _default(field), field.description or "")
+                kinds_by_row.setdefault(row, []).append(kind)
+    yield "### `[[faults]]`"
+    yield ""
+    yield "What goes wrong, and when. `kind` must be given: [Faults](#faults) lists them."
+    yield ""
+    yield "| key | value | default | in | what it is |"
+    yield "|---|---|---|---|---|"
+    for (key, values, default, text), kinds in kinds_by_row.items():
+        missing = [f"`{kind}`" for kind in FAULT_KINDS if kind not in kinds]
+        of = ", ".join(f"`{kind}`" for kind in kinds)
+        if not missing:
+            of = "all"
+        elif len(missing) == 1:
+            of = f"all but {missing[0]}"
+        yield f"| {key} | {values} | {default} | {of} | {' '.join(text.split())} |"
     yield ""
 
 
