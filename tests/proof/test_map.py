@@ -1,4 +1,4 @@
-"""docs/proof.md: each step of the model stands for a line of code, and each broken rule is told."""
+"""Each step of the model stands for a line of code (map.md); docs/proof.md has each broken rule."""
 
 from __future__ import annotations
 
