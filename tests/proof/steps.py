@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "proof.md"
 _MODEL = Path(__file__).parent
 MAP = _MODEL / "map.md"
 
@@ -60,9 +59,7 @@ def steps_of_users() -> list[str]:
 
 def described_breaks() -> dict[str, str]:
     """Return the broken variants of the document's table, with what finds each."""
-    return dict(
-        re.findall(r"^\| `(BREAK_\w+)` \| .+ \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
-    )
+    return dict(re.findall(r"^\| `(BREAK_\w+)` \| .+ \| (.+) \|$", MAP.read_text(), re.MULTILINE))
 
 
 @cache

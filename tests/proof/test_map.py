@@ -1,4 +1,4 @@
-"""Each step of the model stands for a line of code (map.md); docs/proof.md has each broken rule."""
+"""map.md: each step of the model stands for a line of code, and each broken rule is told."""
 
 from __future__ import annotations
 
