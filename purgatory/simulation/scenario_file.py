@@ -426,7 +426,7 @@ def _faults() -> Iterator[str]:
                 kinds_by_row.setdefault(row, []).append(kind)
     yield "### `[[faults]]`"
     yield ""
-    yield "What goes wrong, and when. `kind` must be given: [Faults](#faults) lists them."
+    yield "What goes wrong, and when. `kind` is required: [Faults](#faults) lists them."
     yield ""
     yield "| key | value | default | in | what it is |"
     yield "|---|---|---|---|---|"
@@ -461,36 +461,37 @@ def _values(field: FieldInfo) -> str:
         if get_origin(part) is Literal:
             return " or ".join(f"`{json.dumps(value)}`" for value in get_args(part))
     if Spread in parts:
-        return "number, or `{ p50, p75 }`"
+        return "number or spread"
     kind = next(
         name
         for type_, name in (
-            (bool, "true or false"),
+            (bool, "boolean"),
             (int, "integer"),
             (float, "number"),
             (str, "text"),
         )
         if type_ in parts
     )
-    bounds = " ".join(_bounds(field, parts))
-    return f"{kind} {bounds}".strip()
+    return f"{kind} {_bounds(field, parts)}".strip()
 
 
-def _bounds(field: FieldInfo, parts: list[Any]) -> Iterator[str]:
+def _bounds(field: FieldInfo, parts: list[Any]) -> str:
     nested = [part for part in parts if isinstance(part, FieldInfo)]
-    for metadata in [*field.metadata, *(consumer for part in nested for consumer in part.metadata)]:
-        if isinstance(metadata, annotated_types.Ge):
-            yield f">= {metadata.ge}"
-        elif isinstance(metadata, annotated_types.Gt):
-            yield f"> {metadata.gt}"
-        elif isinstance(metadata, annotated_types.Le) and float(str(metadata.le)) < 10**9:
-            yield f"<= {metadata.le:,}"
+    bounds = [*field.metadata, *(bound for part in nested for bound in part.metadata)]
+    above = [bound.gt for bound in bounds if isinstance(bound, annotated_types.Gt)]
+    least = [bound.ge for bound in bounds if isinstance(bound, annotated_types.Ge)]
+    limits = [bound.le for bound in bounds if isinstance(bound, annotated_types.Le)]
+    most = [limit for limit in limits if float(str(limit)) < 10**9]
+    if least and most:
+        return f"{least[0]} to {most[0]:,}"
+    words = [*(f"> {bound}" for bound in above), *(f">= {bound}" for bound in least)]
+    return " ".join([*words, *(f"<= {bound:,}" for bound in most)])
 
 
 def _default(field: FieldInfo) -> str:
     value = field.default
     if value is PydanticUndefined:
-        return "must be given"
+        return "required"
     if value is None:
         return ""
     if isinstance(value, Spread):
