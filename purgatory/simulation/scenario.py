@@ -73,41 +73,38 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
     "a": (BrokerId, "One end of the link."),
     "api": (
         str,
-        "The messages concerned, such as `produce`, `fetch`, `offset_commit`; without it, all.",
+        "Only this API, such as `produce`, `fetch` or `offset_commit`.",
     ),
     "b": (BrokerId, "The other end."),
-    "broker": (BrokerId, "The broker concerned."),
-    "by_ms": (_Amount, "How much later they come."),
-    "client_id": (str, "The group of clients concerned; without it, all."),
+    "broker": (BrokerId, "The broker. Where it is optional: by default all."),
+    "by_ms": (_Amount, "How much later."),
+    "client_id": (str, "Only this group of clients."),
     "count": (
         Annotated[int, Field(ge=1)],
-        "After how many injections it ends; without it, never.",
+        "Injections after which it ends.",
     ),
     "distribution": (
         Distribution,
-        "How the delays are spread: all `by_ms`; from `by_ms` to `to_ms`; exponentially, with the "
-        "mean `by_ms`; log-normally, with the median `by_ms`.",
+        "`by_ms` is the delay, the least, the mean or the median.",
     ),
     "cut": (
         bool,
-        "Whether the client's connection breaks with it. If not, the client waits for its timeout, "
-        "as do the answers behind it.",
+        "Whether the connection is cut. If not, the client waits for its timeout.",
     ),
-    "lag_ms": (_Amount, "How much longer each answer takes it."),
+    "lag_ms": (_Amount, "How much longer each response takes it."),
     "lost_records": (
         Annotated[int, Field(ge=0)],
-        "How many of the last records of each of its logs are gone when it comes back, as after "
-        "damage to its disk.",
+        "Last records of each of its logs that are lost, as by a damaged disk.",
     ),
-    "p75_ms": (_Amount, "The 75th percentile of log-normal delays."),
-    "partition": (Annotated[int, Field(ge=0)], "The partition's number."),
-    "seed": (int, "Of the chance of this fault; without it, that of the scenario."),
+    "p75_ms": (_Amount, "75th percentile of log-normal delays."),
+    "partition": (Annotated[int, Field(ge=0)], "Its number."),
+    "seed": (int, "Random seed; by default the scenario's."),
     "share": (
         Annotated[float, Field(gt=0, le=1)],
-        "The probability that it is injected into a message.",
+        "Probability for each message.",
     ),
-    "skip": (Annotated[int, Field(ge=0)], "How many messages pass first."),
-    "to_ms": (_Amount, "The longest of uniform delays."),
+    "skip": (Annotated[int, Field(ge=0)], "Messages that pass first."),
+    "to_ms": (_Amount, "Longest uniform delay."),
     "topic": (str, "The topic."),
 }
 """The type and the description of each argument, by its name: it means the same everywhere."""
@@ -117,7 +114,7 @@ class FaultSection(Section):
     """Something that goes wrong at a given time."""
 
     at_ms: Milliseconds
-    """When it begins, after the start of the run."""
+    """Begin, after the start of the run."""
     if TYPE_CHECKING:
         kind: str
 
@@ -149,7 +146,7 @@ def _section_model(kind: str, fault: type[Fault]) -> type[FaultSection]:
     """Return the table of a kind."""
     hints = get_type_hints(fault)
     keys: dict[str, Any] = {
-        "kind": (Annotated[Literal[kind], Field(description="The kind of the fault.")], ...)
+        "kind": (Annotated[Literal[kind], Field(description="Kind of the fault.")], ...)
     }
     for argument in fields(fault):
         if argument.name != "for_s":
@@ -157,7 +154,7 @@ def _section_model(kind: str, fault: type[Fault]) -> type[FaultSection]:
                 argument, type(None) in getattr(hints[argument.name], "__args__", ())
             )
     if fault is not CutConnections:
-        lasts = Field(description="How long it lasts; without it, to the end of the run.")
+        lasts = Field(description="Duration; by default to the end of the run.")
         keys["duration_ms"] = (Annotated[PositiveMilliseconds | None, lasts], None)
     summary = str(fault.__doc__).partition("\n")[0]
     return create_model(
@@ -225,160 +222,157 @@ class ClusterSection(Section):
     """The brokers, and the controller's reaction to a failed broker."""
 
     brokers: int = Field(default=3, ge=1, le=100)
-    """How many brokers there are; their ids are 0 to brokers - 1."""
+    """Number of brokers; their ids are 0 to brokers - 1."""
     session_timeout_ms: PositiveMilliseconds = 2_000
-    """How long a broker may be silent before the controller takes it for dead."""
+    """Silence after which the controller takes a broker for dead."""
     replica_lag_time_max_ms: PositiveMilliseconds = 10_000
-    """How long a follower may lag before the leader drops it from the in-sync set."""
+    """Lag after which a follower leaves the ISR."""
     unclean_leader_election: bool = False
-    """Whether a replica outside the in-sync set may lead when no member of the set lives."""
+    """Whether a replica outside the ISR may lead when no member is alive."""
     initial_rebalance_delay_ms: Milliseconds = 3_000
-    """How long the first member of a consumer group waits for others."""
+    """Time that the first member of a consumer group waits for others."""
     timer_tick_ms: int = Field(default=1, ge=1, le=60_000)
-    """The tick of the timing wheel on which the brokers' requests expire; a tick above 1 lets them
-    expire up to a tick early."""
+    """Tick of the brokers' timing wheels. Above 1, requests may expire up to a tick early."""
     timer_wheel_size: int = Field(default=20, ge=2, le=100_000)
-    """How many buckets each level of that wheel has."""
+    """Buckets in each level of the wheel."""
 
 
 class TopicSection(Section):
     """The one topic that all producers write and all consumers read."""
 
     name: Name = "events"
-    """The topic's name in the trace."""
+    """Name in the trace."""
     partitions: int = Field(default=6, ge=1, le=10_000)
-    """How many partitions it has; their leaders go round the brokers."""
+    """Number of partitions; their leaders are spread round-robin."""
     replication_factor: int = Field(default=3, ge=1, le=100)
-    """How many brokers hold each partition."""
+    """Replicas of each partition."""
     min_insync_replicas: int = Field(default=2, ge=1, le=100)
-    """How many members must be in sync for anything to be committed, and to take acks=all."""
+    """Smallest ISR that commits records and takes acks=all."""
     segment_bytes: int = Field(default=1_048_576, ge=1)
-    """The size at which a log segment is rolled."""
+    """Size at which a segment is rolled."""
     retention_bytes: int = Field(default=8_388_608, ge=1)
-    """How much of each log is kept; older segments are deleted, read or not."""
+    """Size of each log to keep; older segments are deleted, read or not."""
 
 
 class FollowersSection(Section):
     """How followers copy their leaders."""
 
     fetch_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """The pause between a follower's append and its next fetch."""
+    """Pause between an append and the next fetch."""
     lag_ms: SpreadOrNumber = Spread(p50=1.0, p75=2.0)
-    """What a follower needs to append what it fetched."""
+    """Time to append what was fetched."""
     fetch_max_wait_ms: Milliseconds = 500
-    """How long the leader may hold a follower's fetch that finds nothing."""
+    """Longest wait of a fetch that finds too little."""
     fetch_min_bytes: int = Field(default=1, ge=1)
-    """How many bytes a follower's fetch waits for."""
+    """Bytes that a fetch waits for."""
     fetch_max_bytes: int = Field(default=10_485_760, ge=1)
-    """The most bytes in one response to a follower."""
+    """Most bytes in one response."""
     partition_max_bytes: int = Field(default=1_048_576, ge=1)
-    """The most bytes of one partition in one response to a follower."""
+    """Most bytes of one partition in one response."""
 
 
 class NetworkSection(Section):
     """The network between clients and brokers, and between brokers."""
 
     delay_ms: SpreadOrNumber = Spread(p50=0.2, p75=0.3)
-    """The one-way delay of a message; messages of one connection do not overtake each other."""
+    """One-way latency. Messages of one connection stay in order."""
 
 
 class DeleteRecordsSection(Section):
     """An administrator that deletes old records at intervals."""
 
     interval_ms: PositiveMilliseconds
-    """The time between two requests to one partition's leader."""
+    """Time between two requests to a partition's leader."""
     keep_records: int = Field(default=1_000, ge=0)
-    """How many records below the high watermark each request leaves."""
+    """Records below the high watermark that each request leaves."""
     timeout_ms: Milliseconds = 5_000
-    """How long a broker may wait for the replicas to follow."""
+    """Longest wait for the replicas to follow."""
 
 
 class ArrivalsSection(Section):
-    """A recorded request log: arrival times and sizes of records."""
+    """A recorded request log, instead of `rate`."""
 
     file: str = Field(min_length=1)
     """A .csv or .parquet file; a relative path starts at the scenario's folder."""
     time: str = Field(min_length=1)
-    """The column with the time of each request."""
+    """Column with the time of each request."""
     time_unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
     """`iso` for ISO 8601 times, else the unit of a number."""
     bytes: str | None = Field(default=None, min_length=1)
-    """The column that gives each record's size; without it `record_bytes` does."""
+    """Column with the size of each record; without it, `record_bytes`."""
     bytes_per_unit: float = Field(default=1.0, gt=0, le=10**9)
-    """How many bytes one unit of the `bytes` column stands for."""
+    """Bytes for one unit of the `bytes` column."""
     speed: float = Field(default=1.0, gt=0, le=10**9)
-    """How many times faster than recorded the log is played."""
+    """How many times faster than recorded."""
     strict: bool = False
-    """Whether a bad row stops the run; else bad rows are skipped, counted and named."""
+    """Whether a bad row stops the run; otherwise it is skipped and reported."""
 
 
 class TransactionsSection(Section):
     """Settings of transactional producers; each has its own transactional id."""
 
     requests: int = Field(default=10, ge=1, le=100_000)
-    """After how many produce requests, one after the other, a transaction is ended."""
+    """Produce requests in a transaction, one after another."""
     interval_ms: PositiveMilliseconds = 100
-    """How long after its first request it is ended, if it had no more to send until then."""
+    """Time from its first request after which it ends with fewer."""
     timeout_ms: int = Field(default=60_000, ge=1, le=900_000)
-    """How long a transaction may last until its coordinator aborts it."""
+    """Time after which the coordinator aborts it."""
     aborted: float = Field(default=0.0, ge=0, le=1)
-    """The share of the transactions that their producer aborts."""
+    """Share of transactions that the producer aborts."""
     zombies: float = Field(default=0.0, ge=0, le=1)
-    """The share of the transactions in whose midst the producer stands still for `zombie_ms`."""
+    """Share of transactions in which the producer stops for `zombie_ms`."""
     zombie_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """How long it stands still. Then it goes on, and may have been fenced meanwhile."""
+    """Length of that stop. It then resumes, possibly fenced."""
     successor_ms: PositiveMilliseconds | None = None
-    """After how long of that another instance with the same id takes its place; without it, only
-    after the first one was fenced."""
+    """Time of it until another instance takes the id; by default once the first is fenced."""
     reads: Name | None = None
-    """A group of consumers, as many as there are producers: each producer sends a record for each
-    that its consumer reads, and the offsets with them."""
+    """A consumer group of equal `count`: for each record that its consumer reads, a producer sends
+    one, with the offsets."""
     writes: Name | None = None
-    """Another topic to which they write, with as many partitions; without it, that of `[topic]`."""
+    """Another topic to write to, with as many partitions; by default that of `[topic]`."""
 
 
 class ProducersSection(Section):
     """A group of producers that are alike."""
 
     group: Name
-    """The group's name in the tables and the trace."""
+    """Name in tables and trace."""
     count: int = Field(default=1, ge=1, le=1_000_000)
-    """How many producers the group has."""
+    """Number of producers."""
     rate: float | None = Field(default=None, gt=0, le=10**6)
     """Records per second of each producer."""
     spacing: Literal["poisson", "even"] = "poisson"
-    """Whether records come at random (exponential gaps) or evenly."""
+    """Exponential gaps between records, or equal ones."""
     arrivals: ArrivalsSection | None = None
     """A recorded log instead of `rate`; its rows go round the group's producers."""
     transactions: TransactionsSection | None = None
     """Whether records are sent in transactions, and in which."""
     acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_reject_bool)] = "all"
-    """0: no response; 1: the leader has it; "all": the whole in-sync set has it."""
+    """Who must have a record: nobody, the leader, the ISR."""
     timeout_ms: Milliseconds = 1_500
-    """How long the broker may wait for the in-sync set before it answers with a timeout."""
+    """Longest wait of the broker for the ISR."""
     request_timeout_ms: PositiveMilliseconds | None = None
-    """How long the producer waits for a response; by default `timeout_ms` + 500."""
+    """Longest wait of the producer for a response; by default `timeout_ms` + 500."""
     delivery_timeout_ms: PositiveMilliseconds = 120_000
-    """How long after a record's arrival the producer gives it up."""
+    """Time from a record's arrival until the producer gives it up."""
     retries: int = Field(default=2_147_483_647, ge=0, le=2_147_483_647)
-    """How often a batch is sent again after a failure that allows it."""
+    """Retries of a batch after a retriable error."""
     retry_backoff_ms: Milliseconds = 100
-    """The pause before a batch is sent again."""
+    """Pause before a retry."""
     max_in_flight: int = Field(default=5, ge=1, le=1_000)
-    """How many requests may be unanswered on one connection."""
+    """Most requests in flight on one connection."""
     idempotence: bool = False
-    """Whether batches carry sequence numbers, by which the broker drops duplicates."""
+    """Whether the producer is idempotent."""
     batch_size: int = Field(default=1, ge=1, le=100_000)
-    """The most records in one batch."""
+    """Most records in a batch."""
     linger_ms: Milliseconds = 0
-    """How long a batch that is not full waits for more records."""
+    """Time that a batch waits for more records."""
     record_bytes: SpreadOrNumber = Spread(p50=1_000.0, p75=1_000.0)
-    """The size of a record in bytes."""
+    """Size of a record."""
     keys: int = Field(default=1_000, ge=1, le=10**12)
-    """How many different keys the group's records have."""
+    """Number of different keys."""
     partitioner: Literal["hash", "modulo", "round-robin", "random"] = "hash"
-    """How a record finds its partition: by its key's hash, its key modulo the partitions, or not by
-    its key at all."""
+    """How a record gets its partition: the key's hash, the key modulo the partitions, or no key."""
 
     @property
     def response_timeout_ms(self) -> int:
@@ -390,60 +384,56 @@ class ConsumersSection(Section):
     """A group of consumers that share the partitions among them."""
 
     group: Name
-    """The group's name in the tables and the trace."""
+    """Name in tables and trace."""
     topic: Name | None = None
-    """The topic that it reads: one that transactions write to; without it, that of `[topic]`."""
+    """A topic that transactions write to; by default that of `[topic]`."""
     count: int = Field(default=1, ge=1, le=10_000)
-    """How many consumers the group has; partitions are dealt out in turn."""
+    """Number of consumers."""
     min_bytes: int = Field(default=1, ge=1)
-    """How many bytes a fetch waits for."""
+    """Bytes that a fetch waits for."""
     max_wait_ms: Milliseconds = 500
-    """How long a fetch may wait for `min_bytes`."""
+    """Longest wait for `min_bytes`."""
     request_timeout_ms: PositiveMilliseconds = 30_000
-    """How long a consumer waits for a response before it breaks the connection; more than
-    `max_wait_ms`."""
+    """Longest wait for a response, then the connection is closed; more than `max_wait_ms`."""
     max_bytes: int = Field(default=52_428_800, ge=1)
-    """The most bytes in one response."""
+    """Most bytes in one response."""
     partition_max_bytes: int = Field(default=1_048_576, ge=1)
-    """The most bytes of one partition in one response."""
+    """Most bytes of one partition in one response."""
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    """Whether a fetch sees up to the high watermark or up to the last stable offset."""
+    """Read up to the high watermark, or to the last stable offset."""
     poll_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """How long a consumer works on one response before it fetches again."""
+    """Processing time of one response."""
     membership: Literal["none", "dynamic", "static"] = "none"
-    """`none`: each consumer has its partitions for good. Else they join a group, which shares the
-    partitions out; `static` members are known by a name of their own, and are waited for."""
+    """Fixed partitions, or a consumer group of dynamic or static members."""
     session_timeout_ms: PositiveMilliseconds = 10_000
-    """After how long without a heartbeat a member is out of the group."""
+    """Time without a heartbeat after which a member is out."""
     heartbeat_interval_ms: PositiveMilliseconds = 3_000
-    """How often a member gives a heartbeat, and learns of rebalances."""
+    """Time between heartbeats."""
     max_poll_interval_ms: PositiveMilliseconds = 300_000
-    """How long a member may work before it leaves by itself; and how long a rebalance waits for
-    those that have to join again."""
+    """Longest processing before a member leaves; also the rebalance timeout."""
     commit_interval_ms: PositiveMilliseconds = 5_000
-    """How often a member commits how far it is through with its work."""
+    """Time between commits."""
     deduplicates: bool = False
-    """Whether the group keeps with its results how far they go, so that a record that is read again
-    is not applied again."""
+    """Whether a record that is read again is not applied again."""
     stay_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """After how long a member leaves, and another one comes; 0: never."""
+    """Time after which a member leaves and is replaced; 0: never."""
     away_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """How long it is away then."""
+    """Time until the replacement comes."""
 
 
 class Scenario(Section):
     """A whole scenario."""
 
     name: Name
-    """The scenario's name, part of the run's id."""
+    """Name, part of the run's id."""
     description: str = ""
     """What it shows, in a sentence."""
     seed: int = Field(default=1, ge=0, le=2**63 - 1)
-    """The number from which all chance comes: the same seed gives the same trace."""
+    """Random seed: the same seed gives the same trace."""
     duration_ms: PositiveMilliseconds | None = None
-    """How long records arrive; without it, until the last recorded arrival."""
+    """Time in which records arrive; by default until the last recorded arrival."""
     drain_ms: Milliseconds = 30_000
-    """The most time after that in which open requests are settled and consumers catch up."""
+    """Most time after that to complete requests and catch up."""
     cluster: ClusterSection = ClusterSection()
     topic: TopicSection = TopicSection()
     followers: FollowersSection = FollowersSection()

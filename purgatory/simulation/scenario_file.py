@@ -31,6 +31,7 @@ from purgatory.settings.problems import (
 )
 from purgatory.simulation.scenario import (
     CLIENT_APIS,
+    FAULT_KINDS,
     FAULT_SECTIONS,
     MAX_IDEMPOTENT_IN_FLIGHT,
     ArrivalsSection,
@@ -390,13 +391,13 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("transactions, in [[producers]]", TransactionsSection),
     ("[[consumers]]", ConsumersSection),
     ("[delete_records]", DeleteRecordsSection),
-    *((f"[[faults]] with kind = {kind}", section) for kind, section in FAULT_SECTIONS.items()),
 )
 
 
 def describe_scenario() -> str:
     """All sections and keys, as Markdown."""
-    return "\n".join(line for title, model in _SECTIONS for line in _section(title, model))
+    sections = [line for title, model in _SECTIONS for line in _section(title, model)]
+    return "\n".join([*sections, *_faults()])
 
 
 def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
@@ -412,6 +413,31 @@ def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
         if not _is_table(field):
             text = " ".join((field.description or "").split())
             yield f"| `{key}` | {_values(field)} | {_default(field)} | {text} |"
+    yield ""
+
+
+def _faults() -> Iterator[str]:
+    """One table for all kinds of faults, since most of their keys are the same."""
+    kinds_by_row: dict[tuple[str, ...], list[str]] = {}
+    for kind, model in FAULT_SECTIONS.items():
+        for key, field in model.model_fields.items():
+            if key != "kind":
+                row = (f"`{key}`", _values(field), _default(field), field.description or "")
+                kinds_by_row.setdefault(row, []).append(kind)
+    yield "### `[[faults]]`"
+    yield ""
+    yield "What goes wrong, and when. `kind` is required: [Faults](#faults) lists them."
+    yield ""
+    yield "| key | value | default | in | what it is |"
+    yield "|---|---|---|---|---|"
+    for (key, values, default, text), kinds in kinds_by_row.items():
+        missing = [f"`{kind}`" for kind in FAULT_KINDS if kind not in kinds]
+        of = ", ".join(f"`{kind}`" for kind in kinds)
+        if not missing:
+            of = "all"
+        elif len(missing) == 1:
+            of = f"all but {missing[0]}"
+        yield f"| {key} | {values} | {default} | {of} | {' '.join(text.split())} |"
     yield ""
 
 
@@ -435,36 +461,37 @@ def _values(field: FieldInfo) -> str:
         if get_origin(part) is Literal:
             return " or ".join(f"`{json.dumps(value)}`" for value in get_args(part))
     if Spread in parts:
-        return "number, or `{ p50, p75 }`"
+        return "number or spread"
     kind = next(
         name
         for type_, name in (
-            (bool, "true or false"),
+            (bool, "boolean"),
             (int, "integer"),
             (float, "number"),
             (str, "text"),
         )
         if type_ in parts
     )
-    bounds = " ".join(_bounds(field, parts))
-    return f"{kind} {bounds}".strip()
+    return f"{kind} {_bounds(field, parts)}".strip()
 
 
-def _bounds(field: FieldInfo, parts: list[Any]) -> Iterator[str]:
+def _bounds(field: FieldInfo, parts: list[Any]) -> str:
     nested = [part for part in parts if isinstance(part, FieldInfo)]
-    for metadata in [*field.metadata, *(consumer for part in nested for consumer in part.metadata)]:
-        if isinstance(metadata, annotated_types.Ge):
-            yield f">= {metadata.ge}"
-        elif isinstance(metadata, annotated_types.Gt):
-            yield f"> {metadata.gt}"
-        elif isinstance(metadata, annotated_types.Le) and float(str(metadata.le)) < 10**9:
-            yield f"<= {metadata.le:,}"
+    bounds = [*field.metadata, *(bound for part in nested for bound in part.metadata)]
+    above = [bound.gt for bound in bounds if isinstance(bound, annotated_types.Gt)]
+    least = [bound.ge for bound in bounds if isinstance(bound, annotated_types.Ge)]
+    limits = [bound.le for bound in bounds if isinstance(bound, annotated_types.Le)]
+    most = [limit for limit in limits if float(str(limit)) < 10**9]
+    if least and most:
+        return f"{least[0]} to {most[0]:,}"
+    words = [*(f"> {bound}" for bound in above), *(f">= {bound}" for bound in least)]
+    return " ".join([*words, *(f"<= {bound:,}" for bound in most)])
 
 
 def _default(field: FieldInfo) -> str:
     value = field.default
     if value is PydanticUndefined:
-        return "must be given"
+        return "required"
     if value is None:
         return ""
     if isinstance(value, Spread):

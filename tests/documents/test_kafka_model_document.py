@@ -32,7 +32,6 @@ def test_every_lettered_case_is_in_the_document() -> None:
             assert any(test.startswith(f"{case}_") for _, test in named)
 
 
-def test_the_stories_of_both_drivers_are_in_the_document() -> None:
+def test_the_number_of_stories_of_both_drivers_is_the_documents() -> None:
     section = DOCUMENT.read_text().partition("## Two drivers, the same decisions\n")[2]
-    table = section.partition("\n## ")[0].partition("|---|---|\n")[2]
-    assert table.splitlines() == [f"| {story.name} | {story.shows} |" for story in STORIES]
+    assert f" plays {len(STORIES)} stories" in section.partition("\n## ")[0]

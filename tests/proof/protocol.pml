@@ -2,7 +2,7 @@
  *
  * Spin tries every order of the steps of two threads, the timer's driver and, in some, a stranger
  * who holds the user's lock. Which configuration is a macro (scripts.pml); another may break a rule
- * (BREAK_...). docs/proof.md says what is modelled, and which line of code each step is.
+ * (BREAK_...). docs/proof.md says what is modelled, map.md which line of code each step is.
  *
  * Properties, beside the asserts on the way: at the end, JUDGE; no thread waits for ever (Spin's
  * invalid end states); none goes round for ever while the others stand still (its non-progress

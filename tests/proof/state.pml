@@ -3,7 +3,7 @@
  * Ground rules
  * ------------
  * - A step is what no other thread comes in the middle of: one read or write of what is shared, one
- *   call of a dict's or of a lock's. AT names it; docs/proof.md has its line of code.
+ *   call of a dict's or of a lock's. AT names it; map.md has its line of code.
  * - A section in the lists' turn is one step where it touches nothing that is used outside of a
  *   turn. Otherwise the turn is taken in its first step, and given back in its last.
  * - Names of inlines' parameters: o is an operation, k a key, s a retry task.

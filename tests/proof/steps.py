@@ -1,4 +1,4 @@
-"""The steps of the model, and the map in ``docs/proof.md`` from each to its line of code."""
+"""The steps of the model, and the map in ``map.md`` from each to its line of code."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "proof.md"
 _MODEL = Path(__file__).parent
+MAP = _MODEL / "map.md"
 
 
 class Mapped(NamedTuple):
@@ -45,19 +45,21 @@ def breaks() -> set[str]:
 
 
 def mapped_steps() -> dict[str, Mapped]:
-    """Return what the document maps to a line of ours."""
-    rows = re.findall(r"^\| `(\w+)` \| `([\w/.]+)::([\w.]+)` \| `(.+)` \|$", _text(), re.MULTILINE)
+    """Return what the map has for each step, but for users' own."""
+    rows = re.findall(
+        r"^\| `(\w+)` \| `([\w/.]+)::([\w.]+)` \| `(.+)` \|$", MAP.read_text(), re.MULTILINE
+    )
     return {step: Mapped(ROOT / path, function, line) for step, path, function, line in rows}
 
 
 def steps_of_users() -> list[str]:
     """Return the steps that are the user's own code."""
-    return re.findall(r"^\| `(\w+)` \| \(none\) \|", _text(), re.MULTILINE)
+    return re.findall(r"^\| `(\w+)` \| \(none\) \|", MAP.read_text(), re.MULTILINE)
 
 
 def described_breaks() -> dict[str, str]:
     """Return the broken variants of the document's table, with what finds each."""
-    return dict(re.findall(r"^\| `(BREAK_\w+)` \| .+ \| (.+) \|$", _text(), re.MULTILINE))
+    return dict(re.findall(r"^\| `(BREAK_\w+)` \| .+ \| (.+) \|$", MAP.read_text(), re.MULTILINE))
 
 
 @cache
@@ -74,7 +76,3 @@ def lines_of(path: Path, function: str) -> list[str]:
         found, body = matching[0], matching[0].body
     assert found is not None
     return [line.strip() for line in text.splitlines()[found.lineno - 1 : found.end_lineno]]
-
-
-def _text() -> str:
-    return DOCUMENT.read_text()

@@ -1,4 +1,4 @@
-"""docs/proof.md: each step of the model stands for a line of code, and each broken rule is told."""
+"""map.md: each step of the model stands for a line of code, and each broken rule is told."""
 
 from __future__ import annotations
 
