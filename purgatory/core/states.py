@@ -1,6 +1,6 @@
 """What becomes of an operation: its outcome, the stages of its completion, what may follow what.
 
-The code takes its stages from this table, the docs show it, and a test drives each of its moves and
+The code takes its stages from this table, and a test drives each of its moves and
 sees that there is no other. While the outcome is PENDING the stage is told by the keys; from then
 on it is a number in the operation, which its completer alone changes. It says what is done again
 after an interrupt, and what is passed over.

@@ -1,4 +1,4 @@
-"""The life of an operation is the table that code and docs share: each of its moves, and no other.
+"""The life of an operation is the table `LIFE` in the code: each of its moves, and no other.
 
 Operations are settled in every way, in the middle of a deep chain and not, observed and not, with
 callbacks that raise and not; and in every state all calls are made that there are.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,20 +16,10 @@ import pytest
 from purgatory import TRANSITIONS, Outcome, PurgatoryClosedError
 from purgatory.core import states
 from purgatory.core.state import PurgatoryState
-from purgatory.core.states import ABANDONED, DONE, LIFE, MOVES, STATES, WAITING, State
+from purgatory.core.states import ABANDONED, DONE, MOVES, STATES, WAITING, State
 from purgatory.core.trampoline import MAX_DEPTH, this_thread
 from tests.core.probe import LONG_MS, Probe, Setting
 from tests.core.recorded_life import IN_THE_TABLE, recorded_moves, state_of
-
-PAGE = Path(__file__).parents[2] / "docs" / "purgatory.md"
-
-NAMES = {
-    getattr(states, name): name
-    for name in (
-        *("WAITING", "ABANDONED", "DETACHING", "DEFERRED"),
-        *("CALLING_BACK", "CALLED_BACK", "OBSERVING", "DONE"),
-    )
-}
 
 How = Callable[[Setting, Probe], object]
 
@@ -224,19 +213,3 @@ def test_what_is_settled_stays_as_it_is() -> None:
     assert TRANSITIONS[Outcome.COMPLETED] == TRANSITIONS[Outcome.EXPIRED] == {Outcome.FAILED}
     assert not TRANSITIONS[Outcome.CANCELLED]
     assert not TRANSITIONS[Outcome.FAILED]
-
-
-def test_the_docs_show_the_table() -> None:
-    rows = [
-        f"| {NAMES[move.stage]} | {either(one.name for one in move.outcomes)} "
-        f"| {move.by} | {either(NAMES[then] for then in move.then)} "
-        f"| {move.becomes.name if move.becomes else 'the same'} |"
-        for move in LIFE
-    ]
-    text = PAGE.read_text(encoding="utf-8")
-    shown = text.partition("| while it is |")[2].partition("\n\n")[0].splitlines()[2:]
-    assert shown == rows
-
-
-def either(names: Iterator[str]) -> str:
-    return ", ".join(names)

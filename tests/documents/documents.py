@@ -77,3 +77,10 @@ def names_in(path: Path) -> frozenset[str]:
         elif isinstance(node, ast.Assign):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return frozenset(names)
+
+
+def columns_in(document: Path, table: str) -> list[tuple[str, str]]:
+    """Return name and type of each column of ``table`` in order; a row may have several."""
+    section = re.split(rf"^##+ Table `{table}`$", document.read_text(), flags=re.MULTILINE)[1]
+    rows = re.findall(r"^\| (`[^|]*`) \| (\w+) \|", section.partition("\n##")[0], re.MULTILINE)
+    return [(name, kind) for names, kind in rows for name in re.findall(r"`(\w+)`", names)]

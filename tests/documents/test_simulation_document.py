@@ -53,8 +53,9 @@ def test_each_scenario_shown_is_valid(block: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_each_column_of_the_trace_is_described(name: str) -> None:
     described = [
-        (column.strip("`"), kind, null)
-        for column, kind, null, _ in rows_after(f"### Table `{name}`", TRACES)
+        (column, kind, null)
+        for columns, kind, null, _ in rows_after(f"### Table `{name}`", TRACES)
+        for column in re.findall(r"`(\w+)`", columns)
     ]
     names = {"list<element: string not null>": "list of string"}
     assert described == [

@@ -20,10 +20,11 @@ from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.trace_set import find_traces
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
+from tests.documents.documents import columns_in
 from tests.pipeline.audit_injections import injected
 from tests.pipeline.conftest import OPERATIONS, READS, SENDS
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "audit.md"
 PRODUCERS = [
     {"group": "writers", "idempotence": False, "max_in_flight": 5, "retries": 9}
     | {"single_writer": True, "acks": -1}
@@ -155,7 +156,7 @@ def test_what_is_permitted_is_a_violation_if_it_is_against_what_is_expected(
     assert "3 violations in 1 of 1 runs" in printed.out
     assert sorted(path.name for path in out.iterdir()) == ["audit", "witnesses"]
     for table in ("audit", "witnesses"):
-        assert _columns(out / table) == _described(table)
+        assert _columns(out / table) == columns_in(DOCUMENT, table)
     witnesses = pq.read_table(out / "witnesses").to_pylist()
     assert [row["rank"] for row in witnesses if row["anomaly"] == "retry_reorder"] == [1, 2]
     assert main(["audit", str(trace), *chosen, "--out", str(out)]) == 2
@@ -167,11 +168,6 @@ def _columns(table: Path) -> list[tuple[str, str]]:
     schema = pq.read_table(table).schema
     kinds = ["array" if pa.types.is_list(one.type) else str(one.type) for one in schema]
     return [(field.name, names.get(kind, kind)) for field, kind in zip(schema, kinds, strict=True)]
-
-
-def _described(table: str) -> list[tuple[str, str]]:
-    section = DOCUMENT.split(f"### Table `{table}`", 1)[1].split("\n##", 1)[0]
-    return re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,13 @@ def test_all_columns_are_described_with_their_types() -> None:
     kinds = {"string": "string", "int32": "int", "int64": "bigint", "bool": "boolean"}
     for table, columns in TABLES.items():
         section = DOCUMENT.split(f"### Table `{table}`\n", 1)[1].split("\n#", 1)[0]
-        rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (yes|no) \|", section, re.MULTILINE)
+        rows = [
+            (name, kind, null)
+            for names, kind, null in re.findall(
+                r"^\| (`[^|]*`) \| ([\w ]+) \| (yes|no) \|", section, re.MULTILINE
+            )
+            for name in re.findall(r"`(\w+)`", names)
+        ]
         told = {name: kinds.get(kind, "array<string>") for name, kind, _ in rows}
         assert told == columns
         assert {name for name, _, null in rows if null == "yes"} == NULLABLE[table]
