@@ -120,6 +120,13 @@ class ClientSide(Protocol):
     """A client's connection."""
 
     def abort(self) -> None:
+        """Reset it, and the one to the broker."""
+
+
+class BrokerSide(Protocol):
+    """A connection to a broker."""
+
+    def reset(self) -> None:
         """Reset it."""
 
 
@@ -135,6 +142,9 @@ class ProxiedBroker:
         self.address = address
         self.broker_id = broker_id
         self.connections: set[ClientSide] = set()
+        self.closing: set[BrokerSide] = set()
+        """The connections to it whose clients are gone."""
+        self.is_closed = False
         self.listening: Listening | None = None
         self.endpoint = address
         """The address that clients are given: of the proxy, once that listens."""
@@ -145,6 +155,18 @@ class ProxiedBroker:
         for connection in connections:
             connection.abort()
         return len(connections)
+
+    async def close(self) -> None:
+        """Listen no more, cut all connections, and return when none is open."""
+        if self.listening is not None:
+            await self.listening.stop()
+            self.listening.release()
+        self.is_closed = True
+        self.cut_connections()
+        for connection in self.closing:
+            connection.reset()  # by TLS it would wait for the broker to close it, too
+        while self.connections or self.closing:
+            await asyncio.sleep(0)
 
 
 class Addresses:
