@@ -215,8 +215,8 @@ class ProxyFaults(ConnectionFaults):
             return
         if not self._is_readable(start.request):
             if start.request.api_key == API_VERSIONS:
-                response = unsupported_version_response(start.request)
-                await self.send(broker_id, connection, start.request, response)
+                refusal = unsupported_version_response(start.request)
+                await self.send(broker_id, connection, start.request, refusal)
                 return
             answer = await connection.forward(start, frame)
             if answer is not None:
