@@ -128,6 +128,10 @@ def test_transactions_and_the_offsets_in_them_are_recorded(
         ("aborted", "coordinator"),
         ("open", None),
     ]
+    committed = transactions[0]
+    assert committed.decided_us is not None
+    assert committed.ended_us is not None
+    assert committed.decided_us < committed.ended_us, "by the request, and by the response"
     sends = [SendRow(*row) for row in rows.sends if row[TOPIC] == topic]
     assert [one.transaction for one in sends] == [one.transaction for one in transactions]
     commits = [CommitRow(*row) for row in rows.commits]
