@@ -5,6 +5,9 @@ endpoints in Produce and Fetch) is rewritten: the client is sent to the proxy's 
 broker. Which responses these are is read from their schemas: wherever an id of a node stands beside
 a host and a port. A broker that was unknown gets a listener first.
 
+In ApiVersions, clients are offered no newer versions of these APIs than the codec knows: else they
+and the brokers would speak past the rewriting.
+
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
@@ -30,9 +33,19 @@ from kio.serial import entity_reader
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.listeners import Endpoint, Listening
 from purgatory.cluster.protocol.frame_check import check_frame
-from purgatory.cluster.protocol.wire import Request, Versions, encode_response, write_response
+from purgatory.cluster.protocol.wire import (
+    API_VERSIONS,
+    Request,
+    Versions,
+    encode_response,
+    write_response,
+)
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka.errors import ErrorCode
 
+_log = Logger("purgatory.proxy")
 _PREFIX_BYTES = 4
+_BODY_AT = 8
 _MAX_ELEMENTS = 20_000_000
 """So many elements may a response have: those of the largest clusters have some millions."""
 _METADATA = 3
@@ -84,6 +97,21 @@ def has_addresses(api_key: int, version: int) -> bool:
     return is_known(api_key, version) and any(_node_fields(load_response_schema(api_key, version)))
 
 
+def is_unsupported_version(request: Request, response: bytes) -> bool:
+    """Whether a broker doesn't know the version of an ApiVersions, and so responds in version 0."""
+    code = response[_BODY_AT : _BODY_AT + 2]
+    unsupported = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+    return request.api_key == API_VERSIONS and code == unsupported
+
+
+def unsupported_version_response(request: Request) -> bytes:
+    """Return the response to an ApiVersions that the codec doesn't know, as of an older broker."""
+    oldest, newest = KNOWN_VERSIONS[API_VERSIONS]
+    known = {"api_key": API_VERSIONS, "min_version": oldest, "max_version": newest}
+    values = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": [known]}
+    return encode_response(API_VERSIONS, 0, request.correlation_id, values)
+
+
 class BadResponseError(BadRequestError):
     """Bytes of a broker that are no response of the protocol."""
 
@@ -120,6 +148,13 @@ class ClientSide(Protocol):
     """A client's connection."""
 
     def abort(self) -> None:
+        """Reset it, and the one to the broker."""
+
+
+class BrokerSide(Protocol):
+    """A connection to a broker."""
+
+    def reset(self) -> None:
         """Reset it."""
 
 
@@ -135,6 +170,9 @@ class ProxiedBroker:
         self.address = address
         self.broker_id = broker_id
         self.connections: set[ClientSide] = set()
+        self.closing: set[BrokerSide] = set()
+        """The connections to it whose clients are gone."""
+        self.is_closed = False
         self.listening: Listening | None = None
         self.endpoint = address
         """The address that clients are given: of the proxy, once that listens."""
@@ -145,6 +183,18 @@ class ProxiedBroker:
         for connection in connections:
             connection.abort()
         return len(connections)
+
+    async def close(self) -> None:
+        """Listen no more, cut all connections, and return when none is open."""
+        if self.listening is not None:
+            await self.listening.stop()
+            self.listening.release()
+        self.is_closed = True
+        self.cut_connections()
+        for connection in self.closing:
+            connection.reset()  # by TLS it would wait for the broker to close it, too
+        while self.connections or self.closing:
+            await asyncio.sleep(0)
 
 
 class Addresses:
@@ -165,22 +215,38 @@ class Addresses:
         """The names of topics by their ids, as far as Metadata told them."""
         self._listen = listen
         self._learning = asyncio.Lock()
+        self._lowered: set[int] = set()
 
     def may_concern(self, request: Request) -> bool:
         """Whether a response has to be looked into before it is passed on."""
-        return has_addresses(request.api_key, request.api_version)
+        api_key, version = request.api_key, request.api_version
+        if api_key == API_VERSIONS:
+            return is_known(api_key, version)
+        return has_addresses(api_key, version)
 
-    def names_brokers(self, entity: Any) -> bool:
-        """Whether a response has the address of a broker."""
+    def changes(self, request: Request, frame: bytes) -> bool:
+        """Whether `rewrite` has to change a response, or to listen for its brokers.
+
+        Raises:
+            BadResponseError: it can't be decoded.
+        """
+        if is_unsupported_version(request, frame):
+            return False
+        _, entity = open_response(request, frame)
+        if request.api_key == API_VERSIONS:
+            return any(map(_is_too_new, entity.api_keys))
         return any(True for _ in _nodes(entity))
 
     async def rewrite(self, request: Request, frame: bytes) -> bytes:
-        """Return a response, with its length, that has the proxy's addresses.
+        """Return a response, with its length, that has the proxy's addresses, and versions of which
+        it can rewrite them.
 
         Raises:
             BadResponseError: it can't be decoded.
             ClusterError: the proxy can't listen for a broker that was unknown.
         """
+        if is_unsupported_version(request, frame):
+            return frame
         _, entity = open_response(request, frame)
         rewritten = await self.rewrite_entity(request, entity)
         if rewritten is entity:
@@ -194,6 +260,8 @@ class Addresses:
 
     async def rewrite_entity(self, request: Request, entity: Any) -> Any:
         """As `rewrite`, of a response that is decoded; the same object if nothing has changed."""
+        if request.api_key == API_VERSIONS:
+            return self._lower_versions(entity)
         if request.api_key == _METADATA:
             for topic in entity.topics:
                 topic_id = getattr(topic, "topic_id", None)
@@ -202,6 +270,31 @@ class Addresses:
         for node in _nodes(entity):
             await self.learn(node.broker_id, node.endpoint)
         return self._replaced(entity)
+
+    def _lower_versions(self, entity: Any) -> Any:
+        """Return a response to ApiVersions without versions that the codec doesn't know."""
+        too_new = [api for api in entity.api_keys if _is_too_new(api)]
+        if not too_new:
+            return entity
+        for api in too_new:
+            if api.api_key not in self._lowered:
+                self._lowered.add(api.api_key)
+                newest = KNOWN_VERSIONS[api.api_key][1]
+                _log.warning(
+                    "versions_are_lowered",
+                    api=api_key_map[api.api_key],
+                    newest=api.max_version,
+                    offered=newest,
+                )
+        return replace(
+            entity,
+            api_keys=tuple(
+                replace(api, max_version=type(api.max_version)(KNOWN_VERSIONS[api.api_key][1]))
+                if _is_too_new(api)
+                else api
+                for api in entity.api_keys
+            ),
+        )
 
     async def learn(self, broker_id: int, address: Endpoint) -> None:
         """Take down where a broker is, and listen for it if it is new."""
@@ -241,6 +334,14 @@ class Addresses:
             elif value is not None:
                 changes[name] = self._replaced(value)
         return replace(entity, **changes) if changes else entity
+
+
+def _is_too_new(api: Any) -> bool:
+    """Whether a broker offers versions of an API with addresses that the codec doesn't know."""
+    oldest, newest = KNOWN_VERSIONS.get(api.api_key, (0, -1))
+    return api.min_version <= newest < api.max_version and any(
+        has_addresses(api.api_key, version) for version in range(oldest, newest + 1)
+    )
 
 
 def _nodes(entity: Any) -> Iterator[_Node]:

@@ -163,6 +163,9 @@ class ClientConnection(Side):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.broker.connections.add(self)
+        if self.broker.is_closed:  # while this one was accepted
+            self.abort()
+            return
         self._task = asyncio.get_running_loop().create_task(self._connect())
 
     def data_received(self, data: bytes) -> None:
@@ -181,10 +184,9 @@ class ClientConnection(Side):
         self.broker.connections.discard(self)
         if self._task is not None:
             self._task.cancel()
-        if self.other is not None:
-            if self.is_cut:
-                self.other.reset()
-            else:
+        if self.other is not None and self.other.transport is not None:
+            self.broker.closing.add(self.other)
+            if not self.is_cut:
                 self.other.close()
         self.hooks.on_close(self)
 
@@ -192,6 +194,8 @@ class ClientConnection(Side):
         """Reset the connection; the one to the broker goes with it."""
         self.is_cut = True
         self.reset()
+        if self.other is not None:
+            self.other.reset()
 
     def end(self) -> None:
         """Close the connection, since the broker's is closed, once a request is served."""
@@ -380,6 +384,7 @@ class BrokerConnection(Side):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
+        self._client.broker.closing.discard(self)
         for _, response in self._pending:
             if response is not None:
                 response.cancel()

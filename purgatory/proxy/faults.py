@@ -49,14 +49,16 @@ from purgatory.proxy.addresses import (
     Addresses,
     ProxiedBroker,
     is_known,
+    is_unsupported_version,
     open_response,
+    unsupported_version_response,
 )
 from purgatory.proxy.connection import ClientConnection
 from purgatory.proxy.request_start import PREFIX_BYTES, Start
 from purgatory.proxy.trace import ProxyTrace
 
 _REPLICATION = "brokers replicate past the proxy; `purgatory cluster` has this fault, "
-_REFUSALS: Mapping[str, str] = {
+REFUSALS: Mapping[str, str] = {
     "stall_follower": _REPLICATION + "and return_error with NOT_ENOUGH_REPLICAS shows clients one",
     "slow_follower": _REPLICATION + "and delay_responses with api=Produce shows clients one",
     "shrink_isr": _REPLICATION + "and return_error with NOT_ENOUGH_REPLICAS shows clients one",
@@ -69,7 +71,6 @@ _REFUSALS: Mapping[str, str] = {
 
 _MAX_RESPONSES = 1_000
 _MAX_SESSIONS = 1_000
-_RESPONSE_BODY_AT = 8
 _FETCH = "fetch"
 _PRODUCE = "produce"
 
@@ -80,13 +81,6 @@ class _UntouchedResponseError(Exception):
     def __init__(self, frame: bytes) -> None:
         super().__init__()
         self.frame = frame
-
-
-def _is_unsupported_version(request: Request, response: bytes) -> bool:
-    """Whether a broker doesn't know the version of an ApiVersions, and so responds in version 0."""
-    code = response[_RESPONSE_BODY_AT : _RESPONSE_BODY_AT + 2]
-    unsupported = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-    return request.api_key == API_VERSIONS and code == unsupported
 
 
 class _MetadataKey(NamedTuple):
@@ -125,12 +119,12 @@ class ProxyFaults(ConnectionFaults):
         return active_fault
 
     def _check(self, fault: Fault) -> None:
-        if fault.kind in _REFUSALS:
-            raise ClusterError(f"{fault.kind}: not in a proxy: {_REFUSALS[fault.kind]}")
+        if fault.kind in REFUSALS:
+            raise ClusterError(f"{fault.kind}: not in a proxy: {REFUSALS[fault.kind]}")
         super()._check(fault)
 
     async def revive(self, broker: int) -> NoReturn:
-        raise ClusterError(f"revive: not in a proxy: {_REFUSALS['kill']}")
+        raise ClusterError(f"revive: not in a proxy: {REFUSALS['kill']}")
 
     def _on_end(self, active_fault: ActiveFault) -> None:
         super()._on_end(active_fault)
@@ -144,6 +138,8 @@ class ProxyFaults(ConnectionFaults):
         """Whether a request has to be served by `serve`."""
         name, broker_id = request.api_name, broker.broker_id
         is_readable = self._is_readable(request)
+        if request.api_key == API_VERSIONS and not is_readable:
+            return True
         if is_readable and (name in METADATA_APIS or self._is_recorded(request)):
             return True
         for active_fault in self.active:
@@ -199,10 +195,8 @@ class ProxyFaults(ConnectionFaults):
         """Send a response, if that takes no time and it stays as it is; return whether it was."""
         if self._alters_response(connection.broker, request):
             return False
-        if self._addresses.may_concern(request):
-            _, entity = open_response(request, frame)
-            if self._addresses.names_brokers(entity):
-                return False
+        if self._addresses.may_concern(request) and self._addresses.changes(request, frame):
+            return False
         connection.write(frame)
         return True
 
@@ -220,6 +214,10 @@ class ProxyFaults(ConnectionFaults):
         if self.loses_request(broker_id, connection, start.request):
             return
         if not self._is_readable(start.request):
+            if start.request.api_key == API_VERSIONS:
+                refusal = unsupported_version_response(start.request)
+                await self.send(broker_id, connection, start.request, refusal)
+                return
             answer = await connection.forward(start, frame)
             if answer is not None:
                 await self.send(broker_id, connection, start.request, answer)
@@ -235,7 +233,7 @@ class ProxyFaults(ConnectionFaults):
                 answer = await connection.forward(start, sent)
                 if answer is None:
                     return None
-                if _is_unsupported_version(request, answer):
+                if is_unsupported_version(request, answer):
                     raise _UntouchedResponseError(answer)
                 body, entity = open_response(request, answer)
             finally:

@@ -186,13 +186,10 @@ class Proxy(FaultTarget):
         await self._discover()
 
     async def stop(self) -> None:
-        """Listen no more, and cut all connections."""
+        """Listen no more, and cut all connections; all are closed on return."""
         self.fault.forget_all()
         for broker in self._addresses.brokers:
-            if broker.listening is not None:
-                await broker.listening.stop()
-                broker.listening.release()
-            broker.cut_connections()
+            await broker.close()
 
     async def _listen(self, broker: ProxiedBroker) -> None:
         """Listen for a broker.

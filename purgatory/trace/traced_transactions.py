@@ -44,6 +44,8 @@ class _TransactionalId:
     granted_us: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
     open: TransactionRow | None = None
+    ended_unseen: bool = False
+    """Whether the open one may be over, committed or aborted."""
 
     def epoch(self, producer: ProducerIdentity) -> int:
         if producer.producer_id not in self.producer_ids:
@@ -66,14 +68,22 @@ class TracedTransactions:
         self._ids: dict[str, _TransactionalId] = {}
         self._last_transactions: dict[int, int] = {}
 
-    def on_record(self, transactional_id: str, record: TransactionRecord) -> None:
-        """Handle a record that a coordinator has written. O(1)."""
-        now_us = self._now_us()
+    def on_record(
+        self, transactional_id: str, record: TransactionRecord, at_us: int | None = None
+    ) -> None:
+        """Handle a record that a coordinator has written. O(1).
+
+        Args:
+            at_us: when, in microseconds since the start of the run; None: now.
+        """
+        now_us = self._now_us() if at_us is None else at_us
         if record.state is TransactionState.DEAD:
             return
         entry = self._ids.setdefault(transactional_id, _TransactionalId())
         epoch = entry.epoch(ProducerIdentity(record.producer_id, record.producer_epoch))
         if record.state is TransactionState.EMPTY:
+            if entry.ended_unseen:
+                entry.open = None
             entry.granted_us.setdefault(epoch, now_us)
             return
         if entry.open is None and record.state not in _COMPLETE:
@@ -84,6 +94,18 @@ class TracedTransactions:
             by_coordinator = epoch != entry.open.epoch and record.version != TV2
             self._end(entry, entry.open, record.state, by_coordinator, now_us)
 
+    def is_open(self, transactional_id: str) -> bool:
+        """Whether a transaction has begun that is not complete."""
+        entry = self._ids.get(transactional_id)
+        return entry is not None and entry.open is not None
+
+    def on_unknown_end(self, transactional_id: str) -> None:
+        """Take it that the open transaction may be over, if no later record says how it ended: no
+        row is written of it."""
+        entry = self._ids.get(transactional_id)
+        if entry is not None:
+            entry.ended_unseen = entry.open is not None
+
     def _begin(
         self,
         entry: _TransactionalId,
@@ -93,6 +115,7 @@ class TracedTransactions:
         now_us: int,
     ) -> None:
         self._count += 1
+        entry.ended_unseen = False
         self._last_transactions[producer_id] = self._count
         entry.last[epoch] = self._count
         for epochs in (entry.last, entry.granted_us):
@@ -140,6 +163,6 @@ class TracedTransactions:
     def close(self) -> None:
         """Write the open transactions."""
         for entry in self._ids.values():
-            if entry.open is not None:
+            if entry.open is not None and not (entry.ended_unseen and entry.open.ended_by is None):
                 self._tables.transaction(entry.open)
-                entry.open = None
+            entry.open = None

@@ -1,4 +1,4 @@
-"""Plays a story in a cluster of sockets and a real clock."""
+"""Plays a story in a cluster of sockets and a real clock, or through a proxy in front of one."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from kio.records.readers import read_batch
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
 from purgatory.cluster.broker import Broker
+from purgatory.cluster.fault_injection import ConnectionFaults
+from purgatory.cluster.listeners import Endpoint
 from purgatory.kafka import (
     TRANSACTIONS_TOPIC,
     ErrorCode,
@@ -26,6 +28,8 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.faults import CountedFault, Fault
 from purgatory.kafka.faults.active_faults import ActiveFault
+from purgatory.proxy import Proxy, ProxyConfig
+from purgatory.proxy.faults import REFUSALS
 from tests.cluster.wire_values import read_response, record_batch, request_frame
 from tests.drivers.decisions import (
     MARKERS,
@@ -66,6 +70,12 @@ _NOBODY = ProducerIdentity(-1, -1)
 _STATE_PARTITIONS = 5
 """As many as the simulation has."""
 
+PAST_PROXY = {
+    **REFUSALS,
+    "pause": "brokers replicate past the proxy, and a broker that is paused replicates nothing",
+}
+"""Why a kind of fault is not the same at a proxy."""
+
 
 class ClusterDriver:
     """A cluster on an event loop of its own, which runs only while a step is taken or settles.
@@ -95,14 +105,14 @@ class ClusterDriver:
         self._unnamed = itertools.count()
 
     def __enter__(self) -> Self:
-        self._runner.run(self._cluster.start())
-        if self._has_transactions:
-            self._runner.run(self._begin_to_coordinate())
+        self._runner.run(self._start())
         return self
 
-    async def _begin_to_coordinate(self) -> None:
-        """Have the topic made whose partitions' leaders coordinate."""
-        next(iter(self._cluster.brokers.values())).cluster.transactions_partitions()
+    async def _start(self) -> None:
+        await self._cluster.start()
+        if self._has_transactions:
+            # Have the topic made whose partitions' leaders coordinate.
+            next(iter(self._cluster.brokers.values())).cluster.transactions_partitions()
 
     def __exit__(
         self,
@@ -195,14 +205,23 @@ class ClusterDriver:
         known = self._clients.get(key)
         if known is None or known.is_closed:
             known = self._clients[key] = _Client(self.answers)
-        await known.ask(self._cluster.brokers[broker_id], number, api_key, values)
+        await known.ask(self._address(broker_id), number, api_key, values)
         return known
+
+    def _address(self, broker_id: int) -> Endpoint:
+        """Where clients find a broker."""
+        broker = self._cluster.brokers[broker_id]
+        return Endpoint(broker.host, broker.port)
 
     # What goes wrong.
 
+    def _faults(self, fault: Fault) -> ConnectionFaults:
+        """Which faults have one like this."""
+        return self._cluster.fault
+
     async def _begin(self, fault: Fault) -> None:
         try:
-            self._begun.append((fault, await self._cluster.fault.begin(fault)))
+            self._begun.append((fault, await self._faults(fault).begin(fault)))
         except ClusterError:
             self.answers.refuse(fault.kind)
 
@@ -246,6 +265,26 @@ class ClusterDriver:
         return ReplicaState(letters, replica.high_watermark)
 
 
+class ProxyDriver(ClusterDriver):
+    """A proxy before that cluster, which injects the faults that it has; the cluster has others."""
+
+    async def _start(self) -> None:
+        await super()._start()
+        addresses = self._cluster.bootstrap_servers.split(",")
+        self._proxy = Proxy(ProxyConfig(to=addresses))
+        await self._proxy.start()
+
+    async def _stop(self) -> None:
+        await self._proxy.stop()
+        await super()._stop()
+
+    def _address(self, broker_id: int) -> Endpoint:
+        return self._proxy.brokers[broker_id].endpoint
+
+    def _faults(self, fault: Fault) -> ConnectionFaults:
+        return self._cluster.fault if fault.kind in PAST_PROXY else self._proxy.fault
+
+
 class _Client:
     """A connection to one broker, whose answers are read as they come.
 
@@ -263,12 +302,14 @@ class _Client:
         self.on_init: Callable[[ProducerIdentity], object]
         """Takes who a transactional producer is."""
 
-    async def ask(self, broker: Broker, number: int, api_key: int, values: dict[str, Any]) -> None:
+    async def ask(
+        self, address: Endpoint, number: int, api_key: int, values: dict[str, Any]
+    ) -> None:
         """Send a request; where the broker is dead, the connection is lost."""
         self._asked[number] = api_key
         if self._reading is None:
             try:
-                reader, self._writer = await asyncio.open_connection(broker.host, broker.port)
+                reader, self._writer = await asyncio.open_connection(*address)
             except ConnectionError:
                 self._lose_all()
                 return
@@ -289,6 +330,7 @@ class _Client:
                 length = int.from_bytes(await reader.readexactly(4), "big")
                 self._take(await reader.readexactly(length))
         except (ConnectionError, asyncio.IncompleteReadError):
+            self._writer.transport.abort()
             self._lose_all()
 
     def _take(self, frame: bytes) -> None:

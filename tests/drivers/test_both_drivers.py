@@ -1,11 +1,13 @@
 """The simulation and the cluster decide the same, whatever goes wrong.
 
 What both share (the controller, replicas, followers' fetching, faults) is tested in tests/kafka.
-Here the same body plays each story through both, so that what one driver adds to it is seen.
+Here the same body plays each story through both, so that what one driver adds to it is seen. Those
+about connections and messages are played through a proxy before the cluster, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from purgatory.cluster import replica_fetcher
 from purgatory.kafka.faults import KINDS
-from tests.drivers.cluster_driver import ClusterDriver
+from tests.drivers.cluster_driver import PAST_PROXY, ClusterDriver, ProxyDriver
 from tests.drivers.decisions import Decisions, Rules
 from tests.drivers.driver import Driver
 from tests.drivers.random_stories import random_story
@@ -28,11 +30,13 @@ def _impatient_followers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_fetcher, "_MAX_WAIT_MS", 10)
 
 
-def _play(story: Story, folder: Path | None = None) -> Decisions:
+def _play(
+    story: Story, folder: Path | None = None, sockets: type[ClusterDriver] = ClusterDriver
+) -> Decisions:
     """Play a story through both, compare them after each step, and return what they came to."""
     with ExitStack() as stack:
         simulated: Driver = stack.enter_context(SimulatedDriver(story))
-        in_cluster: Driver = stack.enter_context(ClusterDriver(story, folder))
+        in_cluster: Driver = stack.enter_context(sockets(story, folder))
         rules = Rules(story.loses)
         for steps in story.scheduler:
             for step in steps:
@@ -62,14 +66,31 @@ def test_so_they_do_with_logs_on_a_disk(story: Story, tmp_path: Path) -> None:
     assert _play(story, tmp_path / "data").lines == story.end_lines
 
 
+def _kinds(story: Story) -> list[str]:
+    """The kinds of faults that begin in a story."""
+    return [
+        step.fault.kind for steps in story.scheduler for step in steps if isinstance(step, Begin)
+    ]
+
+
+def _past_proxy(story: Story) -> Iterator[pytest.MarkDecorator]:
+    """Skip a story none of whose faults is the same at a proxy, and say why."""
+    kinds = _kinds(story)
+    reasons = {f"{kind}: {PAST_PROXY[kind]}" for kind in kinds if kind in PAST_PROXY}
+    if kinds and all(kind in PAST_PROXY for kind in kinds):
+        yield pytest.mark.skip("; ".join(sorted(reasons)))
+
+
+@pytest.mark.parametrize(
+    "story",
+    [pytest.param(story, id=story.name, marks=[*_past_proxy(story)]) for story in STORIES],
+)
+def test_so_they_do_with_a_proxy_that_injects_the_faults(story: Story) -> None:
+    assert _play(story, sockets=ProxyDriver).lines == story.end_lines
+
+
 def test_each_fault_is_in_a_story() -> None:
-    begun = {
-        step.fault.kind
-        for story in STORIES
-        for steps in story.scheduler
-        for step in steps
-        if isinstance(step, Begin)
-    }
+    begun = {kind for story in STORIES for kind in _kinds(story)}
     assert begun == {kind for kind, fault in KINDS.items() if fault.is_simulated}
 
 

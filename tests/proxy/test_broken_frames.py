@@ -10,13 +10,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from purgatory.cluster import ThreadedCluster
+from purgatory.cluster.protocol.wire import encode_response
+from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.faults import Throttle
 from purgatory.proxy import Proxy, ProxyConfig
+from purgatory.proxy.addresses import KNOWN_VERSIONS
 from purgatory.proxy.proxy import running_proxy
 from tests.cluster.raw_client import RawClient
-from tests.cluster.wire_values import request_frame
+from tests.cluster.wire_values import read_response, request_frame
 
-METADATA, API_VERSIONS = 3, 18
+FETCH, METADATA, HEARTBEAT, API_VERSIONS = 1, 3, 12, 18
 
 
 async def client_of(proxy: Proxy) -> RawClient:
@@ -118,9 +121,9 @@ async def broker_that_replies(reply: Callable[[bytes], bytes]) -> AsyncIterator[
 @pytest.mark.parametrize(
     ("api_key", "reply", "reason"),
     [
-        (API_VERSIONS, lambda frame: b"\xff\xff\xff\xff" + frame[4:8], "a response of -1 bytes"),
-        (API_VERSIONS, lambda _: prefixed(b"\x00\x00\x7f\x7f"), "a response to request 32639"),
-        (API_VERSIONS, lambda frame: prefixed(frame[4:8]) * 2, "of 4 bytes to no request"),
+        (HEARTBEAT, lambda frame: b"\xff\xff\xff\xff" + frame[4:8], "a response of -1 bytes"),
+        (HEARTBEAT, lambda _: prefixed(b"\x00\x00\x7f\x7f"), "a response to request 32639"),
+        (HEARTBEAT, lambda frame: prefixed(frame[4:8]) * 2, "of 4 bytes to no request"),
         (METADATA, lambda _: prefixed(b"\x00\x00\x7f\x7f"), "a response to request 32639"),
         (METADATA, lambda frame: prefixed(frame[4:8] + bytes(2)), "end within a number"),
         (
@@ -174,6 +177,53 @@ def test_a_broker_that_knows_an_older_apiversions_says_so_in_spite_of_faults() -
                 await proxy.fault.begin(Throttle(throttle_ms=5))
                 client.send(request_frame(API_VERSIONS, 4, 7))
                 assert await client.receive() == (7).to_bytes(4, "big") + unsupported
+
+    asyncio.run(run())
+
+
+def test_versions_are_lowered_to_those_that_can_be_rewritten() -> None:
+    newest = KNOWN_VERSIONS[METADATA][1]
+    offered = {METADATA: (0, newest + 1), FETCH: (99, 100), HEARTBEAT: (0, 99), 999: (0, 1)}
+    api_keys = [
+        {"api_key": key, "min_version": oldest, "max_version": latest}
+        for key, (oldest, latest) in offered.items()
+    ]
+
+    values = {"error_code": 0, "api_keys": api_keys, "throttle_time": 0}
+
+    async def run(version: int) -> None:
+        def reply(frame: bytes) -> bytes:
+            number = int.from_bytes(frame[4:8], "big")
+            return encode_response(API_VERSIONS, version, number, values)
+
+        async with broker_that_replies(reply) as address:
+            with capture_logs() as logs:
+                async with running_proxy(ProxyConfig(to=[address])) as proxy:
+                    for _ in range(2):
+                        async with await client_of(proxy) as client:
+                            response = await client.ask(API_VERSIONS, version)
+                            found = {
+                                one.api_key: (one.min_version, one.max_version)
+                                for one in response.api_keys
+                            }
+                            assert found == {**offered, METADATA: (0, newest)}
+            told = [one for one in logs if one["event"] == "versions_are_lowered"]
+            assert [(one["api"], one["offered"]) for one in told] == [("metadata", newest)]
+
+    for version in (0, 4):
+        asyncio.run(run(version))
+
+
+def test_a_client_that_asks_by_a_newer_apiversions_is_told_the_newest_that_is_known() -> None:
+    async def run() -> None:
+        async with broker_that_replies(lambda _: b"") as address:
+            config = ProxyConfig(to=[address])
+            async with running_proxy(config) as proxy, await client_of(proxy) as client:
+                client.send(b"\x00\x12\x00\x77" + b"\x00\x00\x00\x05" + b"\xff\xff\x00\x01")
+                number, body = read_response(API_VERSIONS, 0, await client.receive())
+                assert (number, body.error_code) == (5, ErrorCode.UNSUPPORTED_VERSION)
+                found = [(one.api_key, one.max_version) for one in body.api_keys]
+                assert found == [(API_VERSIONS, KNOWN_VERSIONS[API_VERSIONS][1])]
 
     asyncio.run(run())
 

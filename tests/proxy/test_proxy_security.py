@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from purgatory.cluster import ClusterConfig, ClusterError, Listener, ThreadedCluster, Tls
-from purgatory.proxy import ProxyConfig, ThreadedProxy, UpstreamTls
+from purgatory.proxy import Proxy, ProxyConfig, ThreadedProxy, UpstreamTls
 from purgatory.proxy.proxy import running_proxy
 from tests.cluster.aiokafka_client import AiokafkaClient
 from tests.cluster.confluent_client import ConfluentClient
@@ -109,6 +111,37 @@ def test_a_broker_of_an_unknown_authority_is_not_trusted(
     )
     with pytest.raises(ClusterError, match=r"no broker can be connected to: .*certificate"):
         ThreadedProxy(config).start()
+
+
+def test_a_connection_by_tls_does_not_outlive_its_proxy(certificate: Path) -> None:
+    """The client is gone, and the broker doesn't close its side in turn."""
+
+    def accept(listening: socket.socket) -> ssl.SSLSocket:
+        return Tls(certificate).context().wrap_socket(listening.accept()[0], server_side=True)
+
+    async def run(listening: socket.socket) -> None:
+        host, port = listening.getsockname()
+        config = ProxyConfig(to=[f"{host}:{port}"], to_tls=UpstreamTls(certificate))
+        proxy = Proxy(config)
+        starting = asyncio.create_task(proxy.start())
+        with await asyncio.to_thread(accept, listening):
+            pass  # it may not be asked for its brokers
+        await starting
+        host, _, port = proxy.bootstrap_servers.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        accepted = await asyncio.to_thread(accept, listening)
+        with socket.socket(fileno=accepted.detach()) as broker:
+            broker.settimeout(10)
+            writer.close()
+            while proxy.state()["brokers"][0]["connections"]:
+                await asyncio.sleep(0.01)
+            await proxy.stop()
+            while await asyncio.to_thread(broker.recv, 1024):
+                pass  # until it ends
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(20)
+        asyncio.run(run(listening))
 
 
 def test_a_wrong_password_stays_wrong(secured: ThreadedCluster) -> None:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kio.index import load_request_schema, load_response_schema
 from pyarrow import parquet
 
 from purgatory.cluster import ThreadedCluster
+from purgatory.cluster.protocol.wire import Request, build
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError
 from purgatory.proxy import ProxyConfig, ThreadedProxy
-from purgatory.trace.table_rows import SendRow
+from purgatory.proxy.addresses import Addresses, ProxiedBroker
+from purgatory.proxy.trace import ProxyTrace
+from purgatory.trace.table_rows import CommitRow, SendRow, TransactionRow
 from tests.cluster.kafka_client import KafkaClient
 from tests.cluster.test_cluster_trace import ERROR, OFFSET, OUTCOME, Rows
 from tests.proxy.conftest import CLIENTS
 from tests.proxy.test_proxy_command import Process
 
+INIT_PRODUCER_ID, ADD_OFFSETS, END_TXN = 22, 25, 26
 ROW_ID = SendRow._fields.index("transactional_id")
 TOPIC, READ_TOPIC, READ_OFFSET = SendRow._fields.index("topic"), 3, 5
 
@@ -67,12 +73,8 @@ def test_what_a_client_does_not_show_is_no_read(cluster: ThreadedCluster, topic:
     trace = ClusterTrace(rows)
     config = ProxyConfig(to=cluster.bootstrap_servers.split(","))
     with ThreadedProxy(config, trace) as proxy:
-        settings = {"bootstrap.servers": proxy.bootstrap_servers, "transactional.id": topic}
-        producer = Producer(settings)
-        producer.init_transactions(20)
-        producer.begin_transaction()
-        producer.produce(topic, b"aborted", partition=0)
-        assert producer.flush(20) == 0
+        producer = transactional_producer(proxy, topic)
+        produce_in_transaction(producer, topic, b"aborted")
         producer.abort_transaction(20)
         client = CLIENTS["confluent-kafka"](proxy.bootstrap_servers)
         client.produce(topic, [b"one"])
@@ -82,6 +84,97 @@ def test_what_a_client_does_not_show_is_no_read(cluster: ThreadedCluster, topic:
     assert {row[READ_OFFSET] for row in rows.reads} == {2}
     transactional = {(row[ROW_ID], row[OFFSET]) for row in rows.sends}
     assert transactional == {(topic, 0), (None, 2)}
+
+
+def transactional_producer(proxy: ThreadedProxy, transactional_id: str) -> Producer:
+    settings = {"bootstrap.servers": proxy.bootstrap_servers, "transactional.id": transactional_id}
+    producer = Producer(settings)
+    producer.init_transactions(20)
+    return producer
+
+
+def produce_in_transaction(producer: Producer, topic: str, value: bytes) -> None:
+    producer.begin_transaction()
+    producer.produce(topic, value, partition=0)
+    assert producer.flush(20) == 0
+
+
+def test_transactions_and_the_offsets_in_them_are_recorded(
+    cluster: ThreadedCluster, topic: str
+) -> None:
+    rows = Rows()
+    trace = ClusterTrace(rows)
+    config = ProxyConfig(to=cluster.bootstrap_servers.split(","))
+    with ThreadedProxy(config, trace) as proxy:
+        consumer = Consumer({"bootstrap.servers": proxy.bootstrap_servers, "group.id": topic})
+        producer = transactional_producer(proxy, topic)
+        for offset, value in ((1, b"committed"), (2, b"aborted")):
+            produce_in_transaction(producer, topic, value)
+            offsets = [TopicPartition(topic, 0, offset)]
+            group = consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction(offsets, group, 20)
+            if offset == 1:
+                producer.commit_transaction(20)
+            else:
+                producer.abort_transaction(20)
+        produce_in_transaction(producer, topic, b"fenced")
+        produce_in_transaction(transactional_producer(proxy, topic), topic, b"open")
+        consumer.close()
+    trace.close()
+    transactions = [TransactionRow(*row) for row in rows.transactions]
+    assert [(one.outcome, one.ended_by) for one in transactions] == [
+        ("committed", "producer"),
+        ("aborted", "producer"),
+        ("aborted", "coordinator"),
+        ("open", None),
+    ]
+    committed = transactions[0]
+    assert committed.decided_us is not None
+    assert committed.ended_us is not None
+    assert committed.decided_us < committed.ended_us, "by the request, and by the response"
+    sends = [SendRow(*row) for row in rows.sends if row[TOPIC] == topic]
+    assert [one.transaction for one in sends] == [one.transaction for one in transactions]
+    commits = [CommitRow(*row) for row in rows.commits]
+    assert [(one.offset, one.transaction, one.held) for one in commits] == [
+        (1, transactions[0].transaction, True),
+        (2, transactions[1].transaction, False),
+    ]
+
+
+@pytest.mark.parametrize("tries_again", [True, False])
+def test_a_commit_without_a_response_is_not_judged_unless_it_is_tried_again(
+    tries_again: bool,
+) -> None:
+    rows = Rows()
+    trace = ClusterTrace(rows)
+    recorder = ProxyTrace(trace, Addresses([], nowhere))
+    connection: Any = None
+
+    def record(api_key: int, values: dict[str, Any], response: dict[str, Any] | None) -> None:
+        body = build(load_request_schema(api_key, 3), {"transactional_id": "t", **values})
+        answer = None
+        if response is not None:
+            answer = build(
+                load_response_schema(api_key, 3), {"throttle_time": 0, "error_code": 0, **response}
+            )
+        request = Request(api_key, 3, 1, "client", body)
+        recorder.record_exchange(connection, request, answer, trace.now_us())
+
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    initial = {"transaction_timeout": 0, "producer_id": -1, "producer_epoch": -1}
+    record(INIT_PRODUCER_ID, initial, producer)
+    record(ADD_OFFSETS, {**producer, "group_id": "g"}, {})
+    record(END_TXN, {**producer, "committed": True}, None)
+    if tries_again:
+        record(END_TXN, {**producer, "committed": True}, {})
+    record(INIT_PRODUCER_ID, initial, {**producer, "producer_epoch": 1})
+    trace.close()
+    outcomes = [TransactionRow(*row).outcome for row in rows.transactions]
+    assert outcomes == ["committed"] * tries_again
+
+
+async def nowhere(broker: ProxiedBroker) -> None:
+    """Listen for no broker."""
 
 
 def test_a_recorded_proxy_audits_what_passed(
