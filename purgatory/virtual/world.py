@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import json
 import random
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -67,10 +69,13 @@ from purgatory.virtual.sandbox import (
 from purgatory.virtual.schedules import FIFO, parse_schedule
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
     from purgatory.pipeline.jobs.audit.findings import Findings
     from purgatory.virtual.cluster import WorldCluster
     from purgatory.virtual.disk import VirtualDisk
+    from purgatory.virtual.story import Story
 
 
 T = TypeVar("T")
@@ -119,6 +124,7 @@ class World:
         self._schedule = parse_schedule(schedule, self._rng("schedule"))
         self._has_story = story
         self._allowed = checked_kinds(allow)
+        self._start = start
         self._clock = WorldClock(round(start.timestamp() * US_PER_S))
         self._history = History(self._clock)
         self.plain_network = plain_network
@@ -658,9 +664,33 @@ class World:
         Raises:
             WorldError: it was made without ``story=True``, or not entered.
         """
+        return self._recorded_story().text()
+
+    def save_story(self, path: str | Path, **head: str) -> None:
+        """Write the story to a file, which ``purgatory view`` shows.
+
+        Args:
+            head: texts for the top of the page: ``title``, ``failure``, ``command``, ``report``.
+
+        Raises:
+            OSError: it can't be written.
+            WorldError: it was made without ``story=True``, or not entered.
+        """
+        from purgatory.virtual.story_document import story_document
+
+        start_s = self._start.timestamp()
+        faults = [fault for cluster in self._clusters for fault in cluster.recent_faults(start_s)]
+        document = story_document(self._recorded_story(), faults, self._topic_name, **head)
+        Path(path).write_text(json.dumps(document), encoding="utf-8")
+
+    def _recorded_story(self) -> Story:
         if self._loop is None or self._loop.story is None:
             raise WorldError("the world has recorded no story: World(..., story=True)")
-        return self._loop.story.text()
+        return self._loop.story
+
+    def _topic_name(self, topic_id: UUID) -> str | None:
+        found = (cluster.topic_of(topic_id) for cluster in self._clusters)
+        return next((topic.name for topic in found if topic is not None), None)
 
     @property
     def digest(self) -> str:
