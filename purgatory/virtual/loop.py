@@ -31,11 +31,11 @@ from asyncio import events, format_helpers
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context, copy_context
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from operator import attrgetter
 from os.path import basename, dirname
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import Any, Final, TypeVar
 
 from purgatory.virtual.clocks import US_PER_S, WheelClock, WorldClock, real_monotonic_ns, real_sleep
@@ -194,6 +194,11 @@ def _lines(task: asyncio.Task[Any]) -> Iterator[str]:
 def _frames(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
     """The frames of a coroutine and of all that it awaits, the outermost first."""
     while awaitable is not None:
+        if type(awaitable) is CoroutineType:  # which most are
+            if awaitable.cr_frame is not None:
+                yield awaitable.cr_frame, awaitable.cr_frame.f_lineno
+            awaitable = awaitable.cr_await
+            continue
         frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "gi_frame", None)
         frame = frame or getattr(awaitable, "ag_frame", None)
         if frame is not None:
@@ -209,6 +214,13 @@ def _name(called: Any) -> str:
 
 
 _ASYNCIO_FOLDER: Final = dirname(asyncio.__file__)
+
+
+@cache
+def _is_of_asyncio(path: str) -> bool:
+    return dirname(path) == _ASYNCIO_FOLDER
+
+
 _DEFAULT_NAME: Final = re.compile(r"Task-\d+")
 """asyncio counts the tasks of a process, not of a world."""
 
@@ -461,8 +473,10 @@ class VirtualLoop(ConnectingLoop):
     def _description(self, handle: Any) -> str:
         """Return what a handle goes on with: "worker() #2 at test_it.py:14", or with its name."""
         name, places, _ = self._described(handle)
-        places = [place for place in places if dirname(place[0]) != _ASYNCIO_FOLDER]
-        return f"{name} at {basename(places[-1][0])}:{places[-1][1]}" if places else name
+        for path, line in reversed(places):
+            if not _is_of_asyncio(path):
+                return f"{name} at {basename(path)}:{line}"
+        return name
 
     def _described(self, handle: Any) -> Description:
         """Return a handle's function and task, the places of its frames, and its task."""

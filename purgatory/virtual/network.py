@@ -21,6 +21,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, copy_context
+from functools import cache
 from typing import Any, Self
 
 from purgatory.settings.typed_duration import Duration
@@ -110,10 +111,7 @@ class Link:
         Raises:
             ValueError: the text is malformed.
         """
-        low, dots, high = text.partition("..")
-        low_us, high_us = Duration(low).us, Duration(high if dots else low).us
-        if high_us < low_us:
-            raise ValueError(f"latency {text!r}: the second duration is shorter than the first")
+        low_us, high_us = _range_us(text)
         middle_us = (low_us + high_us) // 2
         self._delay_us = (middle_us, middle_us) if self._plain else (low_us, high_us)
 
@@ -474,6 +472,15 @@ class VirtualNetwork(Link):
             for wires in self._wires.values()
             if {first, second} - {None} <= {wires[0].source.node, wires[0].target.node}
         ]
+
+
+@cache
+def _range_us(text: str) -> tuple[int, int]:
+    low, dots, high = text.partition("..")
+    low_us, high_us = Duration(low).us, Duration(high if dots else low).us
+    if high_us < low_us:
+        raise ValueError(f"latency {text!r}: the second duration is shorter than the first")
+    return low_us, high_us
 
 
 def _check_loss(probability: float) -> None:

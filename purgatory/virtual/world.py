@@ -18,11 +18,11 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
-import random
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -133,8 +133,6 @@ class World:
         )
         self.history = OperationHistory()
         """What clients called and got, for `check_linearizable` and `check_serializable`."""
-        self.random = self._rng("test")
-        """Random numbers for tests, from the same seed."""
         self._patched_clocks = PatchedClocks(
             ClockPatch(self._clock, self._rng("application"), partial(_sleep, self))
         )
@@ -142,7 +140,7 @@ class World:
             TimedRecords(),
             OrderedSets(),
             ModuleCounters(),
-            WebSocketMasks(self._rng("masks")),
+            WebSocketMasks(partial(self._rng, "masks")),
         )
         self._anyio_calls = AnyioCalls()
         self._collector = WorldCollector()
@@ -150,6 +148,7 @@ class World:
         self._refused_libraries = RefusedLibraries(self._allowed)
         self._signals = DeferredSignals(World.__exit__, World._exit)
         self._loop: VirtualLoop | None = None
+        self._is_left = False
         self._clusters: list[WorldCluster] = []
         self.max_elapsed_s: float | None = None
         """When runs end with `WorldTimeoutError`, whatever their timeouts; None: no limit."""
@@ -159,6 +158,11 @@ class World:
         """The numbers of excluded faults."""
         self.faults: list[PlannedFault] = []
         """The faults of `at` and `chaos`, with the numbers by which they can be excluded."""
+
+    @cached_property
+    def random(self) -> Random:
+        """Random numbers for tests, from the same seed."""
+        return self._rng("test")
 
     def __repr__(self) -> str:
         return f"<World of seed {self.seed} at {self.now_s:.6f} s>"
@@ -217,6 +221,8 @@ class World:
 
     def _exit(self) -> None:
         """Restore the state from before this world was entered. Idempotent."""
+        if self._is_left:
+            return
         if self._loop is not None:
             self._loop.leave()
         self._collector.end()
@@ -229,6 +235,7 @@ class World:
             leave_sandbox()
             self._patched_clocks.end()
         self._signals.end()
+        self._is_left = True
 
     def _stop_all(self) -> None:
         """Stop the clusters, and cancel all tasks."""
@@ -247,8 +254,7 @@ class World:
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self.network.end()
         close_dead_tasks(loop)
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(asyncio.sleep(0))  # for calls of connection_lost
+        loop.run_until_complete(_end_generators(loop))
         self.network.clear()
 
     # Running.
@@ -286,7 +292,7 @@ class World:
             library.begin()
         self._anyio_calls.begin(loop)
         before_us = loop.deadline_us
-        loop.deadline_us = None if timeout is None else self._clock.now_us + Duration(timeout).us
+        loop.deadline_us = None if timeout is None else self._clock.now_us + _duration_us(timeout)
         if self.max_elapsed_s is not None:
             end_us = self._begin_us + round(self.max_elapsed_s * US_PER_S)
             loop.deadline_us = min(loop.deadline_us or end_us, end_us)
@@ -711,9 +717,20 @@ class World:
         """Return the last events, the oldest first."""
         return list(self._history.last(count))
 
-    def _rng(self, purpose: str) -> random.Random:
+    def _rng(self, purpose: str) -> Random:
         """A random generator per purpose: draws of one don't change another's."""
-        return random.Random(f"{self.seed}/{purpose}")
+        return Random(f"{self.seed}/{purpose}")
+
+
+@cache
+def _duration_us(text: str) -> int:
+    return Duration(text).us
+
+
+async def _end_generators(loop: VirtualLoop) -> None:
+    await loop.shutdown_asyncgens()
+    for _ in range(2):  # for calls of connection_lost
+        await asyncio.sleep(0)
 
 
 def _nothing() -> None:
