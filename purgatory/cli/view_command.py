@@ -1,4 +1,4 @@
-"""``purgatory view``: a trace in the browser, at any moment of its run.
+"""``purgatory view``: a trace or a story in the browser, at any moment of its run.
 
 The commands that serve a page until Ctrl-C do so by `serve_page`.
 """
@@ -23,7 +23,12 @@ _TERMINATED = 128 + signal.SIGTERM
 
 def view(
     trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="The folder of a trace.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="TRACE",
+            help="The folder of a trace, or the file of a world's story.",
+            show_default=False,
+        ),
     ],
     view_host: options.ViewHost = "127.0.0.1",
     view_port: options.ViewPort = 0,
@@ -31,12 +36,27 @@ def view(
 ) -> int:
     """Show a trace in the browser: wheels, partitions and requests, at any moment of the run.
 
-    The page is served until Ctrl-C.
+    Of a story, the file that a failed test in a virtual world leaves, it shows the steps of its
+    hosts and brokers, and the messages between them. The page is served until Ctrl-C.
     """
     import aiohttp  # noqa: F401  # a missing extra is an error before a trace is read
     import pyarrow  # noqa: F401
 
+    if trace.is_file():
+        return _serve_story(trace, view_host, view_port, not no_open)
     return serve_trace("view", trace, view_host, view_port, not no_open)
+
+
+def _serve_story(path: Path, host: str, port: int, open_browser: bool) -> int:
+    from purgatory.view.errors import ViewError
+    from purgatory.view.page_server import read_story, story_page
+
+    try:
+        story = read_story(path)
+    except ViewError as error:
+        print(f"purgatory view: {error}", file=sys.stderr)
+        return 2
+    return serve_page("view", story_page(story, host, port), str(path), open_browser)
 
 
 def serve_trace(command: str, folder: Path, host: str, port: int, open_browser: bool) -> int:

@@ -19,6 +19,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from crc32c import crc32c
 from purgatory.cluster.errors import SwollenBatchError
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import Log, Partition, ProducerIdentity, RecordBatch, TransactionResult
+from purgatory.kafka.errors import KafkaError
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log_cleaner import KeyedRecord
 from purgatory.kafka.log.record_batch import (
@@ -55,6 +57,10 @@ MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 RECORD_BYTES = 100
 """What each record of a compressed batch counts for besides its bytes: it takes time and memory to
 look at."""
+
+
+_LENGTH_AT, _LENGTH_END = 8, 12
+"""Where a batch has the length of what follows."""
 
 
 class DecompressionBudget:
@@ -127,6 +133,19 @@ def read_records(batch: RecordBatch, budget: DecompressionBudget | None = None) 
         if timestamp_ms not in _TIMESTAMP_RANGE_MS:
             raise ValueError("a record's time has more than 64 bits")
         yield Record(_offset(batch, offset_delta), timestamp_ms, key, value)
+
+
+def whole_batches(records: bytes) -> Iterator[RecordBatch]:
+    """Yield the whole batches of format 2; the last one may be cut off in a response."""
+    at = 0
+    while len(records) - at >= _LENGTH_END:
+        length = int.from_bytes(records[at + _LENGTH_AT : at + _LENGTH_END], "big", signed=True)
+        end = at + _LENGTH_END + length
+        if length < 0 or end > len(records):
+            return
+        with suppress(KafkaError):  # of an older format, or damaged: it is skipped
+            yield RecordBatch.from_bytes(records[at:end], may_be_compacted=True)
+        at = end
 
 
 def raw_records(batch: RecordBatch) -> Iterator[tuple[int, bytes]]:

@@ -15,29 +15,34 @@ Ground rules: everything happens on the event loop's thread.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from purgatory.cluster.protocol.wire import Request
+from purgatory.cluster.records import whole_batches
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
     PartitionProduceResponse,
-    RecordBatch,
     TopicPartition,
 )
+<<<<<<< HEAD
 from purgatory.kafka.errors import KafkaError
 from purgatory.kafka.groups.offsets import CommittedOffset, OffsetKey
 from purgatory.kafka.log.producer_state import AbortedTransaction, ProducerIdentity
 from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.kafka.transactions.transaction_metadata import TransactionRecord, TransactionState
+=======
+from purgatory.kafka.groups.offsets import CommittedOffset
+from purgatory.kafka.log.producer_state import AbortedTransaction
+>>>>>>> w-story
 from purgatory.proxy.addresses import Addresses
 from purgatory.proxy.connection import ClientConnection
 
 _PRODUCE, _FETCH, _OFFSET_COMMIT = 0, 1, 8
+<<<<<<< HEAD
 _INIT_PRODUCER_ID, _ADD_PARTITIONS, _ADD_OFFSETS, _END_TXN, _TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 _RECORDED = frozenset(
     {
@@ -56,6 +61,8 @@ _NEWER_PRODUCE, _NEWER_TXN_OFFSET_COMMIT, _NEWER_END_TXN = 12, 5, 5
 
 _LENGTH_AT, _LENGTH_END = 8, 12
 """Where a batch has the length of what follows."""
+=======
+>>>>>>> w-story
 
 _REFUSALS = frozenset(
     {
@@ -236,7 +243,7 @@ class ProxyTrace:
         self, connection: ClientConnection, request: Request, response: Any, received_us: int
     ) -> None:
         entries = {
-            key: list(_batches(one.records or b""))
+            key: list(whole_batches(one.records or b""))
             for key, one in self._partitions(request.body.topic_data, "partition_data", "index")
         }
         responses = {
@@ -270,7 +277,7 @@ class ProxyTrace:
             )
             responses[key] = PartitionFetchResponse(
                 _error(one.error_code),
-                batches=tuple(_batches(one.records)),
+                batches=tuple(whole_batches(one.records)),
                 aborted_transactions=aborted,
             )
         self._trace.record_fetch(connection, request, responses, offsets)
@@ -304,19 +311,6 @@ class ProxyTrace:
                 continue
             for one in getattr(topic, array):
                 yield TopicPartition(name, getattr(one, index)), one
-
-
-def _batches(records: bytes) -> Iterator[RecordBatch]:
-    """Yield the whole batches of format 2; the last one may be cut off in a response."""
-    at = 0
-    while len(records) - at >= _LENGTH_END:
-        length = int.from_bytes(records[at + _LENGTH_AT : at + _LENGTH_END], "big", signed=True)
-        end = at + _LENGTH_END + length
-        if length < 0 or end > len(records):
-            return
-        with suppress(KafkaError):  # of an older format, or damaged: it passes, unrecorded
-            yield RecordBatch.from_bytes(records[at:end], may_be_compacted=True)
-        at = end
 
 
 def _error(code: int) -> ErrorCode:

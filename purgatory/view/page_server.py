@@ -2,6 +2,8 @@
 
     GET /             index.html
     GET /wheel.html   the wheel alone
+    GET /story.html   the story of a world
+    GET /story        what it shows, where the server has one
     GET /page/NAME    scripts, styles, the icon
     GET /wheel/walk?tick=1s&size=3&delays=1s,2s,3s&start_ms=0
 
@@ -28,11 +30,15 @@ import asyncio
 import errno
 import hmac
 import ipaddress
+import json
 import os
+import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -85,7 +91,7 @@ def add_page(app: web.Application) -> None:
         [
             web.get("/wheel/walk", _walk),
             web.get("/", page_file),
-            web.get("/{name:wheel\\.html}", page_file),
+            web.get("/{name:(?:wheel|story)\\.html}", page_file),
             # No slash and one dot: no path leads out of the folder.
             web.get(f"/page/{{name:[A-Za-z0-9_-]+\\.(?:{'|'.join(_TYPES)})}}", page_file),
         ]
@@ -219,6 +225,37 @@ async def wheel_page(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[st
     """
     app = web.Application(middlewares=[access_guard(host, None)])
     add_page(app)
+    async with _serving(app, host, port) as address:
+        yield f"{address}/wheel.html"
+
+
+@asynccontextmanager
+async def story_page(story: bytes, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+    """Serve the page of a story; the context's value is its address.
+
+    Beyond the loopback interface its data need a token, which the address has.
+
+    Args:
+        story: of `read_story`.
+
+    Raises:
+        ViewError: nobody can listen there.
+    """
+
+    async def respond(request: web.Request) -> web.Response:
+        return web.Response(body=story, content_type=_JSON)
+
+    host = without_brackets(host)
+    token = None if is_loopback(host) else secrets.token_urlsafe(24)
+    app = web.Application(middlewares=[access_guard(host, token)])
+    add_page(app)
+    app.add_routes([web.get("/story", respond)])
+    async with _serving(app, host, port) as address:
+        yield f"{address}/story.html{'' if token is None else f'#token={token}'}"
+
+
+@asynccontextmanager
+async def _serving(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
@@ -226,6 +263,31 @@ async def wheel_page(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[st
             await web.TCPSite(runner, host, port).start()
         except (OSError, UnicodeError) as error:
             raise bind_error(host, port, error) from None
-        yield f"http://{host}:{runner.addresses[0][1]}/wheel.html"
+        yield f"http://{host_and_port(host, runner.addresses[0][1])}"
     finally:
         await runner.cleanup()
+
+
+_STORY_FORMAT: Final = ("purgatory story", 1)
+
+
+def read_story(path: Path) -> bytes:
+    """Return the document of a story.
+
+    Raises:
+        ViewError: it can't be read, or is no story.
+    """
+    try:
+        data = path.read_bytes()
+        document = json.loads(data)
+    except OSError as error:
+        raise ViewError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        document = None
+    found = document if isinstance(document, dict) else {}
+    if (found.get("format"), found.get("version")) != _STORY_FORMAT:
+        raise ViewError(
+            f"{path} is no story of a world: World(story=True) saves one by "
+            "world.save_story(path), and pytest when a test in a world fails; a trace is a folder"
+        )
+    return data

@@ -11,13 +11,17 @@ from purgatory.cluster import Cluster, ClusterConfig, ClusterTrace, TopicSpec
 from purgatory.cluster.protocol.connection import UnboundedScheduler
 from purgatory.cluster.storage import REAL_DISK
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import Kill
+from purgatory.trace.observer import FaultState
 from purgatory.trace.rows_in_memory import RowsInMemory
 from purgatory.virtual.clocks import US_PER_S
 from purgatory.virtual.disk import DiskVolume, VirtualDisk
 from purgatory.virtual.errors import WorldError
+from purgatory.virtual.history import History
 from purgatory.virtual.network import VirtualNetwork
 
 if TYPE_CHECKING:
+    from purgatory.core.async_purgatory import AsyncPurgatory
     from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
     from purgatory.pipeline.jobs.audit.findings import Findings
 
@@ -41,6 +45,29 @@ class RecordCounts(NamedTuple):
     read: int
 
 
+class _WorldTrace(ClusterTrace):
+    """The trace of a cluster, which also has the world record when brokers die and come back."""
+
+    def __init__(self, history: History, rows: RowsInMemory) -> None:
+        super().__init__(rows, operations=False, texts=rows.texts)
+        self._history = history
+        self._dead: set[int] = set()
+
+    def record_started(self, broker: int) -> None:
+        super().record_started(broker)
+        if broker in self._dead:
+            self._dead.remove(broker)
+            self._history.record("host", f"broker {broker}: restart")
+
+    def record_stopped(
+        self, broker: int, purgatories: Iterable[AsyncPurgatory], died: bool
+    ) -> None:
+        super().record_stopped(broker, purgatories, died)
+        if died:
+            self._dead.add(broker)
+            self._history.record("host", f"broker {broker}: crash")
+
+
 class WorldCluster(Cluster):
     """A `Cluster` that records its trace in memory. Its brokers are nodes: "broker 1".
 
@@ -53,7 +80,7 @@ class WorldCluster(Cluster):
     ) -> None:
         self._rows = RowsInMemory()
         self._network = network
-        self._recording = ClusterTrace(self._rows, operations=False, texts=self._rows.texts)
+        self._recording = _WorldTrace(network.history, self._rows)
         self._virtual_disk = disk
         super().__init__(config, self._recording, REAL_DISK if disk is None else disk)
         clock = network.clock
@@ -70,6 +97,19 @@ class WorldCluster(Cluster):
             for listener in self.config.all_listeners:
                 endpoint = broker.endpoint(listener)
                 self._network.name((endpoint.host, endpoint.port), f"broker {broker_id}")
+
+    def recent_faults(self, start_s: float) -> Sequence[FaultState]:
+        """Return the last faults but the deaths of brokers, which are events of the world.
+
+        Args:
+            start_s: the time of day from which theirs are told.
+        """
+
+        def us_of_s(at_s: float) -> int:
+            return round((at_s - start_s) * US_PER_S)
+
+        states = [FaultState.of(fault, us_of_s) for fault in self.fault.recent]
+        return [state for state in states if state.kind != Kill.kind]
 
     @property
     def has_virtual_disk(self) -> bool:

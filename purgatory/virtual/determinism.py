@@ -334,11 +334,11 @@ class WebSocketMasks:
     aiohttp has one generator for all, which it makes when it is imported.
 
     Args:
-        rng: the source of the random numbers.
+        new_rng: makes the source of the random numbers.
     """
 
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
+    def __init__(self, new_rng: Callable[[], random.Random]) -> None:
+        self._new_rng = new_rng
         self._generator: random.Random | None = None
         self._original_state: Any = None
 
@@ -350,7 +350,7 @@ class WebSocketMasks:
         generator = (getattr(writer.__init__, "__kwdefaults__", None) or {}).get("random")
         if isinstance(generator, random.Random):
             self._generator, self._original_state = generator, generator.getstate()
-            generator.setstate(self._rng.getstate())
+            generator.setstate(self._new_rng().getstate())
 
     def end(self) -> None:
         """End: restore the generator's state. Idempotent."""

@@ -97,7 +97,7 @@ def lines_with_apis(events: Sequence[Event]) -> Sequence[str]:
     for event in events:
         names = []
         source, arrow, target = event.text.partition(" > ")
-        for frame in _frames(event.data) if event.kind == "data" and arrow else ():
+        for frame in frames_of(event.data) if event.kind == "data" and arrow else ():
             key, version, number = _REQUEST.unpack_from(frame)
             if api := requests.pop((f"{target} > {source}", _RESPONSE.unpack_from(frame)[0]), ""):
                 names.append(f"{api} response")
@@ -112,8 +112,8 @@ def lines_with_apis(events: Sequence[Event]) -> Sequence[str]:
     return lines
 
 
-def _frames(data: bytes) -> Iterator[bytes]:
-    """The frames that begin in a segment, if it begins with a frame; the last may be partial."""
+def frames_of(data: bytes) -> Iterator[bytes]:
+    """Yield the frames that begin in a segment that begins with one; the last may be partial."""
     at = 0
     while len(data) - at >= _LENGTH.size + _REQUEST.size:
         (length,) = _LENGTH.unpack_from(data, at)

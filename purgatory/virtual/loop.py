@@ -31,11 +31,11 @@ from asyncio import events, format_helpers
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context, copy_context
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from operator import attrgetter
 from os.path import basename, dirname
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import Any, Final, TypeVar
 
 from purgatory.virtual.clocks import US_PER_S, WheelClock, WorldClock, real_monotonic_ns, real_sleep
@@ -51,7 +51,7 @@ from purgatory.virtual.history import History
 from purgatory.virtual.hosts import PROCESS, HostProcess
 from purgatory.virtual.network import VirtualNetwork
 from purgatory.virtual.schedules import Schedule, owner_of, unwrapped
-from purgatory.virtual.story import Place, Story
+from purgatory.virtual.story import Description, Place, RecordedWire, Story
 from timer import InlineExecutor, SystemTimer
 
 
@@ -194,6 +194,11 @@ def _lines(task: asyncio.Task[Any]) -> Iterator[str]:
 def _frames(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
     """The frames of a coroutine and of all that it awaits, the outermost first."""
     while awaitable is not None:
+        if type(awaitable) is CoroutineType:  # which most are
+            if awaitable.cr_frame is not None:
+                yield awaitable.cr_frame, awaitable.cr_frame.f_lineno
+            awaitable = awaitable.cr_await
+            continue
         frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "gi_frame", None)
         frame = frame or getattr(awaitable, "ag_frame", None)
         if frame is not None:
@@ -202,7 +207,20 @@ def _frames(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
         awaitable = inner or getattr(awaitable, "gi_yieldfrom", None)
 
 
+def _name(called: Any) -> str:
+    """The name of a function or a coroutine: not its repr, whose address differs by process."""
+    name: str = getattr(called, "__qualname__", type(called).__qualname__)
+    return f"{name.rpartition('<locals>.')[2]}()"
+
+
 _ASYNCIO_FOLDER: Final = dirname(asyncio.__file__)
+
+
+@cache
+def _is_of_asyncio(path: str) -> bool:
+    return dirname(path) == _ASYNCIO_FOLDER
+
+
 _DEFAULT_NAME: Final = re.compile(r"Task-\d+")
 """asyncio counts the tasks of a process, not of a world."""
 
@@ -297,7 +315,8 @@ class VirtualLoop(ConnectingLoop):
         network.loop = self
 
     def _record_story(self) -> None:
-        story = self.story = Story(self.clock, self._history, self._described)
+        story = self.story = Story(self.clock, self._history, self._described, self._waiting_tasks)
+        self.network.wire_kind = partial(RecordedWire, story)
         call_soon, call_at_us = self.call_soon, self.call_at_us
 
         def recorded_call_soon(*args: Any, **more: Any) -> asyncio.Handle:
@@ -454,24 +473,29 @@ class VirtualLoop(ConnectingLoop):
     def _description(self, handle: Any) -> str:
         """Return what a handle goes on with: "worker() #2 at test_it.py:14", or with its name."""
         name, places, _ = self._described(handle)
-        places = [place for place in places if dirname(place[0]) != _ASYNCIO_FOLDER]
-        return f"{name} at {basename(places[-1][0])}:{places[-1][1]}" if places else name
+        for path, line in reversed(places):
+            if not _is_of_asyncio(path):
+                return f"{name} at {basename(path)}:{line}"
+        return name
 
-    def _described(self, handle: Any) -> tuple[str, list[Place], NumberedTask | None]:
+    def _described(self, handle: Any) -> Description:
         """Return a handle's function and task, the places of its frames, and its task."""
         owner = owner_of(handle)
         if isinstance(owner, NumberedTask):
-            called: Any = owner.get_coro()
-            places = [(frame.f_code.co_filename, line) for frame, line in _frames(called)]
-            task, label = owner, f" {self._label(owner)}"
-        else:
-            called = unwrapped(handle._callback)
-            code = getattr(called, "__code__", None)
-            places = [(code.co_filename, code.co_firstlineno)] if code else []
-            task, label = None, ""
-        # Not its repr, whose address differs from process to process.
-        name_of = getattr(called, "__qualname__", type(called).__qualname__)
-        return f"{name_of.rpartition('<locals>.')[2]}(){label}", places, task
+            return self._described_task(owner)
+        called = unwrapped(handle._callback)
+        code = getattr(called, "__code__", None)
+        return _name(called), [(code.co_filename, code.co_firstlineno)] if code else [], None
+
+    def _described_task(self, task: NumberedTask) -> Description:
+        called: Any = task.get_coro()
+        places: list[Place] = [(frame.f_code.co_filename, line) for frame, line in _frames(called)]
+        return f"{_name(called)} {self._label(task)}", places, task
+
+    def _waiting_tasks(self) -> Iterator[Description]:
+        for task in sorted(asyncio.all_tasks(self), key=hash):
+            if isinstance(task, NumberedTask):
+                yield self._described_task(task)
 
     def _label(self, task: NumberedTask) -> str:
         """Return the name that a task was given, or its number in the world, as "#2"."""

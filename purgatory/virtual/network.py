@@ -21,6 +21,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, copy_context
+from functools import cache
 from typing import Any, Self
 
 from purgatory.settings.typed_duration import Duration
@@ -110,10 +111,7 @@ class Link:
         Raises:
             ValueError: the text is malformed.
         """
-        low, dots, high = text.partition("..")
-        low_us, high_us = Duration(low).us, Duration(high if dots else low).us
-        if high_us < low_us:
-            raise ValueError(f"latency {text!r}: the second duration is shorter than the first")
+        low_us, high_us = _range_us(text)
         middle_us = (low_us + high_us) // 2
         self._delay_us = (middle_us, middle_us) if self._plain else (low_us, high_us)
 
@@ -213,6 +211,7 @@ class VirtualNetwork(Link):
         self.history = history
         self.ports = Ports()
         self.loop: NetworkLoop
+        self.wire_kind: Callable[..., Wire] = Wire
         self._links: dict[tuple[str, str], Link] = {}
         self._names: dict[Address, str] = {}
         self._partitions: list[Partition] = []
@@ -241,7 +240,7 @@ class VirtualNetwork(Link):
     @property
     def faults(self) -> Sequence[str]:
         """The active faults as texts, without the base `loss`."""
-        cuts = [" ".join(f"{a}|{b}" for a, b in fault.cut) for fault in self._partitions]
+        cuts = [_cut_text(fault.cut) for fault in self._partitions]
         return [
             *(f"partition {cut}" for cut in cuts),
             *(f"{fault.probability:.3%} of segments lost" for fault in self._losses),
@@ -265,7 +264,7 @@ class VirtualNetwork(Link):
         cut = [(a, b) for a in _nodes(first) for b in _nodes(second)]
         partition = Partition(self, cut)
         self._partitions.append(partition)
-        self.history.record("partition", " ".join(f"{a}|{b}" for a, b in cut))
+        self.history.record("partition", _cut_text(cut))
         for pair in cut:
             self._cut[_link_key(*pair)] = self._cut.get(_link_key(*pair), 0) + 1
         return partition
@@ -276,7 +275,7 @@ class VirtualNetwork(Link):
             if healed not in self._partitions:
                 continue
             self._partitions.remove(healed)
-            self.history.record("heal", " ".join(f"{a}|{b}" for a, b in healed.cut))
+            self.history.record("heal", _cut_text(healed.cut))
             for pair in healed.cut:
                 self._cut[_link_key(*pair)] -= 1
         for wires in list(self._wires.values()):
@@ -430,8 +429,12 @@ class VirtualNetwork(Link):
             server.context,
         )
         server.add(server_end)
-        outgoing = Wire(self, f"{client}:{from_address[1]} > {server_name}", client_end, server_end)
-        incoming = Wire(self, f"{server_name} > {client}:{from_address[1]}", server_end, client_end)
+        outgoing = self.wire_kind(
+            self, f"{client}:{from_address[1]} > {server_name}", client_end, server_end
+        )
+        incoming = self.wire_kind(
+            self, f"{server_name} > {client}:{from_address[1]}", server_end, client_end
+        )
         outgoing.is_encrypted = incoming.is_encrypted = server.tls is not None
         client_end.outgoing = server_end.incoming = outgoing
         client_end.incoming = server_end.outgoing = incoming
@@ -471,6 +474,15 @@ class VirtualNetwork(Link):
         ]
 
 
+@cache
+def _range_us(text: str) -> tuple[int, int]:
+    low, dots, high = text.partition("..")
+    low_us, high_us = Duration(low).us, Duration(high if dots else low).us
+    if high_us < low_us:
+        raise ValueError(f"latency {text!r}: the second duration is shorter than the first")
+    return low_us, high_us
+
+
 def _check_loss(probability: float) -> None:
     if not 0 <= probability <= 1:
         raise ValueError(f"loss must be from 0 to 1, not {probability!r}")
@@ -484,6 +496,15 @@ def host_address(name: str) -> str:
         return name
     number = int.from_bytes(name.encode(), "big") % 0xFFFFFF
     return f"10.{number >> 16}.{number >> 8 & 0xFF}.{number & 0xFF}"
+
+
+def _cut_text(cut: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{a}|{b}" for a, b in cut)
+
+
+def partition_nodes(text: str) -> Sequence[str]:
+    """Return the nodes of a partition by the text of its event."""
+    return list(dict.fromkeys(node for pair in text.split(", ") for node in pair.split("|")))
 
 
 def _nodes(names: str | Iterable[str]) -> list[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import importlib
+import inspect
 import signal
 import sys
 import threading
@@ -201,6 +202,11 @@ _SIGNALS: Final = tuple(
 """Signals whose handlers raise: Ctrl-C, and a test's timeout."""
 
 
+# The functions of C: those of Python look each handler up in an enumeration, which is slow.
+_handler_of: Final[Callable[[int], Any]] = inspect.unwrap(signal.getsignal)
+_set_handler: Final[Callable[[int, Any], Any]] = inspect.unwrap(signal.signal)
+
+
 class DeferredSignals:
     """Holds signals between `begin` and `end`: while all is put back, until that is done, and in
     what stands in for a function of C until it is left.
@@ -221,16 +227,16 @@ class DeferredSignals:
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:
-            handler = signal.getsignal(number)
+            handler = _handler_of(number)
             if callable(handler):
                 self._handlers[number] = handler
-                signal.signal(number, self._handle)
+                _set_handler(number, self._handle)
 
     def end(self) -> None:
         """End, and handle held signals. Idempotent."""
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) == self._handle:
-                signal.signal(number, handler)
+            if _handler_of(number) == self._handle:
+                _set_handler(number, handler)
         while self._deferred:
             number = self._deferred.pop()
             self._handlers[number](number, None)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import shlex
 import sys
 import threading
 import warnings
@@ -115,6 +117,7 @@ class Plan:
 
 
 _MAX_TEXT_BYTES: Final = 1_000
+_MAX_NAME: Final = 120
 _NO_FAILURE: Final = (KeyboardInterrupt, SystemExit, pytest.exit.Exception, pytest.skip.Exception)
 _MAX_DURATION_RATIO: Final = 5
 _MIN_LIMIT_S: Final = 60.0
@@ -370,7 +373,28 @@ class SeededTest:
             self._item.session.shouldstop = "interrupted while the story of a failure was recorded"
             return
         if again is not None and again.kind == failure.kind and self.world is not None:
-            self.sections.append(("virtual world, story", self.world.story))
+            text = f"{self.world.story}{self._saved_story(self.world, again)}"
+            self.sections.append(("virtual world, story", text))
+
+    def _saved_story(self, world: World, failure: WorldFailure) -> str:
+        """Save the story in pytest's cache; return how to look at it, nothing without a cache."""
+        cache = getattr(self._item.config, "cache", None)
+        if cache is None:
+            return ""
+        name = re.sub(r"[^\w.\[\]-]+", "-", self._item.nodeid)[-_MAX_NAME:]
+        try:
+            path = cache.mkdir("virtual-stories") / f"{name}.story.json"
+            world.save_story(
+                path,
+                title=f"{failure.test.node_id}, seed {failure.test.seed}",
+                failure=failure.kind,
+                command=failure.test.command,
+                report=failure.report,
+            )
+        except OSError as error:
+            return f"\n(It was not saved for the view: {error})"
+        near = os.path.relpath(path)
+        return f"\nlook at it: purgatory view {shlex.quote(min(near, str(path), key=len))}"
 
     def _attempt(self, test: RepeatedTest) -> WorldFailure | None:
         """Run the test once more; return its failure, None if it passed."""

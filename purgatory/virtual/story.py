@@ -19,7 +19,7 @@ from __future__ import annotations
 import linecache
 import sysconfig
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from os.path import basename, realpath
@@ -30,14 +30,18 @@ from purgatory.virtual.clocks import INITIAL_UPTIME_US, US_PER_S, WorldClock
 from purgatory.virtual.history import Event, History, lines_with_apis
 from purgatory.virtual.hosts import PROCESS, HostProcess
 from purgatory.virtual.network import NODE
+from purgatory.virtual.transport import END, Wire, WireEnd, WireLink, WireNetwork
 
 _MAX_STEPS: Final = 50_000
 """How many steps are kept, the last ones."""
 
+_MAX_MESSAGES: Final = 20_000
+_MAX_KEPT_FAULTS: Final = 1_000
+
 _STORY_STEPS: Final = 30
 """How many of them a story has."""
 
-_FAULTS: Final = ("fault", "host", "partition", "heal")
+FAULTS: Final = ("fault", "host", "partition", "heal")
 _MESSAGES: Final = ("data", "end", "reset", "lost", "refused", "gave up")
 _MAX_FAULTS: Final = 3
 _NEAR: Final = 3
@@ -63,6 +67,14 @@ def _is_of_the_program(path: str) -> bool:
 Place = tuple[str, int]
 """A file and a line."""
 
+Description = tuple[str, Sequence[Place], Any]
+
+
+def _own_place(places: Sequence[Place]) -> Place | None:
+    """The innermost place in the program's own code."""
+    own = [place for place in places if _is_of_the_program(place[0])]
+    return own[-1] if own else None
+
 
 @dataclass(slots=True)
 class Step:
@@ -75,7 +87,9 @@ class Step:
         place: where the program's own code went on; None: it was a library's.
         cause: the number of the step that woke it; None: there is none, or it is forgotten.
         before: the number of the last step of the same task.
-        events: what was sent, arrived, and went wrong in it.
+        is_task: whether it is one of a task.
+        events: what arrived, and went wrong in it.
+        is_last: whether the task was done after it.
     """
 
     number: int
@@ -85,7 +99,97 @@ class Step:
     place: Place | None
     cause: int | None
     before: int | None
+    is_task: bool = False
     events: list[Event] = field(default_factory=list)
+    is_last: bool = False
+
+
+@dataclass(slots=True)
+class Message:
+    """Bytes, the end of a stream, or a reset, on the way from one node to another.
+
+    Args:
+        connection: the name of the wire, as events have it.
+        kind: "data", "end" or "reset".
+        is_encrypted: whether nobody can read it.
+        sent: the number of the step that sent it.
+        ended: the number of the step in which it arrived or was dropped; None: it is under way.
+        outcome: "arrived", "lost" or "dropped".
+    """
+
+    connection: str
+    source: str
+    target: str
+    kind: str
+    data: bytes
+    is_encrypted: bool
+    sent: int
+    ended: int | None = None
+    outcome: str | None = None
+
+
+class RecordedWire(Wire):
+    """A wire whose messages a story has. They arrive in the order in which they were sent."""
+
+    def __init__(
+        self, story: Story, network: WireNetwork, label: str, source: WireEnd, target: WireEnd
+    ) -> None:
+        super().__init__(network, label, source, target)
+        self._story = story
+        self._messages: deque[Message] = deque()
+        self._sends_held = False
+
+    def send_held(self) -> None:
+        self._sends_held = True
+        super().send_held()
+        self._sends_held = False
+
+    def cut(self) -> None:
+        super().cut()
+        self._end_all()
+
+    def _send(self, item: bytes | Exception, link: WireLink) -> None:
+        if not self._sends_held:
+            self._record(item)
+        super()._send(item, link)
+
+    def _pause_item(self, item: bytes | Exception) -> None:
+        self._record(item)
+        super()._pause_item(item)
+        if self.is_dead:
+            self._end_all()
+
+    def _arrive(self) -> None:
+        is_lost = isinstance(self._in_transit[0], Exception)
+        message = self._messages.popleft()
+        super()._arrive()
+        if message.outcome is None:
+            self._story.end(message, "lost" if is_lost and message.kind == "data" else "arrived")
+
+    def _time_out(self) -> None:
+        super()._time_out()
+        if self.is_dead:
+            self._end_all()
+
+    def _record(self, item: bytes | Exception) -> None:
+        data = b"" if isinstance(item, Exception) else item
+        kind = "reset" if isinstance(item, Exception) else "end" if item == END else "data"
+        message = Message(
+            self._label,
+            self.source.node,
+            self.target.node,
+            kind,
+            data,
+            self.is_encrypted,
+            self._story.count,
+        )
+        self._messages.append(message)
+        self._story.add(message)
+
+    def _end_all(self) -> None:
+        for message in self._messages:
+            if message.outcome is None:
+                self._story.end(message, "dropped")
 
 
 class Story:
@@ -94,19 +198,28 @@ class Story:
     Args:
         describe: returns the name of what a handle runs, the places of its frames with the
             outermost first, and its task if it is one.
+        waiting: returns the same of each task that is not done, dead ones included.
     """
 
     def __init__(
         self,
         clock: WorldClock,
         history: History,
-        describe: Callable[[Any], tuple[str, Sequence[Place], Any]],
+        describe: Callable[[Any], Description],
+        waiting: Callable[[], Iterable[Description]],
     ) -> None:
         self._clock = clock
         self._history = history
         self._describe = describe
+        self._waiting = waiting
         self._steps: deque[Step] = deque(maxlen=_MAX_STEPS)
-        self._count = 0
+        self._task: Any = None
+        self.messages: deque[Message] = deque(maxlen=_MAX_MESSAGES)
+        """The last ones, in the order in which they were sent."""
+        self.faults: deque[tuple[int, Event]] = deque(maxlen=_MAX_KEPT_FAULTS)
+        """The last ones, each with the number of its step."""
+        self.count = 0
+        """The number of the current step."""
         self._events = history.events
 
     # Recording.
@@ -130,32 +243,72 @@ class Story:
     def made(self, handle: Any) -> Any:
         """Record which step made a callback ready, or set its timer; return it."""
         if hasattr(type(handle), "cause"):
-            handle.cause = self._count or None
+            handle.cause = self.count or None
         return handle
 
     def _begin_step(self, handle: Any) -> None:
         name, places, task = self._describe(handle)
-        own = [place for place in places if _is_of_the_program(place[0])]
-        self._count += 1
+        self.count += 1
         self._steps.append(
             Step(
-                self._count,
+                self.count,
                 self._clock.now_us - INITIAL_UPTIME_US,
                 handle._context.get(NODE, "client"),
                 name,
-                own[-1] if own else None,
+                _own_place(places),
                 getattr(handle, "cause", None),
                 getattr(task, "last_step", None),
+                task is not None,
             )
         )
+        self._task = task
         if task is not None:
-            task.last_step = self._count
+            task.last_step = self.count
 
     def _end_step(self) -> None:
-        if self._history.events != self._events and self._steps:
-            new = self._history.events - self._events
-            self._steps[-1].events += self._history.last(new)
-        self._events = self._history.events
+        if not self._steps:
+            self._events = self._history.events
+            return
+        step = self._steps[-1]
+        if self._task is not None:
+            step.is_last = self._task.done()
+            self._task = None
+        if self._history.events != self._events:
+            new = list(self._history.last(self._history.events - self._events))
+            self._events = self._history.events
+            step.events += new
+            self.faults += [(step.number, event) for event in new if event.kind in FAULTS]
+
+    def add(self, message: Message) -> None:
+        """Record that a message is sent."""
+        self.messages.append(message)
+        self._on(message.source)
+
+    def end(self, message: Message, outcome: str) -> None:
+        """Record what became of a message."""
+        message.ended, message.outcome = self.count, outcome
+        if outcome == "arrived":
+            self._on(message.target)
+
+    def _on(self, node: str) -> None:
+        """Brokers are nodes of the network, but their callbacks are not of their contexts."""
+        if self._steps and self._steps[-1].place is None:
+            self._steps[-1].node = node
+
+    # What views need.
+
+    def steps(self) -> Mapping[int, Step]:
+        """Return the last steps by their numbers."""
+        self._end_step()
+        return {step.number: step for step in self._steps}
+
+    def waits(self) -> Iterator[tuple[Step, str, Place | None]]:
+        """Yield each task that waits: its last step, its name, and where the program waits."""
+        kept = self.steps()
+        for name, places, task in self._waiting():
+            step = kept.get(getattr(task, "last_step", 0))
+            if step is not None:
+                yield step, name, _own_place(places)
 
     # Telling.
 
@@ -165,16 +318,15 @@ class Story:
         Args:
             most: how many, at most.
         """
-        self._end_step()
-        kept = {step.number: step for step in self._steps}
+        kept = self.steps()
         if not kept:
             return "no step was taken"
-        past = _past(kept, self._count)
+        past = past_of(kept, self.count)
         shown: list[Step] = []
         alias: dict[int, Step] = {}
         for step in kept.values():
-            matters = step.place or _has(step, _FAULTS)
-            if not matters and not (step.number in past and _has(step, _MESSAGES)):
+            matters = step.place or has_events(step, FAULTS)
+            if not matters and not (step.number in past and has_events(step, _MESSAGES)):
                 continue
             if not (shown and _goes_on(shown[-1], step)):
                 shown.append(step)
@@ -183,7 +335,7 @@ class Story:
         shown = _selected(shown, most)
         index = {step.number: number for number, step in enumerate(shown, 1)}
         apis = iter(lines_with_apis([event for step in shown for event in step.events]))
-        lines = [f"{len(shown)} of {self._count:,} steps, each with that which woke it (<-)"]
+        lines = [f"{len(shown)} of {self.count:,} steps, each with that which woke it (<-)"]
         place = -1
         for step in shown:
             if places[step.number] != place + 1:
@@ -198,7 +350,7 @@ class Story:
 
 def _selected(steps: Sequence[Step], most: int) -> list[Step]:
     """The last steps, and those around the last faults."""
-    faults = [place for place, step in enumerate(steps) if _has(step, _FAULTS)][-_MAX_FAULTS:]
+    faults = [place for place, step in enumerate(steps) if has_events(step, FAULTS)][-_MAX_FAULTS:]
     around = {near for place in faults for near in range(place - _NEAR, place + _NEAR + 1)}
     places = {place for place in around if 0 <= place < len(steps)}
     for place in reversed(range(len(steps))):
@@ -214,8 +366,8 @@ def _goes_on(before: Step, step: Step) -> bool:
     return same == (step.name, step.node, step.place, step.at_us) and not step.events
 
 
-def _past(kept: Mapping[int, Step], last: int) -> set[int]:
-    """The numbers of the steps that happened before one, and its own."""
+def past_of(kept: Mapping[int, Step], last: int) -> set[int]:
+    """Return the numbers of the steps that happened before one, and its own."""
     past: set[int] = set()
     waiting: list[int | None] = [last]
     while waiting:
@@ -226,7 +378,8 @@ def _past(kept: Mapping[int, Step], last: int) -> set[int]:
     return past
 
 
-def _has(step: Step, kinds: Sequence[str]) -> bool:
+def has_events(step: Step, kinds: Sequence[str]) -> bool:
+    """Whether something of these kinds happened in a step."""
     return any(event.kind in kinds for event in step.events)
 
 
@@ -240,7 +393,7 @@ def _step_lines(
     texts = [
         text
         for event, text in zip(step.events, told, strict=True)
-        if event.kind in (*_FAULTS, *_MESSAGES, "schedule")
+        if event.kind in (*FAULTS, *_MESSAGES, "schedule")
     ]
     woken = ""
     if cause is not None and cause.number in index:
@@ -253,15 +406,15 @@ def _step_lines(
         yield f"{begin}{'; '.join(texts)}{woken}"
         return
     node = "" if step.node == "client" else f"{step.node}: "
-    line, source = _source(*step.place)
+    line, source = source_line(*step.place)
     yield f"{begin}{node}{step.name} at {basename(step.place[0])}:{line}{woken}"
     yield f"{_INDENT}{source}"
     for text in texts:
         yield f"{_INDENT}({text})"
 
 
-def _source(path: str, line: int) -> tuple[int, str]:
-    """A line, or where decorators begin the one of their function, and its text."""
+def source_line(path: str, line: int) -> tuple[int, str]:
+    """Return a line, or where decorators begin the one of their function, and its text."""
     source = linecache.getline(path, line).strip()
     if source.startswith("@"):
         for number in range(line + 1, line + _MAX_DECORATOR_LINES):

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import random
+import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, cached_property, partial
+from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -67,10 +69,13 @@ from purgatory.virtual.sandbox import (
 from purgatory.virtual.schedules import FIFO, parse_schedule
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
     from purgatory.pipeline.jobs.audit.findings import Findings
     from purgatory.virtual.cluster import WorldCluster
     from purgatory.virtual.disk import VirtualDisk
+    from purgatory.virtual.story import Story
 
 
 T = TypeVar("T")
@@ -119,6 +124,7 @@ class World:
         self._schedule = parse_schedule(schedule, self._rng("schedule"))
         self._has_story = story
         self._allowed = checked_kinds(allow)
+        self._start = start
         self._clock = WorldClock(round(start.timestamp() * US_PER_S))
         self._history = History(self._clock)
         self.plain_network = plain_network
@@ -127,8 +133,6 @@ class World:
         )
         self.history = OperationHistory()
         """What clients called and got, for `check_linearizable` and `check_serializable`."""
-        self.random = self._rng("test")
-        """Random numbers for tests, from the same seed."""
         self._patched_clocks = PatchedClocks(
             ClockPatch(self._clock, self._rng("application"), partial(_sleep, self))
         )
@@ -136,7 +140,7 @@ class World:
             TimedRecords(),
             OrderedSets(),
             ModuleCounters(),
-            WebSocketMasks(self._rng("masks")),
+            WebSocketMasks(partial(self._rng, "masks")),
         )
         self._anyio_calls = AnyioCalls()
         self._collector = WorldCollector()
@@ -144,6 +148,7 @@ class World:
         self._refused_libraries = RefusedLibraries(self._allowed)
         self._signals = DeferredSignals(World.__exit__, World._exit)
         self._loop: VirtualLoop | None = None
+        self._is_left = False
         self._clusters: list[WorldCluster] = []
         self.max_elapsed_s: float | None = None
         """When runs end with `WorldTimeoutError`, whatever their timeouts; None: no limit."""
@@ -153,6 +158,11 @@ class World:
         """The numbers of excluded faults."""
         self.faults: list[PlannedFault] = []
         """The faults of `at` and `chaos`, with the numbers by which they can be excluded."""
+
+    @cached_property
+    def random(self) -> Random:
+        """Random numbers for tests, from the same seed."""
+        return self._rng("test")
 
     def __repr__(self) -> str:
         return f"<World of seed {self.seed} at {self.now_s:.6f} s>"
@@ -211,6 +221,8 @@ class World:
 
     def _exit(self) -> None:
         """Restore the state from before this world was entered. Idempotent."""
+        if self._is_left:
+            return
         if self._loop is not None:
             self._loop.leave()
         self._collector.end()
@@ -223,6 +235,7 @@ class World:
             leave_sandbox()
             self._patched_clocks.end()
         self._signals.end()
+        self._is_left = True
 
     def _stop_all(self) -> None:
         """Stop the clusters, and cancel all tasks."""
@@ -241,8 +254,7 @@ class World:
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self.network.end()
         close_dead_tasks(loop)
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(asyncio.sleep(0))  # for calls of connection_lost
+        loop.run_until_complete(_end_generators(loop))
         self.network.clear()
 
     # Running.
@@ -280,7 +292,7 @@ class World:
             library.begin()
         self._anyio_calls.begin(loop)
         before_us = loop.deadline_us
-        loop.deadline_us = None if timeout is None else self._clock.now_us + Duration(timeout).us
+        loop.deadline_us = None if timeout is None else self._clock.now_us + _duration_us(timeout)
         if self.max_elapsed_s is not None:
             end_us = self._begin_us + round(self.max_elapsed_s * US_PER_S)
             loop.deadline_us = min(loop.deadline_us or end_us, end_us)
@@ -658,9 +670,33 @@ class World:
         Raises:
             WorldError: it was made without ``story=True``, or not entered.
         """
+        return self._recorded_story().text()
+
+    def save_story(self, path: str | Path, **head: str) -> None:
+        """Write the story to a file, which ``purgatory view`` shows.
+
+        Args:
+            head: texts for the top of the page: ``title``, ``failure``, ``command``, ``report``.
+
+        Raises:
+            OSError: it can't be written.
+            WorldError: it was made without ``story=True``, or not entered.
+        """
+        from purgatory.virtual.story_document import story_document
+
+        start_s = self._start.timestamp()
+        faults = [fault for cluster in self._clusters for fault in cluster.recent_faults(start_s)]
+        document = story_document(self._recorded_story(), faults, self._topic_name, **head)
+        Path(path).write_text(json.dumps(document), encoding="utf-8")
+
+    def _recorded_story(self) -> Story:
         if self._loop is None or self._loop.story is None:
             raise WorldError("the world has recorded no story: World(..., story=True)")
-        return self._loop.story.text()
+        return self._loop.story
+
+    def _topic_name(self, topic_id: UUID) -> str | None:
+        found = (cluster.topic_of(topic_id) for cluster in self._clusters)
+        return next((topic.name for topic in found if topic is not None), None)
 
     @property
     def digest(self) -> str:
@@ -681,9 +717,20 @@ class World:
         """Return the last events, the oldest first."""
         return list(self._history.last(count))
 
-    def _rng(self, purpose: str) -> random.Random:
+    def _rng(self, purpose: str) -> Random:
         """A random generator per purpose: draws of one don't change another's."""
-        return random.Random(f"{self.seed}/{purpose}")
+        return Random(f"{self.seed}/{purpose}")
+
+
+@cache
+def _duration_us(text: str) -> int:
+    return Duration(text).us
+
+
+async def _end_generators(loop: VirtualLoop) -> None:
+    await loop.shutdown_asyncgens()
+    for _ in range(2):  # for calls of connection_lost
+        await asyncio.sleep(0)
 
 
 def _nothing() -> None:
