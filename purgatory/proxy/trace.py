@@ -28,21 +28,14 @@ from purgatory.kafka import (
     PartitionProduceResponse,
     TopicPartition,
 )
-<<<<<<< HEAD
-from purgatory.kafka.errors import KafkaError
 from purgatory.kafka.groups.offsets import CommittedOffset, OffsetKey
 from purgatory.kafka.log.producer_state import AbortedTransaction, ProducerIdentity
 from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.kafka.transactions.transaction_metadata import TransactionRecord, TransactionState
-=======
-from purgatory.kafka.groups.offsets import CommittedOffset
-from purgatory.kafka.log.producer_state import AbortedTransaction
->>>>>>> w-story
 from purgatory.proxy.addresses import Addresses
 from purgatory.proxy.connection import ClientConnection
 
 _PRODUCE, _FETCH, _OFFSET_COMMIT = 0, 1, 8
-<<<<<<< HEAD
 _INIT_PRODUCER_ID, _ADD_PARTITIONS, _ADD_OFFSETS, _END_TXN, _TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 _RECORDED = frozenset(
     {
@@ -59,10 +52,6 @@ _RECORDED = frozenset(
 _NEWER_PRODUCE, _NEWER_TXN_OFFSET_COMMIT, _NEWER_END_TXN = 12, 5, 5
 """From these versions on, brokers add to transactions what is sent in them (KIP-890)."""
 
-_LENGTH_AT, _LENGTH_END = 8, 12
-"""Where a batch has the length of what follows."""
-=======
->>>>>>> w-story
 
 _REFUSALS = frozenset(
     {
