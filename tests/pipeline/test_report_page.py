@@ -240,21 +240,18 @@ def test_nothing_is_loaded_and_the_library_is_there_once() -> None:
     policy = next(a for tag, a in tags if tag == "meta" and "http-equiv" in a)["content"]
     assert policy is not None and policy.startswith("default-src 'none';")
     assert "connect-src" not in policy
-    assert len(re.findall(r"plotly\.js v\d", page)) == 1
+    assert len(re.findall(r"plotly\.js \(cartesian - minified\) v\d", page)) == 1
 
 
 def test_plotly_takes_every_plot_and_has_nothing_to_add() -> None:
     page = _page("run-1")
-    (template,) = re.findall(r"<script>const TEMPLATE = (.*);$", page, re.MULTILINE)
-    drawn = re.compile(
-        r'Plotly\.newPlot\("[^"]+", (\[.*?\]), themed\((.*?)\), SETTINGS\);</script>'
-    )
+    drawn = re.compile(r'Plotly\.newPlot\("[^"]+", (\[.*?\]), (\{.*?\}), SETTINGS\);</script>')
     plots = drawn.findall(page)
     assert len(plots) == page.count("Plotly.newPlot(") - _page().count("Plotly.newPlot(") == 8
     for data, layout in plots:
         plot = {"data": json.loads(data), "layout": json.loads(layout)}
         taken = json.loads(to_json(Figure(plot)))  # raises for what it does not know
-        assert taken["layout"].pop("template") == json.loads(template)
+        taken["layout"].pop("template")  # of the Python package
         assert taken == plot
 
 

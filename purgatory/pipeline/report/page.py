@@ -75,17 +75,12 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => fit({autosize: true, width: null}));
 """
 
-_NO_PLOTS = (
-    '<p class="note" role="note">There are no plots in this page, since plotly is not installed: '
-    "pip install 'kafka-purgatory[page]' and make it again.</p>"
-)
-
 Column = tuple[str, bool, Callable[[Row], str]]
 """A column of a table: its heading, whether it holds numbers, and the text of a row's cell."""
 
 
 def page(title: str, parts: Sequence[str]) -> str:
-    """A whole page, as text, with the library that draws plots: some five million characters.
+    """A whole page, as text, with the library that draws plots: some 1.5 million characters.
 
     Args:
         title: its title, as plain text.
@@ -108,7 +103,6 @@ def page(title: str, parts: Sequence[str]) -> str:
             "<body>",
             "<main>",
             *parts,
-            *([] if has_library() else [_NO_PLOTS]),
             "</main>",
             "</body>",
             "</html>",
@@ -155,8 +149,6 @@ def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = 
         caption: what stands below it, as plain text.
         where: what has the figures that it shows.
     """
-    if not has_library():
-        return ""
     figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return (
         f'<figure><div role="img" aria-label="{escape(label)}; the figures are in the {where}">'
@@ -232,37 +224,20 @@ def _cell(value: object) -> object:
 
 # Plots in a page of HTML: the library that draws them, once, and a script for each.
 #
-# The scripts are written here and not by plotly's Python, of which a page needs two files only: to
-# import it, and to have it look at each figure, takes longer than all else of a page. That it would
-# take the figures is what tests say.
+# The library is plotly.js's partial bundle of cartesian plots, a third of the whole, kept beside
+# this file with its license (the npm package plotly.js-cartesian-dist-min). Plotly's Python package
+# ships only the whole; tests use it to check the figures.
 
 
+_BUNDLE = "plotly-cartesian.min.js"
 _SETTINGS = {"displayModeBar": False, "responsive": True}
 
 
 @cache
-def has_library() -> bool:
-    """Whether what draws plots is installed: a page comes without it too, and says so."""
-    try:
-        resources.files("plotly")
-    except ModuleNotFoundError:
-        return False
-    return True
-
-
 def library() -> str:
-    """The scripts that a page needs before its first plot, some five million characters."""
-    if not has_library():
-        return ""
-    files = resources.files("plotly") / "package_data"
-    script = (files / "plotly.min.js").read_text(encoding="utf-8")
-    template = (files / "templates" / "plotly.json").read_text(encoding="utf-8")
-    setup = (
-        f"const TEMPLATE = {_as_script(json.loads(template))};\n"
-        "const themed = layout => ({template: TEMPLATE, ...layout});\n"
-        f"const SETTINGS = {_as_script(_SETTINGS)};"
-    )
-    return f"<script>{script}</script>\n<script>{setup}</script>"
+    """The scripts that a page needs before its first plot."""
+    script = resources.files(__package__).joinpath(_BUNDLE).read_text(encoding="utf-8")
+    return f"<script>{script}</script>\n<script>const SETTINGS = {_as_script(_SETTINGS)};</script>"
 
 
 def plot_html(name: str, plot: Figure) -> str:
@@ -277,7 +252,7 @@ def plot_html(name: str, plot: Figure) -> str:
     return (
         f'<div style="height:{height}; width:100%;"><div id="{name}" class="plotly-graph-div" '
         'style="height:100%; width:100%;"></div>'
-        f'<script>Plotly.newPlot("{name}", {data}, themed({layout}), SETTINGS);</script></div>'
+        f'<script>Plotly.newPlot("{name}", {data}, {layout}, SETTINGS);</script></div>'
     )
 
 
