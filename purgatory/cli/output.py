@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,7 +58,11 @@ def write_report(file: Path, out: str | None, results: Results) -> None:
     from purgatory.pipeline.errors import OutputError
     from purgatory.pipeline.report.report import report_page
 
-    page = report_page(results, parquet=_parquet(file, _folder(out)))
+    page = report_page(
+        results,
+        parquet=_parquet(file, _folder(out)),
+        command=shlex.join(["purgatory", *sys.argv[1:]]),
+    )
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         try:

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from purgatory.cli import options
+from purgatory.settings.typed_duration import Duration
 
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -25,6 +26,15 @@ def view(
     trace: Annotated[
         Path, typer.Argument(metavar="TRACE", help="The folder of a trace.", show_default=False)
     ],
+    at: Annotated[
+        Duration | None,
+        options.duration_option(
+            "The moment to open at, since the start of the run, as in 6.5s. By default the worst "
+            "one: a produce that times out while most requests wait, or the longest wait.",
+            least="0us",
+            step="1us",
+        ),
+    ] = None,
     view_host: options.ViewHost = "127.0.0.1",
     view_port: options.ViewPort = 0,
     no_open: options.NoOpen = False,
@@ -36,11 +46,22 @@ def view(
     import aiohttp  # noqa: F401  # a missing extra is an error before a trace is read
     import pyarrow  # noqa: F401
 
-    return serve_trace("view", trace, view_host, view_port, not no_open)
+    return serve_trace("view", trace, view_host, view_port, not no_open, at_us=None if at is None else at.us)
 
 
-def serve_trace(command: str, folder: Path, host: str, port: int, open_browser: bool) -> int:
-    """Open a trace and serve its view until Ctrl-C or SIGTERM; returns the exit status."""
+def serve_trace(
+    command: str,
+    folder: Path,
+    host: str,
+    port: int,
+    open_browser: bool,
+    at_us: int | None = None,
+) -> int:
+    """Open a trace and serve its view until Ctrl-C or SIGTERM; returns the exit status.
+
+    Args:
+        at_us: the moment that the page opens at; None: the worst one.
+    """
     from purgatory.view.errors import ViewError
     from purgatory.view.replay_server import ReplayServer
     from purgatory.view.run import TracedRun
@@ -50,7 +71,9 @@ def serve_trace(command: str, folder: Path, host: str, port: int, open_browser: 
         server = ReplayServer(run, host, port)
         await server.start()
         try:
-            yield server.url
+            # The address may have a token already, as the first of its parameters.
+            separator = "&" if "#" in server.url else "#"
+            yield server.url + ("" if at_us is None else f"{separator}at={at_us}")
         finally:
             await server.stop()
 

@@ -149,18 +149,19 @@ def write_runs(runs: Sequence[Row], folder: OutputFolder) -> None:
 
 
 def write_page(
-    results: JobResults, folder: OutputFolder, notes: Sequence[str], roots: Sequence[Location]
+    results: JobResults, folder: OutputFolder, notes: Sequence[str], roots: Sequence[Location], command: str = ""
 ) -> None:
     """Write the page beside the tables.
 
     Args:
         notes: sections of HTML before those of the runs.
         roots: the folders on the command line; the runs of two are compared.
+        command: repeats the analysis.
     """
     names = [str(root) for root in roots]
     from purgatory.pipeline.report.report import report_page  # quicker where there is no page
 
-    page = report_page(results.page(), notes, roots=names, parquet=PARQUET_FILES)
+    page = report_page(results.page(), notes, roots=names, parquet=PARQUET_FILES, command=command)
     (folder / REPORT).write_text(page, encoding="utf-8")
 
 

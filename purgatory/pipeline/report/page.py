@@ -54,7 +54,7 @@ _POLICY = (
 # Plots are drawn for the width of the screen, and would be cut off on paper: A4 has 190 mm, which
 # is 718 pixels, between margins of 10 mm.
 # Links lead into what is folded, and a plot that was folded when it was drawn has no width yet.
-_FIT_PAPER = """
+_SCRIPT = """
 const unfold = () => {
   const name = decodeURIComponent(location.hash.slice(1));
   const place = name && document.getElementById(name);
@@ -68,6 +68,41 @@ addEventListener("toggle", event => event.target.querySelectorAll(".js-plotly-pl
   plot => Plotly.Plots.resize(plot)), true);
 const fit = size => document.querySelectorAll(".js-plotly-plot").forEach(
   plot => Plotly.relayout(plot, size));
+const FIELDS = ["topic", "client", "broker"];
+const valuesOf = (row, field) => JSON.parse(row.dataset[field] ?? "[]");
+const lines = () => [...document.querySelectorAll(".js-plotly-plot")].flatMap(
+  plot => plot.data.map((line, index) => ({plot, line, index, known: line.visible ?? true})));
+addEventListener("load", () => {
+  const form = document.querySelector(".filters");
+  if (!form) return;
+  const rows = [...document.querySelectorAll("tr")].filter(
+    row => FIELDS.some(field => row.dataset[field]));
+  const drawn = lines().filter(({line}) => line.meta);
+  for (const field of FIELDS) {
+    const values = new Set([...rows.flatMap(row => valuesOf(row, field)),
+      ...drawn.map(({line}) => line.meta[field]).filter(Boolean)]);
+    const select = form.elements[field];
+    select.append(new Option("all", ""), ...[...values].sort().map(one => new Option(one)));
+    select.parentElement.hidden = values.size < 2;
+    form.hidden &&= values.size < 2;
+  }
+  const fits = (values, chosen) => !values.length || !chosen || values.includes(chosen);
+  form.addEventListener("change", () => {
+    const chosen = Object.fromEntries(FIELDS.map(field => [field, form.elements[field].value]));
+    let hidden = 0;
+    for (const row of rows) {
+      row.hidden = !FIELDS.every(field => fits(valuesOf(row, field), chosen[field]));
+      hidden += row.hidden;
+    }
+    for (const {plot, line, index, known} of drawn) {
+      const values = field => line.meta[field] ? [line.meta[field]] : [];
+      const isChosen = FIELDS.some(field => chosen[field] && line.meta[field] === chosen[field]);
+      const isShown = FIELDS.every(field => fits(values(field), chosen[field]));
+      Plotly.restyle(plot, {visible: isShown ? (isChosen ? true : known) : false}, [index]);
+    }
+    form.querySelector("output").textContent = hidden ? `${hidden} rows are hidden.` : "";
+  });
+});
 addEventListener("beforeprint", () => {
   document.querySelectorAll("details").forEach(one => one.open = true);
   fit({autosize: false, width: 700});
@@ -98,7 +133,7 @@ def page(title: str, parts: Sequence[str]) -> str:
             f"<title>{escape(title)}</title>",
             f"<style>{_STYLE}</style>",
             library(),
-            f"<script>{_FIT_PAPER}</script>",
+            f"<script>{_SCRIPT}</script>",
             "</head>",
             "<body>",
             "<main>",
@@ -126,7 +161,7 @@ def table(
 
     head = "".join(cell("th", name, is_number) for name, is_number, _ in columns)
     body = "\n".join(
-        ('<tr class="total">' if is_total(row) else "<tr>")
+        f'<tr{_filter_attributes(row)}{" class=total" if is_total(row) else ""}>'
         + "".join(cell("td", text(row), is_number) for _, is_number, text in columns)
         + "</tr>"
         for row in rows
@@ -137,6 +172,30 @@ def table(
         f'<table aria-label="{escape(caption)}"><thead><tr>{head}</tr></thead>\n'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def _filter_attributes(row: Row) -> str:
+    """What the page's filters compare: topics, clients and the broker of a row, if it has any."""
+    keys = [row["watch_key"]] if row.get("watch_key") else row.get("watch_keys") or ()
+    topics = {key.rpartition("-")[0] or key for key in keys}
+    if row.get("topic"):
+        topics.add(row["topic"])
+    values = {
+        "topic": sorted(topics),
+        "client": [row["group"]] if row.get("group") else [],
+        "broker": [] if row.get("broker") in (None, "all") else [str(row["broker"])],
+    }
+    return "".join(
+        f' data-{name}="{escape(json.dumps(found))}"' for name, found in values.items() if found
+    )
+
+
+FILTERS = """<form class="filters" hidden aria-label="Filter">
+<label>Topic <select name="topic"></select></label>
+<label>Client <select name="client"></select></label>
+<label>Broker <select name="broker"></select></label>
+<output></output></form>"""
+"""Selects that hide rows of tables, and lines of plots, of other topics, clients and brokers."""
 
 
 def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = "table") -> str:
@@ -180,7 +239,7 @@ def collapsible(summary: str, content: str) -> str:
 # Links to the rows behind a section: CSV that is in the page itself, and Parquet beside it.
 
 
-MOST_CSV_ROWS = 2_000
+MOST_CSV_ROWS = 1_000
 """A table with more rows of a run has no CSV in the page."""
 
 
