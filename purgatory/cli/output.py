@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from purgatory.pipeline.report.findings import Results
 
 
-
 def show_location(console: Console, label: str, location: object) -> None:
     """Print the location of the results, if they were written."""
     if location is not None:

@@ -46,7 +46,9 @@ def view(
     import aiohttp  # noqa: F401  # a missing extra is an error before a trace is read
     import pyarrow  # noqa: F401
 
-    return serve_trace("view", trace, view_host, view_port, not no_open, at_us=None if at is None else at.us)
+    return serve_trace(
+        "view", trace, view_host, view_port, not no_open, at_us=None if at is None else at.us
+    )
 
 
 def serve_trace(

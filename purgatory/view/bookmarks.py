@@ -1,4 +1,4 @@
-"""Bookmarks of a run: its worst moment, its longest wait, and the first anomaly that an audit finds.
+"""Bookmarks of a run: its worst moment, its longest wait, and the first anomaly of an audit.
 
 The audit runs in a subprocess, ``python -m purgatory.view.bookmarks FOLDER``: DuckDB computes on
 threads, and a process that exits while they run aborts, but a subprocess can be ended at any time.

@@ -1,4 +1,4 @@
-"""A run at a glance: load, pending requests, expiries and faults over time, and its worst moment."""
+"""A run at a glance: load, pending requests, expiries, faults, and its worst moment."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@
 
 All results are plain data, as the page gets them.
 
-Ground rules: everything is computed when the run is opened, `request_traces` and `overview` at their first use, and
-never changed afterwards, so any number of threads may use it.
+Ground rules: everything is computed when the run is opened, `request_traces` and `overview` at
+their first use, and never changed afterwards, so any number of threads may use it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.cli.main import COMMANDS, main
+from purgatory.cli.main import COMMANDS
 from tests.cli.conftest import RunCommand
 
 ROOT = Path(__file__).parents[2]

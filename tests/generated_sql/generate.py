@@ -136,7 +136,13 @@ def statements_of_jobs(wanted: Collection[str] = ()) -> Mapping[str, str]:
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.getOrCreate()
-    for name, columns in {**TABLES, **SETTINGS, "spans": SPANS, "faults": FAULTS, "windows": WINDOWS}.items():
+    for name, columns in {
+        **TABLES,
+        **SETTINGS,
+        "spans": SPANS,
+        "faults": FAULTS,
+        "windows": WINDOWS,
+    }.items():
         kinds = ", ".join(f'"{column}" {duckdb_type(kind)}' for column, kind in columns.items())
         connection.execute(f"CREATE TABLE {name} ({kinds})")
     return {

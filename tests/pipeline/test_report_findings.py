@@ -185,8 +185,8 @@ def test_a_fault_is_no_cause_where_it_was_in_force_for_a_small_part_of_the_time(
         waits=_waits(expired=2, all=8),
         expiry=[{**expired, "from_us": 1_000_000, "until_us": 7_000_000}],
     ) == [
-        "2 of 8 produces (25.0 %) timed out. They waited 800 ms on average, 1.5 s at most. This was "
-        "from 1.0 s to 7.0 s into the run; in a part of that time broker 1 was dead (4.0 s to "
+        "2 of 8 produces (25.0 %) timed out. They waited 800 ms on average, 1.5 s at most. This "
+        "was from 1.0 s to 7.0 s into the run; in a part of that time broker 1 was dead (4.0 s to "
         "4.5 s). The leader had appended all of them.",
         "The fault new_kind was in force (from 8.5 s on).",
     ]
@@ -252,8 +252,8 @@ def test_writers_that_may_be_several_are_no_news() -> None:
 @pytest.mark.parametrize(
     ("expired", "told", "broken", "said"),
     [
-        (5, 3, 9, "The 5 produces that timed out: 3 got the response REQUEST_TIMED_OUT, 2 lost their "
-         "connection before it. 7 more attempts lost theirs before a broker read them."),
+        (5, 3, 9, "The 5 produces that timed out: 3 got the response REQUEST_TIMED_OUT, 2 lost "
+         "their connection before it. 7 more attempts lost theirs before a broker read them."),
         (5, 5, 0, "The 5 produces that timed out: 5 got the response REQUEST_TIMED_OUT."),
         # Several records to a request: nobody can tell.
         (5, 50, 9, ""),

@@ -48,7 +48,10 @@ def _verdict(**tables: Any) -> tuple[str | None, str]:
             ("unknown", "Not decided: 3 acknowledged records are lost."),
         ),
         (
-            {"audit": [{**CASE, "count": 0, "verdict": "none"}], "runs": [RUN | {"complete": False}]},
+            {
+                "audit": [{**CASE, "count": 0, "verdict": "none"}],
+                "runs": [RUN | {"complete": False}],
+            },
             ("unknown", "Not decided: the trace is incomplete."),
         ),
         (

@@ -111,8 +111,6 @@ DISTRIBUTION_ORDER: Order = (
 PRODUCER, CONSUMER = "producer", "consumer"
 """The kinds of clients in `throughput`."""
 
-THROUGHPUT_ORDER: Order = _by(
-    "run_id", "window_start_us", "kind", "group", "topic", "partition"
-)
+THROUGHPUT_ORDER: Order = _by("run_id", "window_start_us", "kind", "group", "topic", "partition")
 
 EXPIRY_ORDER: Order = (("run_id", None), ("purgatory", None), ("broker", None), ("watch_key", None))

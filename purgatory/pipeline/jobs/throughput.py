@@ -1,4 +1,4 @@
-"""Throughput of clients over time, and the ends of partitions that consumer lag is computed from."""
+"""Throughput of clients over time, and the ends of partitions, which give consumer lag."""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ class Results:
     peaks: Sequence[Row] = ()
     hot_keys: Sequence[Row] = ()
     throughput: Sequence[Row] = ()
+    replication: Sequence[Row] = ()
 
     def by_run(self) -> Mapping[str, Results]:
         """The results of each run, by its id. O(rows)."""

@@ -143,13 +143,13 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
         occupancy: the run's rows of the table of that name.
         faults: what went wrong, and when: marked over all purgatories.
     """
-    panels = by_purgatory(occupancy)
+    rows_of = by_purgatory(occupancy)
     data: list[Figure] = []
     end_s = max(row["bucket_end_us"] for row in occupancy) / 1e6
-    layout = blank_layout(height=130 + 200 * len(panels))
+    layout = blank_layout(height=130 + 200 * len(rows_of))
     layout["annotations"], layout["shapes"] = [], [fault_band(fault, end_s) for fault in faults]
-    height = 1 / len(panels)
-    for number, (purgatory, rows) in enumerate(panels.items(), start=1):
+    height = 1 / len(rows_of)
+    for number, (purgatory, rows) in enumerate(rows_of.items(), start=1):
         top = 1 - (number - 1) * height
         axis = "" if number == 1 else str(number)
         layout["yaxis" + axis] = {
@@ -164,7 +164,7 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
         layout["annotations"].append(edge_label(label, y=top - 0.15 * height, yref="paper"))
         for broker, of_broker in group_by(rows, "broker").items():
             data += _size_lines(of_broker, broker, "y" + axis, first=number == 1)
-    last = "" if len(panels) == 1 else str(len(panels))
+    last = "" if len(rows_of) == 1 else str(len(rows_of))
     layout["xaxis"] = {
         **GRID,
         "range": [0, end_s],
@@ -338,10 +338,10 @@ def wait_bins(distribution: Sequence[Row]) -> Figure:
     Args:
         distribution: the run's rows of the table of that name; at least one.
     """
-    panels = by_purgatory(distribution)
-    layout = _panels(list(panels), "operations per bin")
+    rows_of = by_purgatory(distribution)
+    layout = panels([f"{purgatory}: operations per bin" for purgatory in rows_of])
     data: list[Figure] = []
-    for number, rows in enumerate(panels.values(), start=1):
+    for number, rows in enumerate(rows_of.values(), start=1):
         for outcome, outcome_rows in sorted(group_by(rows, "outcome").items(), key=outcome_order):
             bounds = [
                 (plotted_ms(row["low_us"]), plotted_ms(row["high_us"])) for row in outcome_rows
@@ -377,11 +377,11 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
         end_us: the end of the run, in microseconds.
         faults: what went wrong, and when: marked over all panels.
     """
-    panels = by_purgatory(over_time)
-    layout = _panels(list(panels), "wait, ms")
+    rows_of = by_purgatory(over_time)
+    layout = panels([f"{purgatory}: wait, ms" for purgatory in rows_of])
     layout["shapes"] = [fault_band(fault, end_us / 1e6) for fault in faults]
     data: list[Figure] = []
-    for number, rows in enumerate(panels.values(), start=1):
+    for number, rows in enumerate(rows_of.values(), start=1):
         layout["yaxis" + ("" if number == 1 else str(number))] |= {
             "type": "log",
             "nticks": 6,
@@ -414,6 +414,11 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
     return {"data": data, "layout": layout}
 
 
+def line_color(place: int) -> str:
+    """The color of a line by its place among the lines of a plot."""
+    return _LINE_COLORS[place % len(_LINE_COLORS)]
+
+
 def throughput_over_time(
     throughput: Sequence[Row], end_us: int, faults: Sequence[Row] = ()
 ) -> Figure:
@@ -435,13 +440,13 @@ def throughput_over_time(
         ("lag", group, topic, values)
         for (group, topic), values in consumer_lag(throughput, windows_us).items()
     ]
-    panels = {
+    labels = {
         "producer": "producers: acknowledged records per s",
         "consumer": "consumers: records per s",
         "lag": "consumer lag: records",
     }
-    shown = [kind for kind in panels if any(line[0] == kind for line in lines)]
-    layout = _panels([panels[kind] for kind in shown], "")
+    shown = [kind for kind in labels if any(line[0] == kind for line in lines)]
+    layout = panels([labels[kind] for kind in shown])
     layout["shapes"] = [fault_band(fault, end_us / 1e6) for fault in faults]
     names = list(dict.fromkeys((group, topic) for _, group, topic, _ in lines))
     middles_s = [(at_us + width_us / 2) / 1e6 for at_us in windows_us]
@@ -461,7 +466,7 @@ def throughput_over_time(
                 "y": values,
                 "line": {
                     "width": 1.8,
-                    "color": _LINE_COLORS[names.index((group, topic)) % len(_LINE_COLORS)],
+                    "color": line_color(names.index((group, topic))),
                 },
                 "hovertemplate": f"{label}, %{{x}} s: %{{y:,.0f}}<extra></extra>",
                 "yaxis": _axis("y", shown.index(kind) + 1),
@@ -588,12 +593,12 @@ def expiry_map(expiry: Sequence[Row]) -> Figure:
     return {"data": [heat], "layout": layout}
 
 
-def _panels(purgatories: Sequence[str], what: str) -> Figure:
-    """A layout of panels, one below the other, with one x axis; each has its name over it."""
-    layout = blank_layout(height=130 + _PANEL_PX * len(purgatories))
+def panels(labels: Sequence[str]) -> Figure:
+    """A layout of panels, one below the other, with one x axis; each has its label over it."""
+    layout = blank_layout(height=130 + _PANEL_PX * len(labels))
     layout["annotations"] = []
-    height = 1 / len(purgatories)
-    for number, purgatory in enumerate(purgatories, start=1):
+    height = 1 / len(labels)
+    for number, label in enumerate(labels, start=1):
         top = 1 - (number - 1) * height
         layout["yaxis" + ("" if number == 1 else str(number))] = {
             **GRID,
@@ -604,13 +609,12 @@ def _panels(purgatories: Sequence[str], what: str) -> Figure:
             "tickcolor": "rgba(0,0,0,0)",
         }
         position = {"y": top - 0.17 * height, "yref": "paper", "yanchor": "bottom"}
-        text = f"{purgatory}: {what}" if what else purgatory
-        layout["annotations"].append(edge_label(text, **position))
+        layout["annotations"].append(edge_label(label, **position))
     layout["xaxis"] = {
         **GRID,
         "ticks": "outside",
         "tickcolor": "rgba(0,0,0,0)",
-        "anchor": _axis("y", len(purgatories)),
+        "anchor": _axis("y", len(labels)),
     }
     return layout
 

@@ -11,8 +11,17 @@ from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
 from purgatory.pipeline.report.audit_section import audit_section, worst_verdict
 from purgatory.pipeline.report.comparison import comparison_section, two_groups
 from purgatory.pipeline.report.findings import Results, findings, findings_list
-from purgatory.pipeline.report.page import FILTERS, Column, PagePart, collapsible, page, section, table
+from purgatory.pipeline.report.page import (
+    FILTERS,
+    Column,
+    PagePart,
+    collapsible,
+    page,
+    section,
+    table,
+)
 from purgatory.pipeline.report.plots import by_purgatory
+from purgatory.pipeline.report.replication import replication_section
 from purgatory.pipeline.report.sentences import fault_text
 from purgatory.pipeline.report.verdict import sums_section, verdict, verdict_html
 from purgatory.pipeline.report.wait_sections import (
@@ -72,6 +81,7 @@ def _sections(part: PagePart, run: Row, results: Results) -> str:
         )
     cards = [
         throughput_section(part, run, results.throughput),
+        replication_section(part, run, results.replication),
         sizes_section(part, run, results.occupancy),
         distribution_section(part, run, results.distribution),
         expiry_section(part, run, results.expiry),
@@ -116,7 +126,9 @@ def _purgatory_facts(overall: Sequence[Row], occupancy: Sequence[Row], purgatory
     operations = count_operations(overall, "all")
     waited = operations - count_operations(overall, "immediate")
     expired = count_operations(overall, "expired")
-    longest = max((row["wait_max_us"] or 0 for row in overall if row["outcome"] == "all"), default=0)
+    longest = max(
+        (row["wait_max_us"] or 0 for row in overall if row["outcome"] == "all"), default=0
+    )
     facts = [
         ("operations", f"{operations:,}", ""),
         ("had to wait", f"{waited:,}", f" {100 * waited / operations:.1f} %"),

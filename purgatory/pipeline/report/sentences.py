@@ -68,19 +68,13 @@ _PURGATORY_WORDS: Mapping[str, _Words] = {
         "did not join.",
         Severity.NOTE,
     ),
-    "Sync": _Words(
-        "syncs", "expired: members that did not send SyncGroup are removed."
-    ),
-    "Heartbeat": _Words(
-        "waits for heartbeats", "expired: the member is removed from its group."
-    ),
+    "Sync": _Words("syncs", "expired: members that did not send SyncGroup are removed."),
+    "Heartbeat": _Words("waits for heartbeats", "expired: the member is removed from its group."),
     "TransactionTimeout": _Words(
         "waits of transactions",
         "expired: an open transaction is aborted, the id of a completed one is forgotten.",
     ),
-    "AcquisitionLock": _Words(
-        "acquisition locks", "expired: the records are delivered again."
-    ),
+    "AcquisitionLock": _Words("acquisition locks", "expired: the records are delivered again."),
 }
 
 

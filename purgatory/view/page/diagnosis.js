@@ -36,17 +36,18 @@ function stateOf(model, id) {
 
 function lineOf(model, name, one, waits) {
   const late = behind(one);
-  const replicas = late.slice(0, 2).map(({ id, records, isIn }) =>
-    `broker ${id}${stateOf(model, id)} (${counted(records, "record")} behind, ${isIn ? "in the ISR" : "not in the ISR"})`);
+  const named = (replicas) => replicas.slice(0, 2).map(({ id, records, isIn }) =>
+    `broker ${id}${stateOf(model, id)} (${counted(records, "record")} behind, ${isIn ? "in the ISR" : "not in the ISR"})`).join(" and ");
+  const awaited = late.filter(({ isIn }) => isIn); // a produce waits for in-sync replicas alone
   if (one.leader === null || one.leader < 0) return { weight: Infinity, text: `${name} has no leader.` };
-  if (waits && late.length) {
+  if (waits && awaited.length) {
     const oldest = duration(Math.max(0, Math.floor(model.atUs) - waits.sinceUs));
-    const text = `${name}: ${counted(waits.count, "produce")} at broker ${one.leader} ${waits.count === 1 ? "waits" : "wait"} for ${replicas.join(" and ")}; the oldest for ${oldest}.`;
-    return { weight: 1e9 + waits.count * (late[0].records + 1), text };
+    const text = `${name}: ${counted(waits.count, "produce")} at broker ${one.leader} ${waits.count === 1 ? "waits" : "wait"} for ${named(awaited)}; the oldest for ${oldest}.`;
+    return { weight: 1e9 + waits.count * (awaited[0].records + 1), text };
   }
   const out = late.filter(({ isIn }) => !isIn);
   if (out.length === 0) return null;
-  return { weight: out[0].records, text: `${name}: ${replicas.join(" and ")}.` };
+  return { weight: out[0].records, text: `${name}: ${named(out)}.` };
 }
 
 export class Diagnosis {
