@@ -38,6 +38,7 @@ def run_heads(traces: Sequence[Trace]) -> list[Row]:
             "complete": trace.complete,
             "duration_us": us(trace.duration_ms),
             "faults": [asdict(fault) for fault in trace.faults],
+            "folder": str(trace.folder),
         }
         for trace in traces
     ]

@@ -160,8 +160,9 @@ def table(
         return f"<{tag}{scope}{number}>{escape(text)}</{tag}>"
 
     head = "".join(cell("th", name, is_number) for name, is_number, _ in columns)
+    total = ' class="total"'
     body = "\n".join(
-        f"<tr{_filter_attributes(row)}{' class=total' if is_total(row) else ''}>"
+        f"<tr{_filter_attributes(row)}{total if is_total(row) else ''}>"
         + "".join(cell("td", text(row), is_number) for _, is_number, text in columns)
         + "</tr>"
         for row in rows

@@ -133,7 +133,7 @@ def replication_section(part: PagePart, run: Row, rows: Sequence[Row]) -> str:
         "The records that a broker's replica of some partition was behind its leader, and the "
         "partitions that the broker is a replica of without being in their ISR: the most of each "
         "window.",
-        where="rows below",
+        where="table replication in CSV",
     )
     links = row_links(part, "replication", rows)
     return section("Replica lag and ISR", plot, links, anchor=part.anchor("replication"))
