@@ -173,7 +173,7 @@ def test_an_empty_trace_says_so() -> None:
 def test_an_incomplete_trace_is_told_first_and_never_called_well() -> None:
     said = findings(Results([_run(complete=False)], waits=_waits(completed=3, all=3)))
     assert [one.severity for one in said] == [Severity.INCOMPLETE]
-    assert said[0].text.startswith("The trace is incomplete: what was waiting when it broke off")
+    assert said[0].text.startswith("The trace is incomplete: requests that were pending")
 
 
 def test_a_fault_is_no_cause_where_it_was_in_force_for_a_small_part_of_the_time() -> None:
