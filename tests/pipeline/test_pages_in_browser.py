@@ -114,15 +114,15 @@ def test_a_filter_hides_the_rows_and_lines_of_others(browser: Browser, pages: Pa
     page = browser.new_page()
     try:
         page.goto((pages / "analyze.html").as_uri())
-        page.get_by_label("Broker").select_option("2")
+        page.locator(".filters [name=broker]").select_option("2")
         brokers = "[...document.querySelectorAll('tr[data-broker]')]"
         shown = f"{brokers}.filter(row => !row.hidden).map(row => JSON.parse(row.dataset.broker))"
         assert page.evaluate(f"{brokers}.length") > len(page.evaluate(shown)) > 0
         assert {broker for (broker,) in page.evaluate(shown)} == {"2"}
         assert "rows are hidden" in (page.locator(".filters output").text_content() or "")
-        page.get_by_label("Broker").select_option("")
+        page.locator(".filters [name=broker]").select_option("")
         assert page.evaluate(f"{brokers}.every(row => !row.hidden)")
-        page.get_by_label("Client").select_option("billing")
+        page.locator(".filters [name=client]").select_option("billing")
         lines = "document.getElementById('throughput-0').data"
         visible = f"{lines}.filter(line => line.visible !== false).map(line => line.meta.client)"
         assert set(page.evaluate(visible)) == {"billing"}
