@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_SPARK = ("spark", {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"})
+_SPARK = ("spark", {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "rich"})
 _EXTRA_OF_COMMAND = {
     "wheel": ("cli", {"rich"}),
     "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
@@ -20,7 +20,7 @@ _EXTRA_OF_COMMAND = {
     "audit": _SPARK,
     "sweep": (
         "simulation,spark",
-        {"pydantic", "pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"},
+        {"pydantic", "pyspark", "py4j", "pandas", "numpy", "pyarrow", "rich"},
     ),
 }
 _CLIENT = "confluent_kafka"

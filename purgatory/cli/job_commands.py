@@ -16,7 +16,7 @@ import typer
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import exit_on_error
-from purgatory.cli.output import check_report, warn_without_plots, write_report
+from purgatory.cli.output import check_report, write_report
 from purgatory.pipeline.engines.engine import choose_engine
 from purgatory.pipeline.jobs.registry import ANALYZE, AUDIT, OCCUPANCY, WAITS, Job, Option
 from purgatory.settings.typed_duration import Duration
@@ -88,10 +88,8 @@ def _command(job: Job) -> Callable[..., None]:
             value = values.pop(flag)
             values[name] = value.us if isinstance(value, Duration) else value
         engine = run_options.pop("engine")
-        check_report(report, out, run_options["overwrite"], engine)
+        check_report(report, out, run_options["overwrite"])
         engine_name = choose_engine(job.name, engine)
-        if job.always_page:
-            warn_without_plots(engine_name)
         with exit_on_error(job.name, progress=run_options["progress"], engine=engine_name):
             from purgatory.cli.job_output import print_results
             from purgatory.pipeline.engines.engine import RunOptions

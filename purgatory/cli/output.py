@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from purgatory.pipeline.engines.engine import Engine
     from purgatory.pipeline.report.findings import Results
-
-_LIBRARY: dict[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
 
 
 def show_location(console: Console, label: str, location: object) -> None:
@@ -25,16 +23,13 @@ def show_location(console: Console, label: str, location: object) -> None:
         console.print(f"{label}: {location}", markup=False, soft_wrap=True)
 
 
-def check_report(
-    file: Path | None, out: str | None, overwrite: bool, engine: Engine | None
-) -> None:
-    """Check the path of the report page, and warn if it will have no plots.
+def check_report(file: Path | None, out: str | None, overwrite: bool) -> None:
+    """Check the path of the report page.
 
     Args:
         file: the page.
         out: the folder of the results; a page in it must have the name of a result's page.
         overwrite: whether an existing page may be replaced.
-        engine: the requested one, if any.
 
     Raises:
         typer.BadParameter: the page can't be written there, or exists.
@@ -51,7 +46,6 @@ def check_report(
             raise _report_error(f"{file}: is there already; allow --overwrite or name another")
     elif file.resolve() != folder / REPORT:
         raise _report_error(f"{file}: name it {folder / REPORT}, or outside of --out")
-    warn_without_plots(engine)
 
 
 def write_report(file: Path, out: str | None, results: Results) -> None:
@@ -63,7 +57,11 @@ def write_report(file: Path, out: str | None, results: Results) -> None:
     from purgatory.pipeline.errors import OutputError
     from purgatory.pipeline.report.report import report_page
 
-    page = report_page(results, parquet=_parquet(file, _folder(out)))
+    page = report_page(
+        results,
+        parquet=_parquet(file, _folder(out)),
+        command=shlex.join(["purgatory", *sys.argv[1:]]),
+    )
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         try:
@@ -108,21 +106,3 @@ def _parquet(file: Path, folder: Path | None) -> Mapping[str, str]:
     if "waits" in links:
         links["waits_over_time"] = links["waits"]
     return links
-
-
-def warn_without_plots(engine: Engine | None) -> None:
-    """Print on standard error how to get plots, if plotly is not installed.
-
-    Without an engine no page will be written: then it prints nothing.
-
-    Args:
-        engine: the one of the job; None for either.
-    """
-    from purgatory.pipeline.report.page import has_library
-
-    engines = _LIBRARY.values() if engine is None else [_LIBRARY[engine]]
-    if not has_library() and any(find_spec(library) for library in engines):
-        typer.echo(
-            "the page will have no plots (plotly is missing): pip install 'kafka-purgatory[page]'",
-            err=True,
-        )

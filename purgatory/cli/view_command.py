@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from purgatory.cli import options
+from purgatory.settings.typed_duration import Duration
 
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -30,6 +31,15 @@ def view(
             show_default=False,
         ),
     ],
+    at: Annotated[
+        Duration | None,
+        options.duration_option(
+            "The moment to open at, since the start of the run, as in 6.5s. By default the worst "
+            "one: a produce that times out while most requests wait, or the longest wait.",
+            least="0us",
+            step="1us",
+        ),
+    ] = None,
     view_host: options.ViewHost = "127.0.0.1",
     view_port: options.ViewPort = 0,
     no_open: options.NoOpen = False,
@@ -43,8 +53,15 @@ def view(
     import pyarrow  # noqa: F401
 
     if trace.is_file():
+        if at is not None:
+            print(
+                "purgatory view: --at is for traces; a story opens where it failed", file=sys.stderr
+            )
+            return 2
         return _serve_story(trace, view_host, view_port, not no_open)
-    return serve_trace("view", trace, view_host, view_port, not no_open)
+    return serve_trace(
+        "view", trace, view_host, view_port, not no_open, at_us=None if at is None else at.us
+    )
 
 
 def _serve_story(path: Path, host: str, port: int, open_browser: bool) -> int:
@@ -59,8 +76,19 @@ def _serve_story(path: Path, host: str, port: int, open_browser: bool) -> int:
     return serve_page("view", story_page(story, host, port), str(path), open_browser)
 
 
-def serve_trace(command: str, folder: Path, host: str, port: int, open_browser: bool) -> int:
-    """Open a trace and serve its view until Ctrl-C or SIGTERM; returns the exit status."""
+def serve_trace(
+    command: str,
+    folder: Path,
+    host: str,
+    port: int,
+    open_browser: bool,
+    at_us: int | None = None,
+) -> int:
+    """Open a trace and serve its view until Ctrl-C or SIGTERM; returns the exit status.
+
+    Args:
+        at_us: the moment that the page opens at; None: the worst one.
+    """
     from purgatory.view.errors import ViewError
     from purgatory.view.replay_server import ReplayServer
     from purgatory.view.run import TracedRun
@@ -70,7 +98,9 @@ def serve_trace(command: str, folder: Path, host: str, port: int, open_browser: 
         server = ReplayServer(run, host, port)
         await server.start()
         try:
-            yield server.url
+            # The address may have a token already, as the first of its parameters.
+            separator = "&" if "#" in server.url else "#"
+            yield server.url + ("" if at_us is None else f"{separator}at={at_us}")
         finally:
             await server.stop()
 

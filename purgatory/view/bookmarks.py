@@ -1,4 +1,4 @@
-"""Bookmarks of a run: its longest wait, and the first anomaly that an audit finds.
+"""Bookmarks of a run: its worst moment, its longest wait, and the first anomaly of an audit.
 
 The audit runs in a subprocess, ``python -m purgatory.view.bookmarks FOLDER``: DuckDB computes on
 threads, and a process that exits while they run aborts, but a subprocess can be ended at any time.
@@ -21,6 +21,7 @@ from typing import Any
 from purgatory.view.run import TracedRun
 from purgatory.view.trace_columns import keys_at
 
+_WORST_MOMENT = "the worst moment"
 _LONGEST_WAIT = "the longest wait"
 _FIRST_ANOMALY = "the first anomaly"
 _SEARCH_STATUS = "still searching"
@@ -35,6 +36,7 @@ class Bookmarks:
 
     def __init__(self, run: TracedRun) -> None:
         self._run = run
+        self._worst = _bookmark(_WORST_MOMENT, why_not=_SEARCH_STATUS)
         self._longest = _bookmark(_LONGEST_WAIT, why_not=_SEARCH_STATUS)
         self._anomaly = _bookmark(_FIRST_ANOMALY, why_not=_SEARCH_STATUS)
         self._lock = threading.Lock()
@@ -44,7 +46,7 @@ class Bookmarks:
 
     def entries(self) -> list[dict[str, Any]]:
         """Return all bookmarks; ``why_not`` is the reason if one has no time."""
-        return [self._longest, self._anomaly]
+        return [self._worst, self._longest, self._anomaly]
 
     def start(self) -> None:
         """Begin to search."""
@@ -65,6 +67,8 @@ class Bookmarks:
 
     def search(self) -> None:
         """Find the bookmarks; a failure is the reason why there is no such bookmark."""
+        worst = self._run.overview["worst"] or {"why_not": "no operation was settled"}
+        self._worst = _bookmark(_WORST_MOMENT, **worst)
         self._longest = _longest_wait(self._run)
         self._anomaly = _bookmark(_FIRST_ANOMALY, **self._run_audit(self._run.trace.folder))
 

@@ -95,7 +95,7 @@ class ReplayServer:
             self._runner = None
 
     async def _describe(self, request: web.Request) -> web.Response:
-        return web.json_response(self._run.about())
+        return web.json_response(await asyncio.to_thread(self._run.about))
 
     async def _state(self, request: web.Request) -> web.Response:
         at_us = _parse_time(request, "at_us")

@@ -5,8 +5,8 @@
 
 All results are plain data, as the page gets them.
 
-Ground rules: everything is computed when the run is opened, `request_traces` at its first use, and
-never changed afterwards, so any number of threads may use it.
+Ground rules: everything is computed when the run is opened, `request_traces` and `overview` at
+their first use, and never changed afterwards, so any number of threads may use it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from purgatory.trace.change_rows import CHANGES
 from purgatory.trace.trace_writer import arrow_schema
 from purgatory.view.errors import ViewError
 from purgatory.view.event_log import EventLog
+from purgatory.view.overview import overview
 from purgatory.view.request_traces import RequestTraces
 from purgatory.view.state import ClusterState, PageEncoder
 from purgatory.view.timeline import ChangeColumns, Timeline
@@ -139,7 +140,7 @@ class TracedRun:
                 self._checkpoints.append(state.copy())
 
     def about(self) -> dict[str, Any]:
-        """Return name, length and notes of the run."""
+        """Return name, length, notes and overview of the run."""
         head = self.trace.head
         name = self.trace.run_id
         scenario, seed = head.get("scenario"), head.get("seed")
@@ -153,7 +154,13 @@ class TracedRun:
             "may_change": False,
             "complete": self.trace.complete,
             "notes": list(self.trace.notes),
+            "overview": self.overview,
         }
+
+    @cached_property
+    def overview(self) -> dict[str, Any]:
+        """The run at a glance, as `purgatory.view.overview.overview` returns it."""
+        return overview(self.timeline, self.encoder, self.end_us)
 
     def cluster_state(self, at_us: int) -> ClusterState:
         """Return the state at a moment, after all events of that microsecond.

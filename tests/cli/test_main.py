@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.cli.main import COMMANDS, main
+from purgatory.cli.main import COMMANDS
 from tests.cli.conftest import RunCommand
 
 ROOT = Path(__file__).parents[2]
@@ -158,20 +158,6 @@ def test_a_missing_extra_is_named(module: str, arguments: list[str], extra: str)
     assert f"pip install 'kafka-purgatory[{extra}]'" in ran.stderr
 
 
-def test_a_page_comes_without_plots_and_that_is_said_first(tmp_path: Path) -> None:
-    trace, out = str(tmp_path / "trace"), tmp_path / "out"
-    assert main(["simulate", "steady", "--quiet", "--trace", trace]) == 0
-    arguments = ["analyze", trace, "--out", str(out), "--engine", "duckdb", "--no-progress"]
-    ran = run_without(["plotly"], *arguments)
-    assert ran.returncode == 0
-    assert ran.stderr == (
-        "the page will have no plots (plotly is missing): pip install 'kafka-purgatory[page]'\n"
-    )
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert "There are no plots in this page" in page and "Nothing went wrong: all" in page
-    assert "newPlot" not in page and "<table" in page
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -179,10 +165,10 @@ def test_a_page_comes_without_plots_and_that_is_said_first(tmp_path: Path) -> No
         ("waits", "nowhere", "--report", "page.html", "--engine", "duckdb"),
     ],
 )
-def test_of_an_engine_and_plots_that_are_missing_the_engine_is_told(
+def test_a_missing_engine_is_named(
     arguments: tuple[str, ...],
 ) -> None:
-    ran = run_without(["plotly", "duckdb"], *arguments)
+    ran = run_without(["duckdb"], *arguments)
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1
     assert "pip install 'kafka-purgatory[analysis]'" in ran.stderr

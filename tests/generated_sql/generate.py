@@ -24,7 +24,7 @@ from sqlglot import exp
 from purgatory.pipeline.engines import duckdb as duckdb_engine
 from purgatory.pipeline.ingest.duckdb_types import duckdb_type
 from purgatory.pipeline.jobs.audit.client_settings import SETTINGS
-from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS
+from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS
 from purgatory.trace.trace_schema import TABLES
 
 SQLFRAME: Any = _sqlframe
@@ -136,7 +136,13 @@ def statements_of_jobs(wanted: Collection[str] = ()) -> Mapping[str, str]:
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.getOrCreate()
-    for name, columns in {**TABLES, **SETTINGS, "spans": SPANS, "faults": FAULTS}.items():
+    for name, columns in {
+        **TABLES,
+        **SETTINGS,
+        "spans": SPANS,
+        "faults": FAULTS,
+        "windows": WINDOWS,
+    }.items():
         kinds = ", ".join(f'"{column}" {duckdb_type(kind)}' for column, kind in columns.items())
         connection.execute(f"CREATE TABLE {name} ({kinds})")
     return {
@@ -156,6 +162,7 @@ def _jobs() -> Mapping[str, Job]:
         "attempts": _attempts,
         "distribution": _distribution,
         "expiry": _expiry,
+        "throughput": _throughput,
         **{name: _waits(name) for name in WAITS},
     }
 
@@ -235,6 +242,13 @@ def _distribution(session: Any, statements: Statements) -> None:
     from purgatory.pipeline.jobs.waits import distribution
 
     statements.table("distribution", distribution(session.table("operations")))
+
+
+def _throughput(session: Any, statements: Statements) -> None:
+    from purgatory.pipeline.jobs.throughput import throughput
+
+    tables = (session.table(name) for name in ("sends", "reads", "windows"))
+    statements.table("throughput", throughput(*tables))
 
 
 def _expiry(session: Any, statements: Statements) -> None:

@@ -106,6 +106,31 @@ def test_a_page_is_for_everybody_on_any_screen(
         context.close()
 
 
+def test_a_report_is_below_two_megabytes(pages: Path) -> None:
+    assert (pages / "analyze.html").stat().st_size < 2_000_000
+
+
+def test_a_filter_hides_the_rows_and_lines_of_others(browser: Browser, pages: Path) -> None:
+    page = browser.new_page()
+    try:
+        page.goto((pages / "analyze.html").as_uri())
+        page.locator(".filters [name=broker]").select_option("2")
+        brokers = "[...document.querySelectorAll('tr[data-broker]')]"
+        shown = f"{brokers}.filter(row => !row.hidden).map(row => JSON.parse(row.dataset.broker))"
+        assert page.evaluate(f"{brokers}.length") > len(page.evaluate(shown)) > 0
+        assert {broker for (broker,) in page.evaluate(shown)} == {"2"}
+        assert "rows are hidden" in (page.locator(".filters output").text_content() or "")
+        page.locator(".filters [name=broker]").select_option("")
+        assert page.evaluate(f"{brokers}.every(row => !row.hidden)")
+        page.locator(".filters [name=client]").select_option("billing")
+        lines = "document.getElementById('throughput-0').data"
+        visible = f"{lines}.filter(line => line.visible !== false).map(line => line.meta.client)"
+        assert set(page.evaluate(visible)) == {"billing"}
+        assert "orders" in page.evaluate(f"{lines}.map(line => line.meta.client)")
+    finally:
+        page.close()
+
+
 def _leads(page: Page) -> None:
     """Sentences come first, each once; headings have their order; links lead to what is there."""
     said = page.evaluate(_SAID)

@@ -75,7 +75,9 @@ def test_the_examples_print_what_is_shown(printed: tuple[Path, list[str]]) -> No
     assert "138 records were sent again" in further
 
 
-@pytest.mark.parametrize("table", [t for t in TABLES if t not in ("waits_over_time", "ids")])
+@pytest.mark.parametrize(
+    "table", [t for t in TABLES if t not in ("waits_over_time", "slowest", "ids")]
+)
 def test_the_tables_have_the_columns_that_are_described(
     spark: SparkSession, printed: tuple[Path, list[str]], table: str
 ) -> None:

@@ -27,13 +27,12 @@ def _said(page: str) -> list[str]:
 def test_the_waits_open_with_what_timed_out(simulated: Path, tmp_path: Path) -> None:
     page = _paged("waits", simulated / "slow-follower", tmp_path / "waits.html")
     assert _said(page) == [
-        "58 of 4,867 produces (1.2 %) timed out. Each waited 1.5 s, between 4.0 s and 8.0 s of the "
-        "run, while the follower on broker 2 was stalled (4.0 s to 8.0 s). A produce waits for "
-        "in-sync replicas alone: the follower still counted as one. Their leader had stored them "
-        "by then.",
-        "21 of 11,454 fetches (0.2 %) got fewer bytes than they asked for, at their limit. Each "
-        "waited 501 ms, between 4.0 s and 8.0 s of the run, while the follower on broker 2 was "
-        "stalled (4.0 s to 8.0 s).",
+        "58 of 4,867 produces (1.2 %) timed out. Each waited 1.5 s. This was from 4.0 s to 8.0 s "
+        "into the run, while the follower on broker 2 was stalled (4.0 s to 8.0 s). The follower "
+        "was still in the ISR, so acks=all waited for it. The leader had appended all of them.",
+        "21 of 11,454 fetches (0.2 %) returned at fetch.max.wait.ms with less than "
+        "fetch.min.bytes. Each waited 501 ms. This was from 4.0 s to 8.0 s into the run, while the "
+        "follower on broker 2 was stalled (4.0 s to 8.0 s).",
     ]
     assert "Where they expired</h3>" in page
     assert "The slowest</h3>" in page
@@ -51,9 +50,9 @@ def test_windows_of_time_are_drawn_and_a_run_with_them_is_not_called_empty(
 def test_the_occupancy_opens_with_its_peaks_and_draws_them(simulated: Path, tmp_path: Path) -> None:
     page = _paged("occupancy", simulated / "slow-follower", tmp_path / "parked.html")
     assert _said(page) == [
-        "At most 9 operations waited at once in Fetch, at 0.0 s of the run; 9 had come in the "
+        "Peak pending: 9 operations in Fetch, at 0.0 s of the run; 9 had come in the "
         "0.3 ms before, where 0.3 are usual.",
-        "At most 42 operations waited at once in Produce, at 6.6 s of the run, while the follower "
+        "Peak pending: 42 operations in Produce, at 6.6 s of the run, while the follower "
         "on broker 2 was stalled (4.0 s to 8.0 s); 8 had come in the 50.0 ms before, where 20.2 "
         "are usual.",
     ]
@@ -66,9 +65,9 @@ def test_the_audit_opens_with_what_it_found_and_shows_each_case_once(
 ) -> None:
     page = _paged("audit", simulated / "slow-follower", tmp_path / "audit.html")
     assert _said(page) == [
-        "40 records are stored more than once, sent again after an answer that did not come, the "
-        "first at 4.0 s, right before the follower on broker 2 was stalled (4.0 s to 8.0 s). The "
-        "settings permit that (idempotence=false).",
+        "40 records are stored more than once, sent again because no response came, the first at "
+        "4.0 s, right before the follower on broker 2 was stalled (4.0 s to 8.0 s). The settings "
+        "permit this (idempotence=false).",
     ]
     assert "duplicate, 40 after a lost answer" in page
     assert "<h4>Duplicate 1</h4>" in page
@@ -85,15 +84,15 @@ def test_the_page_is_there_where_a_violation_ends_the_command(
     assert main(["audit", str(simulated / "slow-follower"), *options]) == 1
     assert "40 violations in 1 of 1 runs" in capsys.readouterr().out, "a case counts once"
     assert _said(page.read_text(encoding="utf-8"))[0] == (
-        "40 records are stored more than once, sent again after an answer that did not come, the "
-        "first at 4.0 s, right before the follower on broker 2 was stalled (4.0 s to 8.0 s). That "
-        "breaks what was promised (once expected, in spite of idempotence=false)."
+        "40 records are stored more than once, sent again because no response came, the first at "
+        "4.0 s, right before the follower on broker 2 was stalled (4.0 s to 8.0 s). This violates "
+        "the guarantees (once expected, in spite of idempotence=false)."
     )
 
 
 def test_an_audit_that_found_nothing_says_so(simulated: Path, tmp_path: Path) -> None:
     page = _paged("audit", simulated / "steady", tmp_path / "audit.html")
-    assert "Nothing went wrong: no record was lost, doubled or put out of order." in _said(page)
+    assert "Nothing went wrong: no record was lost, duplicated or reordered." in _said(page)
 
 
 def test_the_audit_of_what_broke_off_speaks_of_sends_and_not_of_waits(
@@ -104,7 +103,7 @@ def test_the_audit_of_what_broke_off_speaks_of_sends_and_not_of_waits(
     head.write_text(json.dumps({**json.loads(head.read_text()), "complete": False}))
     page = _paged("audit", tmp_path / "steady", tmp_path / "audit.html")
     assert _said(page)[0] == (
-        "The trace is incomplete: what was sent and read after it broke off is not in it."
+        "The trace is incomplete: records that were sent or read after it broke off are missing."
     )
     assert "Nothing went wrong" not in page
 

@@ -51,10 +51,9 @@ ALL = (
     ),
     Alone(
         "analysis",
-        works=(WAITS, AUDIT, ("occupancy", "TRACE", "--engine", "duckdb")),
+        works=(WAITS, ANALYZE, AUDIT, ("occupancy", "TRACE", "--engine", "duckdb")),
         wants=((CLUSTER, "[cluster]"), (SPARK_WAITS, "[spark]")),
     ),
-    Alone("page", works=(WAITS, ANALYZE)),
     Alone(
         "spark",
         works=(SPARK_WAITS,),

@@ -159,7 +159,7 @@ def test_what_was_played_is_the_state_where_it_stops(
 
 def test_bookmarks_are_offered_once_they_are_found(browser: Browser, replay: Replay) -> None:
     with opened(browser, replay.address, expected_errors=("404",)) as page:
-        page.get_by_text("Bookmarks", exact=True).click()
+        page.get_by_text("Find a record").click()
         expect(page.locator("#bookmarks")).not_to_contain_text(
             "earching", timeout=PATIENT_S * 1_000
         )
@@ -179,6 +179,27 @@ def test_bookmarks_are_offered_once_they_are_found(browser: Browser, replay: Rep
         [appended] = [one["at_us"] for one in stages if one["name"] == "appended"]
         shown(page, replay, appended)
         expect(page.locator("#trace-drawing svg circle")).to_have_count(len(stages))
+
+
+@pytest.mark.parametrize("width", [390, 1_280])
+def test_it_opens_at_the_worst_moment_and_says_what_is_wrong(
+    browser: Browser, replay: Replay, width: int
+) -> None:
+    overview = replay.run.overview
+    worst = overview["worst"]
+    with opened(browser, replay.address, width=width) as page:
+        shown(page, replay, worst["at_us"])
+        expect(page.locator("#bookmark-note")).to_have_text(worst["text"])
+        until(lambda: worst["operation"] in told(page, "Object.values(circled)"), PATIENT_S)
+        assert f"timed out or failed: {sum(overview['failed'])}" in (
+            page.locator("#band-title").text_content() or ""
+        )
+        expect(page.locator("#band .fault")).to_have_count(len(overview["faults"]))
+        expect(page.locator("#diagnosis li").first).to_contain_text("events-")
+        wheel = page.locator("canvas").first.bounding_box()
+        assert wheel is not None and wheel["y"] < 844, "a wheel is on the first screen"
+        page.get_by_role("button", name="What the wheels show").click()
+        expect(page.get_by_text("Each bucket holds")).to_be_visible()
 
 
 def test_marks_are_reached_by_keys(browser: Browser, replay: Replay) -> None:

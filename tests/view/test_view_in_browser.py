@@ -168,7 +168,7 @@ def test_all_controls_of_a_trace_lead_to_the_state_of_their_moment(
             expect(page.locator("#slider")).to_have_value(str(expected))
             until(lambda: told(page, "model.operations.size") > 0)
             assert_shows(page, view.state_at(expected))
-        page.get_by_text("Bookmarks", exact=True).click()
+        page.get_by_text("Find a record").click()
         page.get_by_role("button", name="To the longest wait").click()
         until(lambda: at(page) == begin + 50 * apart)
         expect(page.locator("#bookmark-note")).to_contain_text(MARKUP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from purgatory.pipeline.engines.result_folder import (
     OutputFolder,
     write_table,
 )
+from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
 from purgatory.pipeline.jobs.run_spans import MOST_POINTS, SPANS, bucket_width_us, span_rows
 from purgatory.pipeline.result_rows import Row
 
@@ -149,18 +150,31 @@ def write_runs(runs: Sequence[Row], folder: OutputFolder) -> None:
 
 
 def write_page(
-    results: JobResults, folder: OutputFolder, notes: Sequence[str], roots: Sequence[Location]
+    results: JobResults,
+    folder: OutputFolder,
+    notes: Sequence[str],
+    roots: Sequence[Location],
+    command: str = "",
 ) -> None:
     """Write the page beside the tables.
 
     Args:
         notes: sections of HTML before those of the runs.
         roots: the folders on the command line; the runs of two are compared.
+        command: repeats the analysis.
     """
     names = [str(root) for root in roots]
+    from purgatory.pipeline.report.replication import replication_rows
     from purgatory.pipeline.report.report import report_page  # quicker where there is no page
 
-    page = report_page(results.page(), notes, roots=names, parquet=PARQUET_FILES)
+    drawn = [
+        row
+        for run in results.runs[:MOST_PLOTTED_RUNS]
+        if "://" not in run["folder"]
+        for row in replication_rows(run, window_us(run))
+    ]
+    shown = replace(results.page(), replication=drawn)
+    page = report_page(shown, notes, roots=names, parquet=PARQUET_FILES, command=command)
     (folder / REPORT).write_text(page, encoding="utf-8")
 
 

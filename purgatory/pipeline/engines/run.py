@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -69,7 +70,12 @@ def run_job(
 
         opening = duckdb.opened_traces(roots, out, job, settings)
     with opening as opened:
-        results = run_opened(job, opened, page=page, notes=notes, roots=roots, **job_options)
+        command = shlex.join(
+            ["purgatory", name, *map(str, roots), "--out", str(out), "--engine", engine]
+        )
+        results = run_opened(
+            job, opened, page=page, notes=notes, roots=roots, command=command, **job_options
+        )
     return (
         results if results.report is None or out is None else replace(results, report=out / REPORT)
     )
@@ -82,9 +88,13 @@ def run_opened(
     page: bool = False,
     notes: Sequence[str] = (),
     roots: Sequence[Location] = (),
+    command: str = "",
     **options: Any,
 ) -> JobResults:
-    """Run a job on opened traces; arguments and errors are those of `run_job`."""
+    """Run a job on opened traces; arguments and errors are those of `run_job`.
+
+    `command` repeats it: the page shows it.
+    """
     page = page or job.always_page
     opened.check(job)
     traces, folder = opened.traces, opened.folder
@@ -118,7 +128,7 @@ def run_opened(
         return results
     assert folder is not None, "a page stands beside tables"
     write_runs(runs, folder)
-    write_page(results, folder, notes, roots)
+    write_page(results, folder, notes, roots, command)
     return replace(results, report=folder / REPORT)
 
 

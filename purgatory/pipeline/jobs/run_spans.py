@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 SPANS = {"run_id": "string", "end_us": "bigint", "width_us": "bigint"}
 """The columns of a table of runs, as `jobs.occupancy.occupancy` takes it, and their types."""
 
+WINDOWS = {"run_id": "string", "window_us": "bigint"}
+"""The columns of a table of widths of windows, as `jobs.throughput.throughput` takes it."""
+
 FAULTS = {
     "run_id": "string",
     "kind": "string",
@@ -35,6 +38,7 @@ def run_heads(traces: Sequence[Trace]) -> list[Row]:
             "complete": trace.complete,
             "duration_us": us(trace.duration_ms),
             "faults": [asdict(fault) for fault in trace.faults],
+            "folder": str(trace.folder),
         }
         for trace in traces
     ]

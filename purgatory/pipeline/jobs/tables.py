@@ -108,4 +108,9 @@ DISTRIBUTION_ORDER: Order = (
     ("low_us", None),
 )
 
+PRODUCER, CONSUMER = "producer", "consumer"
+"""The kinds of clients in `throughput`."""
+
+THROUGHPUT_ORDER: Order = _by("run_id", "window_start_us", "kind", "group", "topic", "partition")
+
 EXPIRY_ORDER: Order = (("run_id", None), ("purgatory", None), ("broker", None), ("watch_key", None))

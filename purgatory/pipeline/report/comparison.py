@@ -197,7 +197,7 @@ def _clients(results: Results) -> Iterator[tuple[Figure, float]]:
         for outcome, rows in group_by(attempts, "outcome").items()
     }
     if count.get("all"):
-        for outcome, what in (("unknown", "had no certain answer"), ("fail", "were refused")):
+        for outcome, what in (("unknown", "have an unknown outcome"), ("fail", "were refused")):
             name = f"The share of sends that {what}"
             yield Figure(name, "%"), 100 * count.get(outcome, 0) / count["all"]
 

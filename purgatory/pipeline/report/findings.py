@@ -42,6 +42,8 @@ class Results:
     littles_law: Sequence[Row] = ()
     peaks: Sequence[Row] = ()
     hot_keys: Sequence[Row] = ()
+    throughput: Sequence[Row] = ()
+    replication: Sequence[Row] = ()
 
     def by_run(self) -> Mapping[str, Results]:
         """The results of each run, by its id. O(rows)."""
@@ -92,13 +94,18 @@ def findings(results: Results) -> list[Finding]:
 def _incomplete(run: Row, results: Results) -> Iterator[Finding]:
     if run["complete"]:
         return
-    lacking = "what was sent and read after it broke off is not in it."
+    lacking = "records that were sent or read after it broke off are missing."
     if results.waits or results.littles_law or not results.audit:
         lacking = (
-            "what was waiting when it broke off is in no table, so waits and sizes near the end "
-            "are too small."
+            "requests that were pending when it broke off are missing, so waits and sizes near the "
+            "end are too small."
         )
-    yield Finding(f"The trace is incomplete: {lacking}", Severity.INCOMPLETE, "runs")
+    yield Finding(
+        f"The trace is incomplete: {lacking}",
+        Severity.INCOMPLETE,
+        "runs",
+        headline="the trace is incomplete",
+    )
 
 
 def _all_well(results: Results) -> Iterator[Finding]:
@@ -116,7 +123,7 @@ def _all_well(results: Results) -> Iterator[Finding]:
     elif operations:
         parts.append(f"none of {sum(operations.values()):,} operations was late")
     if results.audit:
-        parts.append("no record was lost, doubled or put out of order")
+        parts.append("no record was lost, duplicated or reordered")
     if parts:
         yield Finding(f"Nothing went wrong: {', and '.join(parts)}.", Severity.FINE, "waits")
     elif not any((results.audit, results.attempts, results.slowest, results.littles_law)):
@@ -143,14 +150,16 @@ def _expired(run: Row, results: Results) -> Iterator[Finding]:
             )
             during, why = faults_during(run, from_us, until_us)
             of_expired = next(row for row in rows if row["outcome"] == "expired")
-            when = f" {_wait_text(of_expired)}, between {seconds(run, from_us)} and "
-            when += f"{seconds(run, until_us)} of the run{during}."
+            when = f" {_wait_text(of_expired)}. This was from {seconds(run, from_us)} to "
+            when += f"{seconds(run, until_us)} into the run{during}."
             if purgatory == "Produce":
                 when += f" {why}" if why else ""
-                when += f" {'Its' if expired == 1 else 'Their'} leader had stored "
-                when += f"{'it' if expired == 1 else 'them'} by then."
+                when += f" The leader had appended {'it' if expired == 1 else 'all of them'}."
         text = expired_text(purgatory, expired, counts["all"]) + when
-        yield Finding(text, expired_severity(purgatory), "expiry" if totals else "waits")
+        headline = expired_text(purgatory, expired, counts["all"]).partition(":")[0].rstrip(".")
+        yield Finding(
+            text, expired_severity(purgatory), "expiry" if totals else "waits", headline=headline
+        )
 
 
 def _wait_text(row: Row) -> str:
@@ -176,7 +185,7 @@ def _unanswered(run: Row, results: Results) -> Iterator[Finding]:
     attempts = results.attempts
     for group, rows in group_by(attempts, "group").items():
         for outcome, got, refused in (
-            ("unknown", "got no certain answer to", ""),
+            ("unknown", "do not know the outcome of", ""),
             ("fail", "had", " refused"),
         ):
             by_error = {row["error"]: row for row in rows if row["outcome"] == outcome}
@@ -188,7 +197,7 @@ def _unanswered(run: Row, results: Results) -> Iterator[Finding]:
                 continue
             during, _ = faults_during(run, row["from_us"], row["until_us"])
             from_s, until_s = seconds(run, row["from_us"]), seconds(run, row["until_us"])
-            when = f"between {from_s} and {until_s} of the run"
+            when = f"from {from_s} to {until_s} into the run"
             text = (
                 f'Producers of group "{group}" {got} {_attempts(row["attempts"])}{refused}'
                 f"{_errors(by_error)} {when}{during}"
@@ -196,7 +205,10 @@ def _unanswered(run: Row, results: Results) -> Iterator[Finding]:
             if outcome == "unknown":
                 text += _stored_text(row, attempts, with_copies=not results.audit)
                 text += _timed_out_produces(results, by_error)
-            yield Finding(f"{text}.", Severity.HARM, "latencies", "attempts")
+            of_all = sum(one["attempts"] for one in rows if one["outcome"] == "all")
+            became = "were refused" if refused else "have an unknown outcome"
+            headline = f"{row['attempts']:,} of {of_all:,} attempts to send {became}"
+            yield Finding(f"{text}.", Severity.HARM, "latencies", "attempts", headline)
 
 
 def _timed_out_produces(results: Results, by_error: Mapping[str, Row]) -> str:
@@ -220,19 +232,20 @@ def _timed_out_produces(results: Results, by_error: Mapping[str, Row]) -> str:
     lost = produces.get("all", 0) - answered
     if not expired or lost != expired - timed_out or not 0 <= lost <= broken:
         return ""
-    text = f". Of the {expired:,} produces that timed out, {timed_out:,} told their producer so"
+    text = f". The {expired:,} produces that timed out: {timed_out:,} got the response "
+    text += _TIMED_OUT
     if lost:
-        text += f"; of {lost:,} the connection was given up before"
+        text += f", {lost:,} lost their connection before it"
         if broken > lost:
-            text += f", as it was of {broken - lost:,} more that no broker had taken up yet"
+            text += f". {broken - lost:,} more attempts lost theirs before a broker read them"
     return text
 
 
 def _no_response_expected(group: str, row: Row) -> Finding:
     """Attempts without a response and without an error: no failure."""
     return Finding(
-        f'Producers of group "{group}" know no answer to {_attempts(row["attempts"])}: they asked '
-        "for none (acks=0), or the run ended first.",
+        f'Producers of group "{group}" got no response to {_attempts(row["attempts"])}: they set '
+        "acks=0, or the run ended first.",
         Severity.NOTE,
         "latencies",
         "attempts",
@@ -263,7 +276,7 @@ def _stored_text(row: Row, attempts: Sequence[Row], *, with_copies: bool) -> str
         stored = "none of them was read"
     copies = f", {row['doubled']:,} more than once" if row["doubled"] else ""
     if row["doubled"] and with_copies:
-        copies += f": {row['copies']:,} cop{'y' if row['copies'] == 1 else 'ies'} too many"
+        copies += f": {row['copies']:,} duplicate{'' if row['copies'] == 1 else 's'}"
     records = f"{row['records']:,} record{'' if row['records'] == 1 else 's'}"
     return f". They had {records}: {stored}{copies}"
 
@@ -285,14 +298,14 @@ def _latencies(latencies: Sequence[Row]) -> Iterator[Finding]:
         if len(answered) == 1
         else f'The slowest producers, those of group "{group}",'
     )
-    awaited = "an answer or the end of their connection" if "broken" in rows else "an answer"
+    awaited = "a response or the end of their connection" if "broken" in rows else "a response"
     text = f"{producers} waited {_mean_and_p99(rows['attempt'])} for {awaited}"
     queue, wait = rows.get("queue"), rows.get("wait")
     severity = Severity.NOTE
     if queue and wait and queue["latency_mean_us"] > wait["latency_mean_us"]:
         text += (
-            f", though what was answered waited {_mean_and_p99(wait)} at the broker: it had queued "
-            f"behind others of their connection for {_mean_and_p99(queue)}"
+            f". Answered attempts waited {_mean_and_p99(wait)} of it at the broker, and queued "
+            f"{_mean_and_p99(queue)} behind other requests of their connection"
         )
     yield Finding(f"{text}.", severity, "latencies")
 
@@ -308,7 +321,7 @@ def _peaks(run: Row, results: Results) -> Iterator[Finding]:
         during, _ = faults_during(run, peak["at_us"], peak["at_us"])
         operations = f"{peak['size']:,} operation{'' if peak['size'] == 1 else 's'}"
         yield Finding(
-            f"At most {operations} waited at once in {peak['purgatory']}, at "
+            f"Peak pending: {operations} in {peak['purgatory']}, at "
             f"{seconds(run, peak['at_us'])} of the run{during}; {peak['arrivals_before']:,} had "
             f"come in the {peak['before_us'] / 1000:,.1f} ms before, where "
             f"{peak['arrivals_usual']:,.1f} are usual.",

@@ -54,7 +54,7 @@ _POLICY = (
 # Plots are drawn for the width of the screen, and would be cut off on paper: A4 has 190 mm, which
 # is 718 pixels, between margins of 10 mm.
 # Links lead into what is folded, and a plot that was folded when it was drawn has no width yet.
-_FIT_PAPER = """
+_SCRIPT = """
 const unfold = () => {
   const name = decodeURIComponent(location.hash.slice(1));
   const place = name && document.getElementById(name);
@@ -68,6 +68,41 @@ addEventListener("toggle", event => event.target.querySelectorAll(".js-plotly-pl
   plot => Plotly.Plots.resize(plot)), true);
 const fit = size => document.querySelectorAll(".js-plotly-plot").forEach(
   plot => Plotly.relayout(plot, size));
+const FIELDS = ["topic", "client", "broker"];
+const valuesOf = (row, field) => JSON.parse(row.dataset[field] ?? "[]");
+const lines = () => [...document.querySelectorAll(".js-plotly-plot")].flatMap(
+  plot => plot.data.map((line, index) => ({plot, line, index, known: line.visible ?? true})));
+addEventListener("load", () => {
+  const form = document.querySelector(".filters");
+  if (!form) return;
+  const rows = [...document.querySelectorAll("tr")].filter(
+    row => FIELDS.some(field => row.dataset[field]));
+  const drawn = lines().filter(({line}) => line.meta);
+  for (const field of FIELDS) {
+    const values = new Set([...rows.flatMap(row => valuesOf(row, field)),
+      ...drawn.map(({line}) => line.meta[field]).filter(Boolean)]);
+    const select = form.elements[field];
+    select.append(new Option("all", ""), ...[...values].sort().map(one => new Option(one)));
+    select.parentElement.hidden = values.size < 2;
+    form.hidden &&= values.size < 2;
+  }
+  const fits = (values, chosen) => !values.length || !chosen || values.includes(chosen);
+  form.addEventListener("change", () => {
+    const chosen = Object.fromEntries(FIELDS.map(field => [field, form.elements[field].value]));
+    let hidden = 0;
+    for (const row of rows) {
+      row.hidden = !FIELDS.every(field => fits(valuesOf(row, field), chosen[field]));
+      hidden += row.hidden;
+    }
+    for (const {plot, line, index, known} of drawn) {
+      const values = field => line.meta[field] ? [line.meta[field]] : [];
+      const isChosen = FIELDS.some(field => chosen[field] && line.meta[field] === chosen[field]);
+      const isShown = FIELDS.every(field => fits(values(field), chosen[field]));
+      Plotly.restyle(plot, {visible: isShown ? (isChosen ? true : known) : false}, [index]);
+    }
+    form.querySelector("output").textContent = hidden ? `${hidden} rows are hidden.` : "";
+  });
+});
 addEventListener("beforeprint", () => {
   document.querySelectorAll("details").forEach(one => one.open = true);
   fit({autosize: false, width: 700});
@@ -75,17 +110,12 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => fit({autosize: true, width: null}));
 """
 
-_NO_PLOTS = (
-    '<p class="note" role="note">There are no plots in this page, since plotly is not installed: '
-    "pip install 'kafka-purgatory[page]' and make it again.</p>"
-)
-
 Column = tuple[str, bool, Callable[[Row], str]]
 """A column of a table: its heading, whether it holds numbers, and the text of a row's cell."""
 
 
 def page(title: str, parts: Sequence[str]) -> str:
-    """A whole page, as text, with the library that draws plots: some five million characters.
+    """A whole page, as text, with the library that draws plots: some 1.5 million characters.
 
     Args:
         title: its title, as plain text.
@@ -103,12 +133,11 @@ def page(title: str, parts: Sequence[str]) -> str:
             f"<title>{escape(title)}</title>",
             f"<style>{_STYLE}</style>",
             library(),
-            f"<script>{_FIT_PAPER}</script>",
+            f"<script>{_SCRIPT}</script>",
             "</head>",
             "<body>",
             "<main>",
             *parts,
-            *([] if has_library() else [_NO_PLOTS]),
             "</main>",
             "</body>",
             "</html>",
@@ -131,8 +160,9 @@ def table(
         return f"<{tag}{scope}{number}>{escape(text)}</{tag}>"
 
     head = "".join(cell("th", name, is_number) for name, is_number, _ in columns)
+    total = ' class="total"'
     body = "\n".join(
-        ('<tr class="total">' if is_total(row) else "<tr>")
+        f"<tr{_filter_attributes(row)}{total if is_total(row) else ''}>"
         + "".join(cell("td", text(row), is_number) for _, is_number, text in columns)
         + "</tr>"
         for row in rows
@@ -145,6 +175,30 @@ def table(
     )
 
 
+def _filter_attributes(row: Row) -> str:
+    """What the page's filters compare: topics, clients and the broker of a row, if it has any."""
+    keys = [row["watch_key"]] if row.get("watch_key") else row.get("watch_keys") or ()
+    topics = {key.rpartition("-")[0] or key for key in keys}
+    if row.get("topic"):
+        topics.add(row["topic"])
+    values = {
+        "topic": sorted(topics),
+        "client": [row["group"]] if row.get("group") else [],
+        "broker": [] if row.get("broker") in (None, "all") else [str(row["broker"])],
+    }
+    return "".join(
+        f' data-{name}="{escape(json.dumps(found))}"' for name, found in values.items() if found
+    )
+
+
+FILTERS = """<form class="filters" hidden aria-label="Filter">
+<label>Topic <select name="topic"></select></label>
+<label>Client <select name="client"></select></label>
+<label>Broker <select name="broker"></select></label>
+<output></output></form>"""
+"""Selects that hide rows of tables, and lines of plots, of other topics, clients and brokers."""
+
+
 def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = "table") -> str:
     """A plot with its caption.
 
@@ -155,8 +209,6 @@ def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = 
         caption: what stands below it, as plain text.
         where: what has the figures that it shows.
     """
-    if not has_library():
-        return ""
     figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return (
         f'<figure><div role="img" aria-label="{escape(label)}; the figures are in the {where}">'
@@ -188,7 +240,7 @@ def collapsible(summary: str, content: str) -> str:
 # Links to the rows behind a section: CSV that is in the page itself, and Parquet beside it.
 
 
-MOST_CSV_ROWS = 2_000
+MOST_CSV_ROWS = 1_000
 """A table with more rows of a run has no CSV in the page."""
 
 
@@ -232,37 +284,20 @@ def _cell(value: object) -> object:
 
 # Plots in a page of HTML: the library that draws them, once, and a script for each.
 #
-# The scripts are written here and not by plotly's Python, of which a page needs two files only: to
-# import it, and to have it look at each figure, takes longer than all else of a page. That it would
-# take the figures is what tests say.
+# The library is plotly.js's partial bundle of cartesian plots, a third of the whole, kept beside
+# this file with its license (the npm package plotly.js-cartesian-dist-min). Plotly's Python package
+# ships only the whole; tests use it to check the figures.
 
 
+_BUNDLE = "plotly-cartesian.min.js"
 _SETTINGS = {"displayModeBar": False, "responsive": True}
 
 
 @cache
-def has_library() -> bool:
-    """Whether what draws plots is installed: a page comes without it too, and says so."""
-    try:
-        resources.files("plotly")
-    except ModuleNotFoundError:
-        return False
-    return True
-
-
 def library() -> str:
-    """The scripts that a page needs before its first plot, some five million characters."""
-    if not has_library():
-        return ""
-    files = resources.files("plotly") / "package_data"
-    script = (files / "plotly.min.js").read_text(encoding="utf-8")
-    template = (files / "templates" / "plotly.json").read_text(encoding="utf-8")
-    setup = (
-        f"const TEMPLATE = {_as_script(json.loads(template))};\n"
-        "const themed = layout => ({template: TEMPLATE, ...layout});\n"
-        f"const SETTINGS = {_as_script(_SETTINGS)};"
-    )
-    return f"<script>{script}</script>\n<script>{setup}</script>"
+    """The scripts that a page needs before its first plot."""
+    script = resources.files(__package__).joinpath(_BUNDLE).read_text(encoding="utf-8")
+    return f"<script>{script}</script>\n<script>const SETTINGS = {_as_script(_SETTINGS)};</script>"
 
 
 def plot_html(name: str, plot: Figure) -> str:
@@ -277,7 +312,7 @@ def plot_html(name: str, plot: Figure) -> str:
     return (
         f'<div style="height:{height}; width:100%;"><div id="{name}" class="plotly-graph-div" '
         'style="height:100%; width:100%;"></div>'
-        f'<script>Plotly.newPlot("{name}", {data}, themed({layout}), SETTINGS);</script></div>'
+        f'<script>Plotly.newPlot("{name}", {data}, {layout}, SETTINGS);</script></div>'
     )
 
 

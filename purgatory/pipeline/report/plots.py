@@ -27,6 +27,7 @@ COLORS: Mapping[str, str] = {
     "all": "#333333",
 }
 OTHER_COLOR = "#56b4e9"
+_LINE_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
 _BROKER_COLORS = ("#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#999999")
 _SYMBOLS = {
     "wait_p50_us": ("p50", "circle"),
@@ -69,6 +70,12 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
         "xaxis": {**GRID, "ticksuffix": " %", "range": [0, 100], "title": axis_title("operations")},
     }
     return {"data": data, "layout": layout}
+
+
+def by_purgatory(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by purgatory: produces, of which a client waits for each, before fetches. O(rows)."""
+    groups = group_by(rows, "purgatory").items()
+    return dict(sorted(groups, key=lambda item: (item[0] != "Produce", item[0])))
 
 
 def outcome_order(outcome_rows: tuple[str, Sequence[Row]]) -> int:
@@ -136,13 +143,13 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
         occupancy: the run's rows of the table of that name.
         faults: what went wrong, and when: marked over all purgatories.
     """
-    by_purgatory = group_by(occupancy, "purgatory")
+    rows_of = by_purgatory(occupancy)
     data: list[Figure] = []
     end_s = max(row["bucket_end_us"] for row in occupancy) / 1e6
-    layout = blank_layout(height=130 + 200 * len(by_purgatory))
+    layout = blank_layout(height=130 + 200 * len(rows_of))
     layout["annotations"], layout["shapes"] = [], [fault_band(fault, end_s) for fault in faults]
-    height = 1 / len(by_purgatory)
-    for number, (purgatory, rows) in enumerate(by_purgatory.items(), start=1):
+    height = 1 / len(rows_of)
+    for number, (purgatory, rows) in enumerate(rows_of.items(), start=1):
         top = 1 - (number - 1) * height
         axis = "" if number == 1 else str(number)
         layout["yaxis" + axis] = {
@@ -153,11 +160,11 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
             "ticks": "outside",
             "tickcolor": "rgba(0,0,0,0)",
         }
-        label = f"{purgatory}: operations that wait"
+        label = f"{purgatory}: pending operations"
         layout["annotations"].append(edge_label(label, y=top - 0.15 * height, yref="paper"))
         for broker, of_broker in group_by(rows, "broker").items():
             data += _size_lines(of_broker, broker, "y" + axis, first=number == 1)
-    last = "" if len(by_purgatory) == 1 else str(len(by_purgatory))
+    last = "" if len(rows_of) == 1 else str(len(rows_of))
     layout["xaxis"] = {
         **GRID,
         "range": [0, end_s],
@@ -221,6 +228,7 @@ def _size_lines(rows: Sequence[Row], broker: int | None, axis: str, *, first: bo
         {
             **common,
             "name": f"broker {broker}, mean",
+            "meta": {"broker": str(broker)},
             "legendgroup": f"broker {broker}",
             "y": [*mean, mean[-1]],
             "line": {
@@ -330,10 +338,10 @@ def wait_bins(distribution: Sequence[Row]) -> Figure:
     Args:
         distribution: the run's rows of the table of that name; at least one.
     """
-    by_purgatory = group_by(distribution, "purgatory")
-    layout = _panels(list(by_purgatory), "operations per bin")
+    rows_of = by_purgatory(distribution)
+    layout = panels([f"{purgatory}: operations per bin" for purgatory in rows_of])
     data: list[Figure] = []
-    for number, rows in enumerate(by_purgatory.values(), start=1):
+    for number, rows in enumerate(rows_of.values(), start=1):
         for outcome, outcome_rows in sorted(group_by(rows, "outcome").items(), key=outcome_order):
             bounds = [
                 (plotted_ms(row["low_us"]), plotted_ms(row["high_us"])) for row in outcome_rows
@@ -369,11 +377,11 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
         end_us: the end of the run, in microseconds.
         faults: what went wrong, and when: marked over all panels.
     """
-    by_purgatory = group_by(over_time, "purgatory")
-    layout = _panels(list(by_purgatory), "wait, ms")
+    rows_of = by_purgatory(over_time)
+    layout = panels([f"{purgatory}: wait, ms" for purgatory in rows_of])
     layout["shapes"] = [fault_band(fault, end_us / 1e6) for fault in faults]
     data: list[Figure] = []
-    for number, rows in enumerate(by_purgatory.values(), start=1):
+    for number, rows in enumerate(rows_of.values(), start=1):
         layout["yaxis" + ("" if number == 1 else str(number))] |= {
             "type": "log",
             "nticks": 6,
@@ -404,6 +412,116 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
         "title": axis_title("start of the operation"),
     }
     return {"data": data, "layout": layout}
+
+
+def line_color(place: int) -> str:
+    """The color of a line by its place among the lines of a plot."""
+    return _LINE_COLORS[place % len(_LINE_COLORS)]
+
+
+def throughput_over_time(
+    throughput: Sequence[Row], end_us: int, faults: Sequence[Row] = ()
+) -> Figure:
+    """The throughput of one run's clients over time, and consumer lag, in three panels.
+
+    Args:
+        throughput: the run's rows of the table of that name; at least one.
+        end_us: the end of the run, in microseconds.
+        faults: marked over all panels.
+    """
+    starts_us = sorted({row["window_start_us"] for row in throughput})
+    width_us = throughput[0]["window_end_us"] - throughput[0]["window_start_us"]
+    windows_us = list(range(starts_us[0], starts_us[-1] + 1, width_us))
+    lines = [
+        (kind, group, topic, [per_window.get(at_us, 0) * 1e6 / width_us for at_us in windows_us])
+        for (kind, group, topic), per_window in _records_per_window(throughput).items()
+    ]
+    lines += [
+        ("lag", group, topic, values)
+        for (group, topic), values in consumer_lag(throughput, windows_us).items()
+    ]
+    labels = {
+        "producer": "producers: acknowledged records per s",
+        "consumer": "consumers: records per s",
+        "lag": "consumer lag: records",
+    }
+    shown = [kind for kind in labels if any(line[0] == kind for line in lines)]
+    layout = panels([labels[kind] for kind in shown])
+    layout["shapes"] = [fault_band(fault, end_us / 1e6) for fault in faults]
+    names = list(dict.fromkeys((group, topic) for _, group, topic, _ in lines))
+    middles_s = [(at_us + width_us / 2) / 1e6 for at_us in windows_us]
+    ends_s = [(at_us + width_us) / 1e6 for at_us in windows_us]
+    data: list[Figure] = []
+    for kind, group, topic, values in lines:
+        label = f"{group}, {topic}".replace("<", "&lt;")
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": label,
+                "legendgroup": label,
+                "showlegend": not any(line["name"] == label for line in data),
+                "meta": {"client": group, "topic": topic},
+                "x": ends_s if kind == "lag" else middles_s,
+                "y": values,
+                "line": {
+                    "width": 1.8,
+                    "color": line_color(names.index((group, topic))),
+                },
+                "hovertemplate": f"{label}, %{{x}} s: %{{y:,.0f}}<extra></extra>",
+                "yaxis": _axis("y", shown.index(kind) + 1),
+            }
+        )
+    layout["xaxis"] |= {
+        "range": [0, end_us / 1e6],
+        "ticksuffix": " s",
+        "title": axis_title("time since the start of the run"),
+    }
+    return {"data": data, "layout": layout}
+
+
+def _records_per_window(throughput: Sequence[Row]) -> dict[tuple[str, str, str], dict[int, int]]:
+    counts: dict[tuple[str, str, str], dict[int, int]] = {}
+    for row in throughput:
+        per_window = counts.setdefault((row["kind"], row["group"], row["topic"]), {})
+        start_us = row["window_start_us"]
+        per_window[start_us] = per_window.get(start_us, 0) + row["records"]
+    return counts
+
+
+def consumer_lag(
+    throughput: Sequence[Row], windows_us: Sequence[int]
+) -> dict[tuple[str, str], list[int]]:
+    """The lag of each group of consumers and topic at the end of each window, in records.
+
+    It is the highest acknowledged offset less the highest offset that the group had read, over the
+    partitions of the topic; 0 where the group had read further. O(rows + groups x windows).
+    """
+    produced: dict[tuple[str, int], dict[int, int]] = {}
+    consumed: dict[tuple[str, str], dict[int, dict[int, int]]] = {}
+    for row in throughput:
+        if row["end_offset"] is None:
+            continue
+        topic, partition, start_us = row["topic"], row["partition"], row["window_start_us"]
+        if row["kind"] == "producer":
+            ends = produced.setdefault((topic, partition), {})
+        else:
+            ends = consumed.setdefault((row["group"], topic), {}).setdefault(partition, {})
+        ends[start_us] = max(ends.get(start_us, 0), row["end_offset"])
+    result = {}
+    for (group, topic), partitions in consumed.items():
+        lag = [0] * len(windows_us)
+        for of_topic, partition in produced:
+            if of_topic != topic:
+                continue
+            log_end = position = 0
+            read = partitions.get(partition, {})
+            for number, at_us in enumerate(windows_us):
+                log_end = max(log_end, produced[topic, partition].get(at_us, 0))
+                position = max(position, read.get(at_us, 0))
+                lag[number] += max(0, log_end - position)
+        result[group, topic] = lag
+    return result
 
 
 def expiry_map(expiry: Sequence[Row]) -> Figure:
@@ -475,12 +593,12 @@ def expiry_map(expiry: Sequence[Row]) -> Figure:
     return {"data": [heat], "layout": layout}
 
 
-def _panels(purgatories: Sequence[str], what: str) -> Figure:
-    """A layout of panels, one below the other, with one x axis; each has its name over it."""
-    layout = blank_layout(height=130 + _PANEL_PX * len(purgatories))
+def panels(labels: Sequence[str]) -> Figure:
+    """A layout of panels, one below the other, with one x axis; each has its label over it."""
+    layout = blank_layout(height=130 + _PANEL_PX * len(labels))
     layout["annotations"] = []
-    height = 1 / len(purgatories)
-    for number, purgatory in enumerate(purgatories, start=1):
+    height = 1 / len(labels)
+    for number, label in enumerate(labels, start=1):
         top = 1 - (number - 1) * height
         layout["yaxis" + ("" if number == 1 else str(number))] = {
             **GRID,
@@ -491,12 +609,12 @@ def _panels(purgatories: Sequence[str], what: str) -> Figure:
             "tickcolor": "rgba(0,0,0,0)",
         }
         position = {"y": top - 0.17 * height, "yref": "paper", "yanchor": "bottom"}
-        layout["annotations"].append(edge_label(f"{purgatory}: {what}", **position))
+        layout["annotations"].append(edge_label(label, **position))
     layout["xaxis"] = {
         **GRID,
         "ticks": "outside",
         "tickcolor": "rgba(0,0,0,0)",
-        "anchor": _axis("y", len(purgatories)),
+        "anchor": _axis("y", len(labels)),
     }
     return layout
 

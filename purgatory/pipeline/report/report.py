@@ -6,12 +6,24 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 
+from purgatory import __version__
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
 from purgatory.pipeline.report.audit_section import audit_section, worst_verdict
 from purgatory.pipeline.report.comparison import comparison_section, two_groups
 from purgatory.pipeline.report.findings import Results, findings, findings_list
-from purgatory.pipeline.report.page import Column, PagePart, collapsible, page, section, table
+from purgatory.pipeline.report.page import (
+    FILTERS,
+    Column,
+    PagePart,
+    collapsible,
+    page,
+    section,
+    table,
+)
+from purgatory.pipeline.report.plots import by_purgatory
+from purgatory.pipeline.report.replication import replication_section
 from purgatory.pipeline.report.sentences import fault_text
+from purgatory.pipeline.report.verdict import sums_section, verdict, verdict_html
 from purgatory.pipeline.report.wait_sections import (
     distribution_section,
     expiry_section,
@@ -22,6 +34,7 @@ from purgatory.pipeline.report.wait_sections import (
     peaks_section,
     sizes_section,
     slowest_section,
+    throughput_section,
     waits_section,
 )
 from purgatory.pipeline.result_rows import Row, group_by, label_waits
@@ -41,15 +54,22 @@ def run_report(part: PagePart, results: Results, *, is_collapsed: bool = False) 
     """
     (run,) = results.runs
     below = _sections(part, run, results)
-    opening = findings_list(part, findings(results), below)
+    story = over_time_section(part, run, results.over_time)
+    found = findings(results)
     return "\n".join(
-        [_about(run), opening, collapsible("Figures and plots", below) if is_collapsed else below]
+        [
+            verdict_html(run, verdict(results, found)),
+            f'<div class="story">{findings_list(part, found, story + below)}{story}</div>',
+            _about(run),
+            collapsible("Figures and plots", below) if is_collapsed else below,
+        ]
     )
 
 
 def _sections(part: PagePart, run: Row, results: Results) -> str:
     waits = label_waits(results.waits)
-    parts = [_facts(waits, results.occupancy) if waits else ""]
+    parts = [sums_section(part, results)]
+    parts.append(_facts(waits, results.occupancy) if waits else "")
     has_cases = any(row["count"] for row in results.audit)
     if not waits and not any((has_cases, results.attempts, results.slowest, results.littles_law)):
         parts.append('<section><p class="note">This run has no operations.</p></section>')
@@ -60,7 +80,8 @@ def _sections(part: PagePart, run: Row, results: Results) -> str:
             "have this one too.</p>"
         )
     cards = [
-        over_time_section(part, run, results.over_time),
+        throughput_section(part, run, results.throughput),
+        replication_section(part, run, results.replication),
         sizes_section(part, run, results.occupancy),
         distribution_section(part, run, results.distribution),
         expiry_section(part, run, results.expiry),
@@ -72,7 +93,7 @@ def _sections(part: PagePart, run: Row, results: Results) -> str:
         peaks_section(part, results.peaks),
         law_section(part, results.littles_law),
         keys_section(part, results.hot_keys),
-        slowest_section(part, results.slowest),
+        slowest_section(part, run, results.slowest),
     ]
     parts.append(audit_section(part, results.audit, results.witnesses))
     return "\n".join(filter(None, parts))
@@ -93,21 +114,30 @@ def _about(run: Row) -> str:
 
 
 def _facts(waits: Sequence[Row], occupancy: Sequence[Row]) -> str:
-    """The key figures of one run."""
+    """The key figures of each purgatory of one run: produces and fetches are never mixed."""
     overall = [row for row in waits if row["kind"] == "all"]
+    return "".join(
+        f"<h3>{escape(purgatory)}</h3>{_purgatory_facts(rows, occupancy, purgatory)}"
+        for purgatory, rows in by_purgatory(overall).items()
+    )
+
+
+def _purgatory_facts(overall: Sequence[Row], occupancy: Sequence[Row], purgatory: str) -> str:
     operations = count_operations(overall, "all")
-    facts = [("operations", f"{operations:,}", "")]
     waited = operations - count_operations(overall, "immediate")
-    facts.append(("had to wait", f"{waited:,}", f" {100 * waited / operations:.1f} %"))
-    expired = [row for row in overall if row["outcome"] == "expired"]
-    by_purgatory = " + ".join(f"{row['operations']:,} {row['purgatory']}" for row in expired)
-    facts.append(("expired", f"{count_operations(overall, 'expired'):,}", f" {by_purgatory}"))
-    totals = [row for row in overall if row["outcome"] == "all"]
-    longest = max((row["wait_max_us"] or 0 for row in totals), default=0)
-    facts.append(("longest wait", f"{longest / 1000:,.1f}", " ms"))
-    highest = [row["size_max"] for row in occupancy if row["broker"] is None]
-    if highest:
-        facts.append(("peak pending", f"{max(highest):,}", ""))
+    expired = count_operations(overall, "expired")
+    longest = max(
+        (row["wait_max_us"] or 0 for row in overall if row["outcome"] == "all"), default=0
+    )
+    facts = [
+        ("operations", f"{operations:,}", ""),
+        ("had to wait", f"{waited:,}", f" {100 * waited / operations:.1f} %"),
+        ("expired", f"{expired:,}", f" {100 * expired / operations:.1f} %"),
+        ("longest wait", f"{longest / 1000:,.1f}", " ms"),
+    ]
+    of_all = [row for row in occupancy if (row["purgatory"], row["broker"]) == (purgatory, None)]
+    if of_all:
+        facts.append(("peak pending", f"{max(row['size_max'] for row in of_all):,}", ""))
     return (
         '<dl class="facts">'
         + "".join(
@@ -143,6 +173,7 @@ def report_page(
     *,
     roots: Sequence[str] = (),
     parquet: Mapping[str, str] | None = None,
+    command: str = "",
 ) -> str:
     """The whole page as HTML.
 
@@ -150,11 +181,12 @@ def report_page(
         notes: sections of HTML before those of the runs.
         roots: the folders on the command line; the runs of two are compared.
         parquet: links to the Parquet of tables, by their names.
+        command: repeats the analysis.
     """
     runs = results.runs
     title = runs[0]["run_id"] if len(runs) == 1 else _count(len(runs), "run")
     by_run = results.by_run()
-    parts = [_heading(title, results), _comparison(runs, roots, by_run), *notes]
+    parts = [_heading(title, results), FILTERS, _comparison(runs, roots, by_run), *notes]
     if len(runs) != 1:
         parts.append(
             _runs_table(runs, {run_id: run_results.audit for run_id, run_results in by_run.items()})
@@ -165,7 +197,14 @@ def report_page(
         parts.append(f'<h2 id="run-{number}">{escape(heading)}</h2>')
         part = PagePart(number, plotted=number < MOST_PLOTTED_RUNS, parquet=parquet or {})
         parts.append(run_report(part, by_run[run_id], is_collapsed=len(runs) > _MOST_UNFOLDED))
+    parts.append(_footer(command))
     return page(f"What happened in {title}", parts)
+
+
+def _footer(command: str) -> str:
+    """The version that made the page, and the command that makes it again."""
+    again = f" Again: <code>{escape(command)}</code>" if command else ""
+    return f'<footer class="note">purgatory {escape(__version__)}.{again}</footer>'
 
 
 def _comparison(runs: Sequence[Row], roots: Sequence[str], by_run: Mapping[str, Results]) -> str:

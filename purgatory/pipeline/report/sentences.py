@@ -29,12 +29,14 @@ class Finding:
         text: plain text.
         section: the section of the page that shows it.
         table: the table of results with its rows; by default that of the section's name.
+        headline: the failure in a few words, for the verdict; empty for what is no failure.
     """
 
     text: str
     severity: Severity
     section: str
     table: str | None = None
+    headline: str = ""
 
 
 # Expired operations in a sentence, and the severity of that.
@@ -51,30 +53,28 @@ class _Words(NamedTuple):
 _PURGATORY_WORDS: Mapping[str, _Words] = {
     "Produce": _Words("produces", "timed out."),
     "Fetch": _Words(
-        "fetches", "got fewer bytes than they asked for, at their limit.", Severity.NOTE
+        "fetches",
+        "returned at fetch.max.wait.ms with less than fetch.min.bytes.",
+        Severity.NOTE,
     ),
     "ShareFetch": _Words(
-        "share fetches", "got fewer bytes than they asked for, at their limit.", Severity.NOTE
+        "share fetches",
+        "returned at fetch.max.wait.ms with less than fetch.min.bytes.",
+        Severity.NOTE,
     ),
     "Rebalance": _Words(
         "rebalances",
-        "waited until their limit: the first of a group always does; a later one goes on without "
-        "who has not joined.",
+        "expired: that of a new group always does; a later one completes without the members that "
+        "did not join.",
         Severity.NOTE,
     ),
-    "Sync": _Words(
-        "syncs", "waited until their limit: who has not asked for its assignment is out."
-    ),
-    "Heartbeat": _Words(
-        "waits for members", "reached their limit: who gives no sign of life is out of its group."
-    ),
+    "Sync": _Words("syncs", "expired: members that did not send SyncGroup are removed."),
+    "Heartbeat": _Words("waits for heartbeats", "expired: the member is removed from its group."),
     "TransactionTimeout": _Words(
         "waits of transactions",
-        "reached their limit: one that is open is aborted, of one that is not the id is forgotten.",
+        "expired: an open transaction is aborted, the id of a completed one is forgotten.",
     ),
-    "AcquisitionLock": _Words(
-        "locks of records", "ran out: who asks next is given the records again."
-    ),
+    "AcquisitionLock": _Words("acquisition locks", "expired: the records are delivered again."),
 }
 
 
@@ -144,7 +144,7 @@ def faults_during(run: Row, from_us: int, until_us: int) -> tuple[str, str]:
     texts += [f"{more:,} other faults were in force"] if more > 0 else []
     why = ""
     if active and all(fault["kind"] in _LAGGING for fault in active):
-        why = "A produce waits for in-sync replicas alone: the follower still counted as one."
+        why = "The follower was still in the ISR, so acks=all waited for it."
     if not texts:
         return "", ""
     begun_us = max(from_us, min(fault["at_ms"] * 1000 for fault in active))
@@ -243,8 +243,8 @@ _SENTENCES: Mapping[str, tuple[str, str]] = {
         "{n} records are stored more than once",
     ),
     "lost_ack_duplicate": (
-        "One record was sent again after an answer that got lost, and is stored twice",
-        "{n} records were sent again after answers that got lost, and are stored twice",
+        "One record was sent again after a response was lost, and is stored twice",
+        "{n} records were sent again after responses were lost, and are stored twice",
     ),
     "lost_write": ("One acknowledged record is lost", "{n} acknowledged records are lost"),
     "moved_write": (
@@ -339,6 +339,7 @@ def anomaly_findings(
                 f"{anomaly_text(anomaly, count)}{detail}{when}{_verdict_text(verdict, rows)}.",
                 _severity(anomaly, verdict),
                 "audit",
+                headline=anomaly_text(anomaly, count),
             )
 
 
@@ -355,7 +356,8 @@ def _copies(attempts: Sequence[Row]) -> str:
     )
     if not copies:
         return ""
-    return f" ({stored + copies:,} copies of {stored:,} records: {copies:,} too many)"
+    duplicates = f"{copies:,} duplicate{'' if copies == 1 else 's'}"
+    return f" ({stored + copies:,} stored for {stored:,} records: {duplicates})"
 
 
 def after_lost_text(count: int, after_lost: int) -> str:
@@ -363,8 +365,8 @@ def after_lost_text(count: int, after_lost: int) -> str:
     if not after_lost:
         return ""
     if after_lost == count:
-        return ", sent again after an answer that did not come"
-    return f", {after_lost:,} of them sent again after an answer that did not come"
+        return ", sent again because no response came"
+    return f", {after_lost:,} of them sent again because no response came"
 
 
 def _when(run: Row, witnesses: Sequence[Row], count: int) -> str:
@@ -386,10 +388,10 @@ def _verdict_text(verdict: str, rows: Sequence[Row]) -> str:
     settings = "; ".join(dict.fromkeys(filter(None, (row["setting"] for row in rows))))
     because = f" ({settings})" if settings else ""
     if verdict == "violation":
-        return f". That breaks what was promised{because}"
+        return f". This violates the guarantees{because}"
     if verdict == "permitted":
-        return f". The settings permit that{because}"
-    return f". Whether that breaks a promise, nobody can tell{because}"
+        return f". The settings permit this{because}"
+    return f". Whether this violates a guarantee can't be decided{because}"
 
 
 def _severity(anomaly: str, verdict: str) -> Severity:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from html import escape
+from shlex import quote
 
 from purgatory.pipeline.jobs.tables import LATENCY_SPANS
 from purgatory.pipeline.report.page import (
@@ -16,9 +18,11 @@ from purgatory.pipeline.report.page import (
     table,
 )
 from purgatory.pipeline.report.plots import (
+    by_purgatory,
     expiry_map,
     outcome_shares,
     sizes,
+    throughput_over_time,
     wait_bins,
     wait_percentiles,
     waits_over_time,
@@ -42,27 +46,36 @@ def waits_section(
 ) -> str:
     """How long clients waited for answers, beside what operations waited in the purgatories."""
     shown = label_waits(waits)
-    told = [row for row in shown if row["outcome"] != "all"] if not latencies else shown
-    plot = ""
-    if part.plotted and (waits_to_draw(shown) or latencies):
-        plot = figure(
-            f"waits-{part.number}",
-            wait_percentiles([*_as_waits(latencies), *told]),
-            f"Percentiles of the waits in {run['run_id']}",
-            "From the median to the longest, by powers of ten. What was completed at once did not "
-            "wait and is left out; what was pending at the end waited so long at least.",
-        )
-    parts = []
-    if latencies:
-        parts.append(_latencies_table(latencies) + row_links(part, "latencies", latencies))
-    if shown:
-        parts.append(_waits_table(shown) + row_links(part, "waits", waits))
-    if attempts:
+    rows_of = by_purgatory(shown)
+    if latencies and "Produce" not in rows_of:
+        rows_of = {"Produce": [], **rows_of}
+    parts = [f'<span id="{part.anchor("latencies")}"></span>'] if rows_of or attempts else []
+    for number, (purgatory, rows) in enumerate(rows_of.items()):
+        of_clients = latencies if purgatory == "Produce" else ()
+        parts.append(f"<h4>{escape(purgatory)}</h4>")
+        drawn = [*_as_waits(of_clients), *waits_to_draw(rows)]
+        if part.plotted and drawn:
+            parts.append(
+                figure(
+                    f"waits-{part.number}-{number}",
+                    wait_percentiles(drawn),
+                    f"Percentiles of the waits of {purgatory} in {run['run_id']}",
+                    "From the median to the longest, by powers of ten. Operations that completed "
+                    "at once did not wait and are left out; pending ones waited at least so long.",
+                )
+            )
+        if of_clients:
+            parts.append(_latencies_table(of_clients) + row_links(part, "latencies", latencies))
+        if rows:
+            parts.append(_waits_table(rows, purgatory))
+        if of_clients and attempts:
+            parts.append(_attempts(part, attempts))
+    if attempts and not latencies:
         parts.append(_attempts(part, attempts))
+    if shown:
+        parts.append(row_links(part, "waits", waits))
     heading = "Client latency beside the waits" if latencies else "How long they waited"
-    anchors = "".join(f'<span id="{part.anchor(one)}"></span>' for one in ("latencies",))
-    content = "".join([plot, *parts])
-    return section(heading, anchors + content if content else "", anchor=part.anchor("waits"))
+    return section(heading, *parts, anchor=part.anchor("waits"))
 
 
 def _as_waits(latencies: Sequence[Row]) -> list[Row]:
@@ -126,10 +139,9 @@ def _latencies_table(latencies: Sequence[Row]) -> str:
         ),
     ]
     caption = (
-        "How long clients waited, in milliseconds; an attempt counts for each of its records. "
-        "A purgatory's wait begins "
-        "when the broker takes a request up. One request of a connection is served at a time, and "
-        "the others queue behind it."
+        "Latency of clients in milliseconds; an attempt counts for each of its records. "
+        "A wait in the purgatory begins when the broker handles the request. A broker handles one "
+        "request of a connection at a time; the others queue behind it."
     )
     return table(caption, columns, latencies, is_total=lambda row: row["span"] == "record")
 
@@ -182,9 +194,9 @@ def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
     if not any(row["expired"] for row in expiry):
         return ""
     plot = ""
-    by_purgatory = group_by([row for row in expiry if part.plotted], "purgatory")
     worst_first = sorted(
-        by_purgatory.items(), key=lambda item: (expired_severity(item[0]), item[0])
+        group_by([row for row in expiry if part.plotted], "purgatory").items(),
+        key=lambda item: (expired_severity(item[0]), item[0]),
     )
     for number, (purgatory, rows) in enumerate(worst_first):
         if not any(row["expired"] for row in rows):
@@ -232,7 +244,7 @@ def _expiry_table(expiry: Sequence[Row]) -> str:
     )
 
 
-def _waits_table(waits: Sequence[Row]) -> str:
+def _waits_table(waits: Sequence[Row], purgatory: str) -> str:
     columns: list[Column] = [
         ("purgatory", False, lambda row: row["label"]),
         ("outcome", False, lambda row: row["outcome"]),
@@ -245,14 +257,14 @@ def _waits_table(waits: Sequence[Row]) -> str:
         ("max, ms", True, lambda row: milliseconds(row["wait_max_us"])),
     ]
     caption = (
-        "Waits by purgatory, who asked where several kinds did, and outcome. Percentiles are "
-        "exact; those of all outcomes are over settled operations, without the pending ones."
+        f"{purgatory}: waits by requester, where there are several kinds, and outcome. Percentiles "
+        "are exact; those of all outcomes are over settled operations, without the pending ones."
     )
     return table(caption, columns, waits, is_total=lambda row: row["outcome"] == "all")
 
 
-def slowest_section(part: PagePart, slowest: Sequence[Row]) -> str:
-    """The operations that waited longest."""
+def slowest_section(part: PagePart, run: Row, slowest: Sequence[Row]) -> str:
+    """The operations that waited longest, each with the command that shows it in the view."""
     if not slowest:
         return ""
     columns: list[Column] = [
@@ -265,8 +277,43 @@ def slowest_section(part: PagePart, slowest: Sequence[Row]) -> str:
         ("at, s", True, lambda row: f"{row['start_us'] / 1e6:,.3f}"),
         ("wait, ms", True, lambda row: milliseconds(row["wait_us"], digits=2)),
     ]
-    content = table("The operations that waited longest in each purgatory.", columns, slowest)
-    return section("The slowest", content, row_links(part, "slowest", slowest))
+    if "://" not in run["folder"]:
+        columns.append(("in the view", False, partial(view_command, run)))
+    ordered = [row for rows in by_purgatory(slowest).values() for row in rows]
+    caption = "The operations that waited longest in each purgatory, produces first."
+    content = table(caption, columns, ordered)
+    return section(
+        "The slowest", content, row_links(part, "slowest", slowest), anchor=part.anchor("slowest")
+    )
+
+
+def view_command(run: Row, operation: Row) -> str:
+    """The command that shows the moment at which an operation began to wait."""
+    return f"purgatory view {quote(run['folder'])} --at {operation['start_us']}us"
+
+
+# Throughput of clients over time, and consumer lag.
+
+
+def throughput_section(part: PagePart, run: Row, rows: Sequence[Row]) -> str:
+    """Throughput by group and topic over time, and consumer lag at the end of each window."""
+    if not rows or not part.plotted:
+        return ""
+    plot = figure(
+        f"throughput-{part.number}",
+        throughput_over_time(rows, run["duration_us"], run["faults"]),
+        f"Throughput and consumer lag over time in {run['run_id']}",
+        "Records that producers got acknowledged and that consumers read, per second; and consumer "
+        "lag: acknowledged records that a group had not read at the end of the window, over the "
+        "partitions of the topic.",
+        where="table throughput in Parquet",
+    )
+    return section(
+        "Throughput and consumer lag",
+        plot,
+        row_links(part, "throughput", rows),
+        anchor=part.anchor("throughput"),
+    )
 
 
 # The sections on what was parked: sizes over time, their peaks, and the keys waited for most.

@@ -119,7 +119,7 @@ class Question(_Table):
     """Paths of swept settings: an answer for each of their values. Of all other settings, the
     worst value counts."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
-    """How sure the answer must be to count as confirmed."""
+    """The confidence level from which an answer counts as confirmed."""
 
     @model_validator(mode="after")
     def _one_bound(self) -> Question:

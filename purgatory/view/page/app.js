@@ -1,5 +1,6 @@
 // The page: finds out what it shows, a cluster that runs or a trace, and draws it frame by frame.
 
+import { Diagnosis } from "./diagnosis.js";
 import { byId, newElement, setText } from "./elements.js";
 import { Faults } from "./faults.js";
 import { RequestTraces } from "./request_traces.js";
@@ -7,6 +8,7 @@ import { listenForKeys } from "./keys.js";
 import { Lists } from "./lists.js";
 import { LiveFeed } from "./live_feed.js";
 import { Model } from "./model.js";
+import { drawOverview } from "./overview.js";
 import { Partitions } from "./partitions.js";
 import { ask } from "./requests.js";
 import { ReplayControls } from "./replay_controls.js";
@@ -90,7 +92,7 @@ async function start() {
   const isLive = about.mode === "live";
   model.logsUnanswered = isLive;
   const traces = new RequestTraces(model, isLive);
-  const parts = [new Partitions(model), new Lists(model), new Faults(model, isLive && about.may_change), traces];
+  const parts = [new Diagnosis(model), new Partitions(model), new Lists(model), new Faults(model, isLive && about.may_change), traces];
   byId("keys-of-time").hidden = isLive;
   if (isLive) {
     listenForKeys({});
@@ -99,9 +101,10 @@ async function start() {
     return;
   }
   const feed = new TraceFeed(model, cards, about, note);
-  const controls = new ReplayControls(feed, traces, about);
+  const controls = new ReplayControls(feed, traces, cards, about);
+  drawOverview(about);
   listenForKeys(controls.keys());
-  if (!controls.seekAddress()) await feed.seek(about.begin_us);
+  if (!controls.seekAddress()) await controls.seekWorst();
   run(parts, (elapsedMs) => {
     feed.advance(elapsedMs);
     controls.render(performance.now());

@@ -7,6 +7,7 @@ const PRESSED_BY_SPACE = "button, summary, a, input[type='checkbox']";
 
 export function listenForKeys(actions) {
   const help = byId("keys");
+  byId("show-help")?.addEventListener("click", () => byId("help").showModal());
   byId("show-keys").addEventListener("click", () => help.showModal());
   const all = { ...actions, "?": () => help.showModal() };
   addEventListener("keydown", (event) => {

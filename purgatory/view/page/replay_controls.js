@@ -11,8 +11,8 @@ const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 4000;
 
 export class ReplayControls {
-  constructor(feed, traces, about) {
-    Object.assign(this, { feed, traces, about });
+  constructor(feed, traces, cards, about) {
+    Object.assign(this, { feed, traces, cards, about });
     this.slider = byId("slider");
     this.clock = byId("clock");
     this.speed = byId("speed");
@@ -119,12 +119,24 @@ export class ReplayControls {
     setTimeout(() => this.#offerBookmarks(Math.min(LONGEST_PAUSE_MS, pause * 2), now), pause);
   }
 
-  #bookmark({ name, at_us: at, text, why_not: whyNot }) {
-    const bookmark = button(`To ${name}`, () => {
-      this.feed.playing = false;
-      this.feed.seek(at);
-      setText(byId("bookmark-note"), text ?? "");
-    });
+  /** Open at the worst moment of the run, or at its beginning. */
+  async seekWorst() {
+    const worst = this.about.overview?.worst ?? null;
+    if (worst === null) await this.feed.seek(this.about.begin_us);
+    else await this.#show(worst);
+  }
+
+  /** Go to a moment, and circle the operation that it is about. */
+  async #show({ at_us: at, text, operation }) {
+    this.feed.playing = false;
+    setText(byId("bookmark-note"), text ?? "");
+    await this.feed.seek(at);
+    this.cards.choose(operation ?? null);
+  }
+
+  #bookmark(entry) {
+    const { name, at_us: at, text, why_not: whyNot } = entry;
+    const bookmark = button(`To ${name}`, () => this.#show(entry));
     bookmark.disabled = at === null;
     if (at !== null) return bookmark;
     const reason = newElement("span", undefined, "row");

@@ -99,6 +99,16 @@ class WheelCard {
     this.render();
   }
 
+  /** Circle an operation, if it is one of this broker. */
+  choose(id) {
+    const operation = this.model.operations.get(id);
+    this.chosenId = operation?.broker === this.id ? id : null;
+    this.walked = null;
+    this.drawing.changed = true;
+    if (this.chosenId !== null) this.oldestDetails.open = true;
+    this.render();
+  }
+
   get broker() {
     return this.model.brokers.get(this.id);
   }
@@ -258,6 +268,12 @@ export class WheelCards {
   /** Which mark is circled on each broker's wheel, or null. */
   get circled() {
     return Object.fromEntries([...this.cards].map(([id, card]) => [id, card.chosenId]));
+  }
+
+  /** Circle the mark of an operation, of which it is told in words too; null: of none. */
+  choose(id) {
+    this.#match();
+    this.cards.forEach((card) => card.choose(id));
   }
 
   /** Another moment is shown: nothing moves there from here. */

@@ -260,7 +260,7 @@ export class WheelDrawing {
       put(durationOfMs(level.tick_ms), geometry.middle, geometry.middle - outer + 8);
     }
     if (forever && forever.count) put("no timeout", geometry.middle, geometry.middle - geometry.radii(0)[1] + 7);
-    put("clock", geometry.middle, geometry.middle - 8);
+    put("turned to", geometry.middle, geometry.middle - 8);
     context.font = "bold 12px system-ui, sans-serif";
     put(durationOfMs(wheel.clock_ms - wheel.start_ms), geometry.middle, geometry.middle + 7, colours.ink);
   }

@@ -22,6 +22,7 @@ from purgatory.pipeline.engines.duckdb.waits import (
     latencies_table,
     occupancy_table,
     slowest_table,
+    throughput_table,
     waits_table,
 )
 from purgatory.pipeline.engines.result_folder import (
@@ -41,7 +42,7 @@ from purgatory.pipeline.ingest.trace_set import TraceSet, read_trace_set
 from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.registry import AUDIT, MOST_PLOTTED_RUNS
-from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, fault_rows, span_rows
+from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS, fault_rows, span_rows
 from purgatory.pipeline.result_rows import negative_ids, with_texts
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 
 
 _IDS_ORDER: Order = (("number", None),)
-_OF_PLOTTED = "run_id IN (SELECT run_id FROM plotted)"
+_OF_PLOTTED = "run_id IN (SELECT run_id FROM windows)"
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ def _analyze(run: DuckDBTraces, _options: Mapping[str, Any]) -> None:
     runs = run_rows(run.traces, run.last_ends_us(), run.good_rows())
     make_table(connection, "spans", SPANS, spans_from_runs(runs))
     plotted = [(run["run_id"], window_us(run)) for run in runs[:MOST_PLOTTED_RUNS]]
-    make_table(connection, "plotted", {"run_id": "string", "window_us": "bigint"}, plotted)
+    make_table(connection, "windows", WINDOWS, plotted)
     waits_table(connection)
     latencies_table(connection)
     attempts_table(connection)
@@ -239,6 +240,8 @@ def _analyze(run: DuckDBTraces, _options: Mapping[str, Any]) -> None:
     connection.execute(f"DELETE FROM operations WHERE NOT {_OF_PLOTTED}")
     distribution_table(connection)
     expiry_table(connection)
+    slowest_table(connection)
+    throughput_table(connection)
     _make_waits_over_time(connection)
 
 
@@ -247,11 +250,11 @@ def _make_waits_over_time(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("ALTER TABLE waits RENAME TO whole_waits")
     connection.execute("CREATE TEMP TABLE waits_over_time AS FROM whole_waits WHERE false")
     connection.execute("ALTER TABLE operations RENAME TO drawn")
-    widths = connection.execute("SELECT DISTINCT window_us FROM plotted ORDER BY ALL").fetchall()
+    widths = connection.execute("SELECT DISTINCT window_us FROM windows ORDER BY ALL").fetchall()
     for (width_us,) in widths:
         connection.execute(
             "CREATE OR REPLACE TEMP VIEW operations AS SELECT drawn.* FROM drawn "
-            "JOIN plotted USING (run_id) "
+            "JOIN windows USING (run_id) "
             f"WHERE outcome != 'immediate' AND window_us = {width_us:d}"
         )
         waits_table(connection, window_us=width_us, percentiles="approximate")

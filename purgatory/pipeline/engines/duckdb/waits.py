@@ -69,6 +69,11 @@ def attempts_table(connection: duckdb.DuckDBPyConnection) -> None:
     run_job(connection, "attempts")
 
 
+def throughput_table(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make `throughput` from `sends`, `reads` and `windows`."""
+    run_job(connection, "throughput")
+
+
 def distribution_table(connection: duckdb.DuckDBPyConnection) -> None:
     """Make `distribution` from `operations`."""
     run_job(connection, "distribution")

@@ -40,7 +40,8 @@ from purgatory.pipeline.jobs.latencies import attempts, latencies
 from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law, occupancy, occupancy_of_keys
 from purgatory.pipeline.jobs.peaks import peaks
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS, Job, View
-from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, fault_rows, span_rows
+from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS, fault_rows, span_rows
+from purgatory.pipeline.jobs.throughput import throughput
 from purgatory.pipeline.jobs.waits import distribution, expiry, slowest, waits
 from purgatory.pipeline.result_rows import Order, Row, group_by, negative_ids, with_texts
 
@@ -338,6 +339,8 @@ def _analyze(run: SparkTraces, _options: Mapping[str, Any]) -> _Tables:
     sends, reads, operations = (run.table(name) for name in ("sends", "reads", "operations"))
     spans = local_table(run.session, spans_from_runs(runs), spark_columns(SPANS))
     plotted = runs[:MOST_PLOTTED_RUNS]
+    widths = [(run["run_id"], window_us(run)) for run in plotted]
+    windows = local_table(run.session, widths, spark_columns(WINDOWS))
     drawn = operations.where(f.col("run_id").isin([run["run_id"] for run in plotted]))
     with trace_audit(run) as audited:
         yield {
@@ -349,6 +352,8 @@ def _analyze(run: SparkTraces, _options: Mapping[str, Any]) -> _Tables:
             "distribution": distribution(drawn),
             "expiry": expiry(drawn),
             "waits_over_time": _waits_over_time(drawn, plotted),
+            "slowest": slowest(drawn),
+            "throughput": throughput(sends, reads, windows),
         }
 
 

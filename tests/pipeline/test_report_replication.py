@@ -1,0 +1,85 @@
+"""Replica lag and the ISR over time, from changes that are written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from purgatory.pipeline.report.replication import replication_over_time, replication_rows
+from purgatory.trace.trace_writer import arrow_schema
+
+
+def _log_end(time_us: int, broker: int, end: int | None) -> dict[str, Any]:
+    return {"time_us": time_us, "change": "log_end", "broker": broker, "number": end}
+
+
+def _partition(time_us: int, leader: int, in_sync: list[str]) -> dict[str, Any]:
+    replicas = {"names": ["0", "1", "2"], "in_sync": in_sync}
+    return {"time_us": time_us, "change": "partition", "broker": leader, "number": 0, **replicas}
+
+
+def _run(folder: Path, changes: list[dict[str, Any]]) -> dict[str, Any]:
+    rows = [{"run_id": "r", "name": "orders", "partition": 0, **change} for change in changes]
+    (folder / "changes").mkdir(parents=True)
+    table = pa.Table.from_pylist(rows, schema=arrow_schema("changes"))
+    pq.write_table(table, folder / "changes" / "part-00000.parquet")
+    return {"run_id": "r", "folder": str(folder), "duration_us": 300, "faults": []}
+
+
+def _by_window(run: dict[str, Any]) -> dict[tuple[int, int], tuple[int, int]]:
+    return {
+        (row["window_start_us"], row["broker"]): (row["replica_lag"], row["out_of_sync"])
+        for row in replication_rows(run, 100)
+    }
+
+
+def test_each_window_has_the_most_that_a_replica_was_behind(tmp_path: Path) -> None:
+    run = _run(
+        tmp_path / "trace",
+        [
+            _partition(0, 0, ["0", "1", "2"]),
+            *(_log_end(0, broker, 0) for broker in (0, 1, 2)),
+            _log_end(10, 0, 8),
+            _log_end(20, 1, 8),
+            _partition(110, 0, ["0", "1"]),
+            _log_end(120, 0, 9),
+            _log_end(130, 1, 9),
+        ],
+    )
+    assert _by_window(run) == {
+        (0, 0): (0, 0),
+        (0, 1): (8, 0),
+        (0, 2): (8, 0),
+        (100, 0): (0, 0),
+        (100, 1): (1, 0),
+        (100, 2): (9, 1),
+        (200, 0): (0, 0),  # nothing changes any more
+        (200, 1): (0, 0),
+        (200, 2): (9, 1),
+    }
+
+
+def test_another_leader_is_what_replicas_are_compared_with(tmp_path: Path) -> None:
+    changes = [_partition(0, 0, ["0", "1"]), _log_end(0, 0, 9), _log_end(0, 1, 5)]
+    rows = _by_window(_run(tmp_path / "trace", [*changes, _partition(150, 1, ["1"])]))
+    assert rows[0, 1] == (9, 0), "before the end of its log was known"
+    assert rows[200, 0] == (0, 1) and rows[200, 1] == (0, 0) and rows[200, 2] == (5, 1)
+
+
+def test_a_trace_without_changes_has_no_rows(tmp_path: Path) -> None:
+    run = {"run_id": "r", "folder": str(tmp_path / "none"), "duration_us": 300, "faults": []}
+    assert replication_rows(run, 100) == []
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "part-00000.parquet").write_text("no Parquet")
+    assert replication_rows({**run, "folder": str(tmp_path)}, 100) == []
+
+
+def test_each_broker_has_a_line_in_both_panels(tmp_path: Path) -> None:
+    run = _run(tmp_path / "trace", [_partition(0, 0, ["0", "1", "2"]), _log_end(10, 0, 8)])
+    lines = replication_over_time(replication_rows(run, 100), 300)["data"]
+    assert {(line["yaxis"], line["meta"]["broker"]) for line in lines} == {
+        (axis, broker) for axis in ("y", "y2") for broker in "012"
+    }
