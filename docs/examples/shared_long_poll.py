@@ -46,7 +46,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         found = store.execute(f"SELECT name, n FROM counters WHERE name IN ({marks})", names)
         return dict(found.fetchall())
 
-    async with SharedPurgatory("Counters", make_relay(), read, resync=5.0, batch=500) as shared:
+    async with SharedPurgatory("Counters", make_relay(), read, resync_s=5.0, batch=500) as shared:
         close_on_signals(shared.local)
         app.state.shared = shared
         yield

@@ -16,9 +16,11 @@ import socket
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from purgatory.shared.relay import Relay, RelayError
+from timer.durations import checked_interval_s
 
 if TYPE_CHECKING:
     import psycopg
@@ -41,7 +43,7 @@ class PostgresRelay(Relay):
     Args:
         dsn: what psycopg connects to; not a pooler's address.
         channel: processes with the same one hear each other.
-        heartbeat: seconds without a word from the server after which it is asked, and as many for
+        heartbeat_s: seconds without a word from the server after which it is asked, and as many for
             its response: a dead connection is noticed within twice that.
         session_pooling: whether the DSN is that of a pooler that keeps a session's server for it.
 
@@ -53,16 +55,14 @@ class PostgresRelay(Relay):
         self,
         dsn: str,
         channel: str = "purgatory",
-        heartbeat: float = 5.0,
+        heartbeat_s: float | timedelta = 5.0,
         *,
         session_pooling: bool = False,
     ) -> None:
         super().__init__()
-        if not heartbeat > 0:
-            raise ValueError(f"heartbeat must be more than 0 seconds, not {heartbeat}")
         self._dsn = dsn
         self.channel = channel
-        self._heartbeat_s = heartbeat
+        self._heartbeat_s = checked_interval_s("heartbeat_s", heartbeat_s)
         self._session_pooling = session_pooling
         self._session: _Session | None = None
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from purgatory.shared.relay import Relay, RelayError, cancel, finish
+from timer.durations import checked_interval_s
 
 _MOST_CHANNELS = 500
 """In one command."""
@@ -25,7 +27,7 @@ class RedisRelay(Relay):
     Args:
         url: what redis-py connects to: ``redis://``, ``rediss://`` or ``unix://``.
         prefix: of the channels; processes with the same one hear each other.
-        heartbeat: seconds after which the server is asked if it is there, and as many for its
+        heartbeat_s: seconds after which the server is asked if it is there, and as many for its
             response: a dead connection is noticed within twice that.
         cluster: whether it is a Redis Cluster.
 
@@ -34,14 +36,17 @@ class RedisRelay(Relay):
     """
 
     def __init__(
-        self, url: str, prefix: str = "purgatory:", heartbeat: float = 5.0, *, cluster: bool = False
+        self,
+        url: str,
+        prefix: str = "purgatory:",
+        heartbeat_s: float | timedelta = 5.0,
+        *,
+        cluster: bool = False,
     ) -> None:
         super().__init__()
-        if not heartbeat > 0:
-            raise ValueError(f"heartbeat must be more than 0 seconds, not {heartbeat}")
         self._url = url
         self.prefix = prefix
-        self._heartbeat_s = heartbeat
+        self._heartbeat_s = checked_interval_s("heartbeat_s", heartbeat_s)
         self._is_cluster = cluster
         self._links: dict[str, _Link] = {}
         self._slots: dict[int, Any] = {}

@@ -123,6 +123,9 @@ class Relay(ABC):
         with _relays_lock:
             _relays.add(self)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._state.name}>"
+
     # What a subclass implements.
 
     @abstractmethod

@@ -21,6 +21,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, copy_context
+from datetime import timedelta
 from typing import Any, Self
 
 from purgatory.settings.typed_duration import Duration
@@ -53,6 +54,10 @@ class Partition:
     def __init__(self, network: VirtualNetwork, cut: list[tuple[str, str]]) -> None:
         self._network = network
         self.cut = cut
+
+    def __repr__(self) -> str:
+        state = "" if self in self._network._partitions else " ended"
+        return f"<{type(self).__name__} {' '.join(f'{a}|{b}' for a, b in self.cut)}{state}>"
 
     def end(self) -> None:
         """End the partition. Idempotent."""
@@ -104,12 +109,14 @@ class Link:
 
     # Settings.
 
-    def latency(self, text: str) -> None:
-        """Set the delay of segments: "1ms", or a range such as "0.2ms..2ms".
+    def latency(self, text: str | timedelta) -> None:
+        """Set the delay of segments: "1ms", a timedelta, or a range such as "0.2ms..2ms".
 
         Raises:
             ValueError: the text is malformed.
         """
+        if isinstance(text, timedelta):
+            text = str(Duration(text))
         low, dots, high = text.partition("..")
         low_us, high_us = Duration(low).us, Duration(high if dots else low).us
         if high_us < low_us:
@@ -149,6 +156,9 @@ class Link:
             lost = f"{self._loss:.3%} of segments" if self._loss else "nothing"
             texts.append(f"{lost} lost")
         return ", ".join(texts)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
 
     # Methods for wires.
 

@@ -128,7 +128,7 @@ async def _side(
     mode, name = kind.split()
     if mode == "own":
         values: dict[str, int] = {}
-        shared = SharedPurgatory("Fetch", _relay(name, place), lambda _: values, resync=60)
+        shared = SharedPurgatory("Fetch", _relay(name, place), lambda _: values, resync_s=60)
         async with shared:
             while shared.relay.state.name != "live":
                 await asyncio.sleep(0.01)
@@ -270,8 +270,8 @@ async def _waiters(folder: str, size: Size) -> list[Figure]:
     waiters, keys, idle_s = size.pick(100, 10_000), size.pick(10, 1_000), size.pick(0.1, 10.0)
     values: dict[str, int] = {}
     async with (
-        SharedPurgatory("Fetch", UnixRelay(folder), lambda _: values, resync=5) as here,
-        SharedPurgatory("Fetch", UnixRelay(folder), lambda _: values, resync=60) as there,
+        SharedPurgatory("Fetch", UnixRelay(folder), lambda _: values, resync_s=5) as here,
+        SharedPurgatory("Fetch", UnixRelay(folder), lambda _: values, resync_s=60) as there,
     ):
         waits = [
             asyncio.create_task(here.wait_for_threshold(f"k{number % keys}", 1, 600))

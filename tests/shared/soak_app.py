@@ -28,8 +28,8 @@ _reading = asyncio.Lock()
 def make_relay() -> Relay:
     place = os.environ["SOAK_RELAY"]
     if place == "postgres":
-        return PostgresRelay(DSN, heartbeat=1.0)
-    return RedisRelay(place, heartbeat=1.0) if place.startswith("redis") else UnixRelay(place)
+        return PostgresRelay(DSN, heartbeat_s=1.0)
+    return RedisRelay(place, heartbeat_s=1.0) if place.startswith("redis") else UnixRelay(place)
 
 
 async def query(sql: str, *arguments: object) -> list[tuple[object, ...]]:

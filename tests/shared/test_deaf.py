@@ -252,7 +252,7 @@ async def test_a_postgres_that_starts_later(postgres: PausablePostgres) -> None:
 @on_loop
 async def test_a_redis_that_starts_later(tmp_path: Path) -> None:
     store, server = Store(), Redis(tmp_path)
-    relay = RedisRelay(server.url(), heartbeat=_HEARTBEAT_S)
+    relay = RedisRelay(server.url(), heartbeat_s=_HEARTBEAT_S)
     async with asyncio.timeout(10):
         one = await SharedPurgatory("Fetch", relay, store.read, 0.1).__aenter__()
     assert relay.state.name == "deaf"
@@ -528,5 +528,5 @@ async def test_a_stopped_process_blocks_nobody_and_gets_the_highest_numbers(
 
 def test_a_heartbeat_is_positive() -> None:
     for make in (PostgresRelay, RedisRelay):
-        with pytest.raises(ValueError, match="heartbeat must be more than 0 seconds, not 0"):
-            make(f"redis://127.0.0.1:{lasting_port()}", heartbeat=0)
+        with pytest.raises(ValueError, match="heartbeat_s must be more than 0 seconds, not 0"):
+            make(f"redis://127.0.0.1:{lasting_port()}", heartbeat_s=0)

@@ -191,10 +191,10 @@ def redis_network(request: pytest.FixtureRequest) -> RedisNetwork:
 
 
 def process(
-    network: Network, store: Store, resync: float = HOUR_S, name: str = "Fetch"
+    network: Network, store: Store, resync_s: float = HOUR_S, name: str = "Fetch"
 ) -> SharedPurgatory:
     """What a worker process has: a purgatory with a relay of its own."""
-    return SharedPurgatory(name, network.make(), store.read, resync)
+    return SharedPurgatory(name, network.make(), store.read, resync_s)
 
 
 # Waits that end.
@@ -256,7 +256,7 @@ async def test_a_threshold_that_the_store_has_reached_ends_a_wait(network: Netwo
 @on_loop
 async def test_a_resync_ends_a_wait_that_no_message_ends(network: Network) -> None:
     store = Store()
-    async with process(network, store, resync=0.1) as one:
+    async with process(network, store, resync_s=0.1) as one:
         wait = asyncio.create_task(one.wait_for_threshold("k", 5, timeout=60))
         await eventually(lambda: store.has_read("k"), "read")
         store.values["k"] = 6

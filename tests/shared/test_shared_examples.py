@@ -159,8 +159,8 @@ def test_the_relay_by_nats_that_the_documents_show(monkeypatch: pytest.MonkeyPat
             return {key: values[key] for key in keys if key in values}
 
         async with (
-            SharedPurgatory("Fetch", NatsRelay(url), read, resync=60) as first,
-            SharedPurgatory("Fetch", NatsRelay(url), read, resync=60) as second,
+            SharedPurgatory("Fetch", NatsRelay(url), read, resync_s=60) as first,
+            SharedPurgatory("Fetch", NatsRelay(url), read, resync_s=60) as second,
         ):
             while {first.relay.state.name, second.relay.state.name} != {"live"}:
                 await asyncio.sleep(0.01)

@@ -96,13 +96,13 @@ def logs() -> Iterator[list[Any]]:
 Body = Callable[[SharedPurgatory, FakeRelay, Store], Coroutine[Any, Any, None]]
 
 
-def run(body: Body, resync: float = 5.0, **options: Any) -> None:
+def run(body: Body, resync_s: float = 5.0, **options: Any) -> None:
     """Run a test with a purgatory, of which nothing is left afterwards."""
 
     async def main() -> None:
         relay = FakeRelay()
         store = Store(relay)
-        purgatory = SharedPurgatory("Fetch", relay, store.read, resync, **options)
+        purgatory = SharedPurgatory("Fetch", relay, store.read, resync_s, **options)
         async with purgatory:
             await body(purgatory, relay, store)
             purgatory._check()
@@ -131,8 +131,11 @@ def elapsed_s() -> float:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"resync": 0}, "resync must be more than 0 seconds, not 0"),
-        ({"resync": float("nan")}, "resync must be more than 0 seconds, not nan"),
+        ({"resync_s": 0}, "resync_s must be more than 0 seconds, not 0"),
+        (
+            {"resync_s": float("nan")},
+            "resync_s must be a number of seconds or a timedelta, not nan",
+        ),
         ({"batch": 0}, "batch must be 1 or more keys, not 0"),
         ({"max_pending": 0}, "max_pending must be at least 1, or None for no limit"),
     ],
@@ -293,7 +296,7 @@ def test_a_number_is_read_though_a_condition_waits_on_its_key() -> None:
         assert await purgatory.notify("k") == 1
         assert await condition is True
 
-    run(body, resync=HOUR_S)
+    run(body, resync_s=HOUR_S)
 
 
 def test_keys_are_read_in_batches() -> None:
@@ -544,7 +547,7 @@ def test_a_relay_is_live_once_all_keys_were_read_again(logs: list[Any]) -> None:
         assert relay.counts.reconnects == 1
         assert [entry["event"] for entry in logs] == ["relay_live", "relay_deaf", "relay_live"]
 
-    run(body, resync=HOUR_S)
+    run(body, resync_s=HOUR_S)
 
 
 def test_a_relay_stays_deaf_while_keys_can_not_be_read() -> None:
@@ -560,7 +563,7 @@ def test_a_relay_stays_deaf_while_keys_can_not_be_read() -> None:
         assert state_of(relay) == "live"
         wait.cancel()
 
-    run(body, resync=HOUR_S)
+    run(body, resync_s=HOUR_S)
 
 
 def test_a_relay_begins_deaf_where_nothing_answers(logs: list[Any]) -> None:
@@ -633,7 +636,7 @@ def test_a_subscription_that_fails_begins_another_connection(logs: list[Any]) ->
         relay.may_subscribe.set()
         wait.cancel()
 
-    run(body, resync=HOUR_S)
+    run(body, resync_s=HOUR_S)
 
 
 def test_what_is_sent_of_a_key_becomes_its_highest_number() -> None:

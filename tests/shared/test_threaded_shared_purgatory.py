@@ -46,10 +46,10 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def pair(
-    values: dict[str, int], resync: float = HOUR_S
+    values: dict[str, int], resync_s: float = HOUR_S
 ) -> tuple[ThreadedSharedPurgatory, MisbehavingRelay]:
     relay = MisbehavingRelay(Hub(Random(0)), "relay")
-    return ThreadedSharedPurgatory("Fetch", relay, lambda keys: dict(values), resync), relay
+    return ThreadedSharedPurgatory("Fetch", relay, lambda keys: dict(values), resync_s), relay
 
 
 def waits_of(purgatory: ThreadedSharedPurgatory) -> int:
@@ -81,7 +81,7 @@ def test_ten_threads_wait_and_one_wakes_them() -> None:
 
 def test_arguments_are_those_of_the_other() -> None:
     relay = MisbehavingRelay(Hub(Random(0)), "relay")
-    with pytest.raises(ValueError, match="resync must be more than 0 seconds"):
+    with pytest.raises(ValueError, match="resync_s must be more than 0 seconds"):
         ThreadedSharedPurgatory("Fetch", relay, lambda keys: {}, 0)
     purgatory, relay = pair({})
     with purgatory:
