@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from purgatory.core.keys import (
         GroupJoinKey,
         GroupSyncKey,
+        Keys,
         MemberKey,
         TopicKey,
         TopicPartitionOperationKey,
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from purgatory.core.purgatory import DelayedOperationPurgatory
     from purgatory.core.reaper import ExpiredOperationReaper
     from purgatory.core.signals import close_on_signals
-    from purgatory.core.states import TRANSITIONS, Outcome
-    from purgatory.core.timeouts import FOREVER_MS
+    from purgatory.core.states import FOREVER_MS, TRANSITIONS, Outcome
     from purgatory.core.watchers import WatcherList, Watchers
     from purgatory.debug.description import describe
     from purgatory.pipeline.engines.trace_audit import audit
@@ -58,6 +58,7 @@ __all__ = [
     "ExpiredOperationReaper",
     "GroupJoinKey",
     "GroupSyncKey",
+    "Keys",
     "LockLike",
     "MemberKey",
     "OperationReusedError",
@@ -83,9 +84,10 @@ _HOMES = {
     "DelayedOperation": "core.operation",
     "DelayedOperationPurgatory": "core.purgatory",
     "ExpiredOperationReaper": "core.reaper",
-    "FOREVER_MS": "core.timeouts",
+    "FOREVER_MS": "core.states",
     "GroupJoinKey": "core.keys",
     "GroupSyncKey": "core.keys",
+    "Keys": "core.keys",
     "LockLike": "core.locks",
     "MemberKey": "core.keys",
     "OperationReusedError": "core.errors",

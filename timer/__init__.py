@@ -42,3 +42,7 @@ __all__ = [
     "TimingWheel",
     "Wake",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -32,15 +32,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from itertools import count
 from operator import attrgetter, call
 from typing import Any
 
 from timer.clock import NS_PER_MS
 from timer.delay_queue import DelayQueue
+from timer.durations import checked_delay_ms
 from timer.errors import (
     TimerClosedError,
-    checked_delay_ms,
     clock_below_0,
     not_a_task,
     not_a_whole_task,
@@ -62,7 +63,8 @@ MAX_ACTIVE_BUCKETS = 8
 """How many dicts are active before those without entries are dropped."""
 
 
-class PureTimer:
+# Named as the public class that is made of it: type checkers name this one in their messages.
+class SystemTimer:
     """What ``timer.SystemTimer`` is made of."""
 
     name: str
@@ -175,12 +177,12 @@ class PureTimer:
             self._submit_due()
 
     def call_later(
-        self, delay_ms: int, function: Callable[..., object], *args: object
+        self, delay_ms: int | timedelta, function: Callable[..., object], *args: object
     ) -> TimerTask:
         """Call ``function(*args)`` after ``delay_ms``, and return the task, which can be cancelled.
 
         Raises:
-            TypeError: the delay is not an integer.
+            TypeError: the delay is neither an integer, in milliseconds, nor a timedelta.
             TimerClosedError: the timer was closed.
         """
         task = self._call_type(delay_ms, function, args)

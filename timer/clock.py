@@ -15,8 +15,9 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from datetime import timedelta
 
-from timer.errors import checked_ms
+from timer.durations import checked_ms
 from timer.wake import Wake
 
 NS_PER_MS = 1_000_000
@@ -25,6 +26,9 @@ NS_PER_S = 1_000_000_000
 
 class Clock(ABC):
     """The source of time of a timer. The origin is the clock's own, and no time is below 0."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.now_ms()} ms>"
 
     @abstractmethod
     def now_ns(self) -> int:
@@ -61,17 +65,15 @@ class ManualClock(Clock):
     wait is counted in real time, so that nothing hangs when nobody moves the clock.
 
     Args:
-        start_ms: the time at first, in milliseconds.
+        start_ms: the time at first, in milliseconds, or as a timedelta.
 
     Raises:
-        TypeError: ``start_ms`` is not an integer.
+        TypeError: ``start_ms`` is neither an integer nor a timedelta.
         ValueError: ``start_ms`` is negative.
     """
 
-    def __init__(self, start_ms: int = 0) -> None:
-        if checked_ms("start_ms", start_ms) < 0:
-            raise ValueError(f"start_ms must be at least 0, not {start_ms!r}")
-        self._now_ns = start_ms * NS_PER_MS
+    def __init__(self, start_ms: int | timedelta = 0) -> None:
+        self._now_ns = checked_ms("start_ms", start_ms, 0) * NS_PER_MS
         self._lock = threading.RLock()
         # One item for each thread that waits. A list, changed in single steps of the interpreter:
         # a finalizer that runs in the middle meets no lock.
@@ -80,25 +82,26 @@ class ManualClock(Clock):
     def now_ns(self) -> int:
         return self._now_ns
 
-    def advance(self, delta_ms: int) -> None:
-        """Move ``delta_ms`` milliseconds forward.
+    def advance(self, delta_ms: int | timedelta) -> None:
+        """Move ``delta_ms`` milliseconds, or a timedelta, forward.
 
         Raises:
-            TypeError: ``delta_ms`` is not an integer.
+            TypeError: ``delta_ms`` is neither an integer nor a timedelta.
             ValueError: ``delta_ms`` is negative.
         """
-        if checked_ms("delta_ms", delta_ms) < 0:
+        delta_ns = checked_ms("delta_ms", delta_ms) * NS_PER_MS
+        if delta_ns < 0:
             raise ValueError(f"a clock does not go back: delta_ms={delta_ms!r} is below 0")
         with self._lock:
-            self._now_ns += delta_ms * NS_PER_MS
+            self._now_ns += delta_ns
         if self._waiting:
             self._wake()
 
-    def advance_to(self, now_ms: int) -> None:
-        """Move forward to ``now_ms`` milliseconds.
+    def advance_to(self, now_ms: int | timedelta) -> None:
+        """Move forward to ``now_ms``: milliseconds, or a timedelta, since the clock's origin.
 
         Raises:
-            TypeError: ``now_ms`` is not an integer.
+            TypeError: ``now_ms`` is neither an integer nor a timedelta.
             ValueError: that time has passed already.
         """
         self.advance_to_ns(checked_ms("now_ms", now_ms) * NS_PER_MS)

@@ -47,6 +47,11 @@ class DelayQueue:
         """Iterate over the buckets in no order."""
         return iter([item[3] for item in self._heap])
 
+    def __repr__(self) -> str:
+        first_ms = self.first_expiration_ms
+        first = "" if first_ms is None else f", the first due at {first_ms} ms"
+        return f"<{type(self).__name__} of {len(self)} buckets{first}>"
+
     @property
     def first_expiration_ms(self) -> int | None:
         """When the first bucket is due, or None. O(1)."""

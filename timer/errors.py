@@ -1,8 +1,6 @@
-"""The errors of a timer, and the check of numbers that timer and purgatory share."""
+"""The errors of a timer."""
 
 from __future__ import annotations
-
-import operator
 
 from timer.log import safe_repr
 
@@ -33,28 +31,3 @@ def no_init(one: object) -> AttributeError:
 def clock_below_0(now_ns: int) -> ValueError:
     """Return the error for a clock whose time is negative."""
     return ValueError(f"the clock's time must be at least 0, not {now_ns!r}")
-
-
-def checked_delay_ms(delay_ms: object) -> int:
-    """Return ``delay_ms`` as a plain int, or raise TypeError."""
-    return checked_ms("delay_ms", delay_ms)
-
-
-def checked_ms(name: str, value: object) -> int:
-    """Return ``value`` as a plain int.
-
-    Integers of other libraries pass; a float, even a whole one, does not: it may have been meant
-    as seconds. Neither does a bool.
-
-    Raises:
-        TypeError: it is not an integer; the message names the value.
-    """
-    if not isinstance(value, bool):
-        try:
-            return int(operator.index(value))  # type: ignore[arg-type]
-        except TypeError:
-            pass
-    raise TypeError(
-        f"{name} must be a whole number of milliseconds, an int, "
-        f"not {value!r} ({type(value).__name__})"
-    )

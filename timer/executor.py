@@ -18,11 +18,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from operator import call
 from types import GeneratorType
 from typing import Any, Protocol, TypeAlias, cast
 
+from timer.durations import checked_timeout_s
 from timer.log import log_safely
 from timer.wake import Wake
 
@@ -52,6 +54,9 @@ class InlineExecutor:
         self._due: Calls = deque()
         self._lock = threading.RLock()
         self._runner = _new_runner(self._due)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self._due)} due>"
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
         due = self._due
@@ -108,6 +113,10 @@ class SingleThreadExecutor:
         self._lock = threading.RLock()
         self._worker: threading.Thread | None = None
 
+    def __repr__(self) -> str:
+        closed = " closed" if self._closed else ""
+        return f"<{type(self).__name__} {self._name!r}{closed}: {len(self._due)} due>"
+
     def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
         """Queue the call.
 
@@ -122,12 +131,13 @@ class SingleThreadExecutor:
             self._due.append(partial(function, *args))
         self._wake.set()
 
-    def shutdown(self, timeout_s: float | None = None) -> None:
+    def shutdown(self, timeout_s: float | timedelta | None = None) -> None:
         """Run the queued calls and end the thread; wait for it, unless called by it.
 
         Args:
-            timeout_s: the longest wait, in seconds; by default there is no limit.
+            timeout_s: the longest wait, in seconds or as a timedelta; by default there is no limit.
         """
+        limit_s = checked_timeout_s(timeout_s, "timeout_s")
         with self._lock:
             self._closed = True
         self._wake.set()
@@ -135,7 +145,7 @@ class SingleThreadExecutor:
         if thread is None or not thread.is_alive():
             self._work()  # what a thread left that could not go on
         elif thread is not threading.current_thread():
-            thread.join(timeout_s)
+            thread.join(None if limit_s > threading.TIMEOUT_MAX else limit_s)
             if thread.is_alive():
                 log_safely("timer", "error", "executor_still_runs", executor=self._name)
 

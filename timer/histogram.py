@@ -107,6 +107,9 @@ class Histogram(Counts):
             raise ValueError(f"bounds_ms must ascend and not be empty, not {list(bounds_ms)!r}")
         super().__init__(bounds_ms)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.snapshot().total} values>"
+
     def snapshot(self) -> HistogramSnapshot:
         """Return counts and sum as of one moment."""
         counts, sum_ns = self.counted()

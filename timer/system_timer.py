@@ -16,14 +16,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from timer import forking
-from timer._timer_pure import MAX_EXPIRATION_MS, PureTimer
+from timer._timer_pure import MAX_EXPIRATION_MS
+from timer._timer_pure import SystemTimer as PureTimer
 from timer.backend import NATIVE, describe_as
 from timer.clock import NS_PER_MS, Clock, SystemClock
-from timer.errors import TimerClosedError, checked_ms
+from timer.durations import checked_ms, checked_timeout_s
+from timer.errors import TimerClosedError
 from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
 from timer.levels import LevelState, QueuedState
@@ -60,6 +63,9 @@ class Timer(ABC):
     def advance_clock(self, timeout_ms: int) -> bool:
         """Run due tasks, waiting at most ``timeout_ms`` for one; return whether there were any."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.size} pending>"
+
     @property
     @abstractmethod
     def size(self) -> int:
@@ -78,7 +84,7 @@ class SystemTimer(TimerBase, Timer):
 
     Args:
         name: names the timer in logs and metrics, and its worker thread.
-        tick_ms: the width of the finest buckets, in milliseconds.
+        tick_ms: the width of the finest buckets, in milliseconds, or a timedelta.
         wheel_size: buckets per level, at least 2.
         clock: the time; the machine's monotonic clock by default.
         executor: runs expired tasks; by default one worker thread of the timer's own.
@@ -92,12 +98,12 @@ class SystemTimer(TimerBase, Timer):
     def __init__(
         self,
         name: str,
-        tick_ms: int = 1,
+        tick_ms: int | timedelta = 1,
         wheel_size: int = 20,
         clock: Clock | None = None,
         executor: TaskExecutor | None = None,
     ) -> None:
-        _check_at_least("tick_ms", tick_ms, 1)
+        tick_ms = checked_ms("tick_ms", tick_ms, 1)
         _check_at_least("wheel_size", wheel_size, 2)
         if tick_ms > MAX_EXPIRATION_MS:
             raise ValueError(f"tick_ms must be at most {MAX_EXPIRATION_MS}, not {tick_ms!r}")
@@ -115,6 +121,10 @@ class SystemTimer(TimerBase, Timer):
         self._is_serial = isinstance(self._executor, (InlineExecutor, SingleThreadExecutor))
         self._closed = False
         forking.register(self)
+
+    def __repr__(self) -> str:
+        closed = " closed" if self._closed else ""
+        return f"<{type(self).__name__} {self.name!r}{closed}: {self.size} pending>"
 
     def _start_empty(self) -> None:
         self._sleepers = {}
@@ -139,18 +149,17 @@ class SystemTimer(TimerBase, Timer):
         if isinstance(self._executor, (InlineExecutor, SingleThreadExecutor)):
             self._executor._after_fork()
 
-    def advance_clock(self, timeout_ms: int = 0) -> bool:
+    def advance_clock(self, timeout_ms: int | timedelta = 0) -> bool:
         """Wait at most ``timeout_ms`` for a due bucket, then run everything that is due.
 
         Returns:
             Whether a bucket was due.
 
         Raises:
-            TypeError: the timeout is not an integer.
+            TypeError: the timeout is neither an integer, in milliseconds, nor a timedelta.
             TimerClosedError: the timer was closed before.
         """
-        if type(timeout_ms) is not int:
-            timeout_ms = checked_ms("timeout_ms", timeout_ms)
+        limit_ms = timeout_ms if type(timeout_ms) is int else checked_ms("timeout_ms", timeout_ms)
         if self._closed:
             raise TimerClosedError(f"timer {self.name!r} was closed: it does not advance")
         has_run = False
@@ -160,9 +169,7 @@ class SystemTimer(TimerBase, Timer):
                 pass
             if self._has_due():
                 self._submit_due()
-            if not self._poll() and (
-                has_run or timeout_ms <= 0 or not self._wait_for_due(timeout_ms)
-            ):
+            if not self._poll() and (has_run or limit_ms <= 0 or not self._wait_for_due(limit_ms)):
                 return has_run
             has_run = True
 
@@ -174,23 +181,29 @@ class SystemTimer(TimerBase, Timer):
         """
         return take_snapshot(self._levels(), self._queued(), self._wheel_size, label)
 
-    def close(self, timeout_s: float | None = None) -> int:
+    def close(self, timeout_s: float | timedelta | None = None) -> int:
         """Take no more tasks and drop the pending ones: they never run, nor can be cancelled.
 
         A task that is running is waited for, unless it is the one that closes, or runs on an
         executor of the user's. Closing again has no effect.
 
         Args:
-            timeout_s: how long to wait for it, in seconds; by default there is no limit.
+            timeout_s: how long to wait for it, in seconds or as a timedelta; by default there is no
+                limit.
 
         Returns:
             How many tasks were dropped.
+
+        Raises:
+            TypeError: timeout_s is neither a number nor a timedelta.
+            ValueError: timeout_s is nan.
         """
+        limit_s = checked_timeout_s(timeout_s, "timeout_s")
         self._closed = True
         self._wake_sleepers()
         dropped = self._drop_all()
         if self._own_executor is not None:
-            self._own_executor.shutdown(timeout_s)
+            self._own_executor.shutdown(limit_s)
         if dropped:
             log_safely("timer", "info", "timer_closed", timer=self.name, dropped_tasks=dropped)
         return dropped

@@ -19,10 +19,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from timer.backend import NATIVE, describe_as
+from timer.durations import checked_delay_ms
 
 
 class PureTask:
@@ -30,8 +32,8 @@ class PureTask:
 
     __slots__ = ("__weakref__", "_timer_entry", "delay_ms")
 
-    def __init__(self, delay_ms: int) -> None:
-        self.delay_ms = delay_ms
+    def __init__(self, delay_ms: int | timedelta) -> None:
+        self.delay_ms: int = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
         self._timer_entry: TimerTaskEntry | None = None
 
     def cancel(self) -> bool:
@@ -66,9 +68,9 @@ class PureCall(PureTask):
     run: Callable[[], object]
 
     def __init__(
-        self, delay_ms: int, function: Callable[..., object], args: tuple[Any, ...]
+        self, delay_ms: int | timedelta, function: Callable[..., object], args: tuple[Any, ...]
     ) -> None:
-        self.delay_ms = delay_ms
+        self.delay_ms = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
         self._timer_entry = None
         self.run = partial(function, *args) if args else function
 
@@ -86,10 +88,13 @@ else:
 class TimerTask(Task, ABC):
     """Work to be done once, ``delay_ms`` milliseconds after it is given to a timer.
 
-    Derive from it and define ``run``. The delay is checked when the task is added.
+    Derive from it and define ``run``.
 
     Args:
-        delay_ms: milliseconds from ``add`` to ``run``; zero or less is due at once.
+        delay_ms: milliseconds from ``add`` to ``run``, or a timedelta; zero or less is due at once.
+
+    Raises:
+        TypeError: delay_ms is neither an integer nor a timedelta.
     """
 
     __slots__ = ()
@@ -135,6 +140,9 @@ class TimerTaskEntry:
         self.expiration_ms = expiration_ms
         self.number = 0
         self.bucket: Entries = NOWHERE
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} expiration_ms={self.expiration_ms} of {self.task!r}>"
 
     @property
     def cancelled(self) -> bool:

@@ -49,6 +49,11 @@ class TimerTaskList:
     def __len__(self) -> int:
         return len(self._waiting())
 
+    def __repr__(self) -> str:
+        begin = "idle" if self.expiration_ms == IDLE_MS else f"at {self.expiration_ms} ms"
+        place = f"level={self.level} index={self.index}"
+        return f"<{type(self).__name__} {place} {begin}: {len(self)} pending>"
+
     def __iter__(self) -> Iterator[TimerTaskEntry]:
         """Iterate over a copy of those whose fate is open."""
         return iter(self._waiting())

@@ -84,6 +84,10 @@ class TimingWheel:
         self.buckets = [TimerTaskList(level, index) for index in range(wheel_size)]
         self.overflow_wheel: TimingWheel | None = None
 
+    def __repr__(self) -> str:
+        wheel = f"level={self.level} tick_ms={self.tick_ms} wheel_size={self.wheel_size}"
+        return f"<{type(self).__name__} {wheel} at {self.current_time_ms} ms>"
+
     def add(self, entry: TimerTaskEntry) -> bool:
         """Put ``entry`` into the bucket of its expiration. O(m), m = number of levels.
 

@@ -18,6 +18,9 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from datetime import timedelta
+
+from timer.durations import checked_timeout_s
 
 
 class Wake:
@@ -31,18 +34,22 @@ class Wake:
         self._lock = threading.Lock()
         self._lock.acquire()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}{'' if self._lock.locked() else ' set'}>"
+
     def set(self) -> None:
         """Wake the waiting thread, or let the next wait return at once. O(1)."""
         with suppress(RuntimeError):  # it was woken already
             self._lock.release()
 
-    def wait(self, timeout_s: float | None = None) -> bool:
+    def wait(self, timeout_s: float | timedelta | None = None) -> bool:
         """Wait until it is set, and say whether it was.
 
         Args:
-            timeout_s: the longest wait, in seconds; below 0 there is none, and None, or more than a
-                thread can wait, is for ever.
+            timeout_s: the longest wait, in seconds or as a timedelta; below 0 there is none, and
+                None, or more than a thread can wait, is for ever.
         """
-        if timeout_s is None or timeout_s > threading.TIMEOUT_MAX:
+        limit_s = checked_timeout_s(timeout_s, "timeout_s")
+        if limit_s > threading.TIMEOUT_MAX:
             return self._lock.acquire()
-        return self._lock.acquire(timeout=max(0.0, timeout_s))
+        return self._lock.acquire(timeout=max(0.0, limit_s))

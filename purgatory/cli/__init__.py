@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 _INTERRUPTED = 130
@@ -11,6 +12,10 @@ def run() -> None:
     """Run the command that the process was started with, and exit with its status."""
     try:
         status = _status()
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it, as `head` does, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
     except KeyboardInterrupt:  # it came before the command could see to it, as while it is imported
         status = _INTERRUPTED
     # Where Ctrl-C came inside of an `exec`, such as one that makes a dataclass, Python would end by

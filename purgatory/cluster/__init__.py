@@ -69,10 +69,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the control where it is asked for: with aiohttp, as much as nearly all the rest."""
-    if name != "Control":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from purgatory.cluster.control.control import Control
+if not TYPE_CHECKING:  # or it would let any name pass
 
-    return Control
+    def __getattr__(name: str) -> Any:
+        """Import the control where it is asked for: aiohttp takes as long as nearly all else."""
+        if name != "Control":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from purgatory.cluster.control.control import Control
+
+        return Control
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -73,6 +73,10 @@ class Cluster(ClusterMetadata):
         self._tls: Mapping[str, ssl.SSLContext] = {}
         self._reviving: dict[int, asyncio.Event] = {}
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.brokers)} brokers, {len(self.controller.topics)} topics"
+        return f"<{type(self).__name__} of {counts}, {len(self.fault.active)} faults>"
+
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Start all brokers, and make the topics.
 

@@ -193,6 +193,9 @@ class ThreadedFault(Endable):
         self._cluster = cluster
         self._begun = begun
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._begun!r}>"
+
     @property
     def active(self) -> bool:
         """Whether it is in force."""

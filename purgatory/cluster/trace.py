@@ -394,6 +394,10 @@ class ClusterTrace:
             for send in delivered_sends.sends
         ]
 
+    def __repr__(self) -> str:
+        sends = sum(map(len, self._pending_responses.values()))
+        return f"<{type(self).__name__} of {len(self._clients)} clients: {sends} sends pending>"
+
     def close(self) -> None:
         """Write the remaining sends. Call it when the cluster has stopped."""
         for delivered_sends in self._delivered_sends:

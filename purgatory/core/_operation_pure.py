@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,14 +34,15 @@ from purgatory.core.states import (
     DONE,
     EXPIRED,
     FAILED,
+    FOREVER_MS,
     OBSERVING,
     PENDING,
+    SHORT_DELAY_MS,
     Outcome,
 )
-from purgatory.core.timeouts import FOREVER_MS
 from purgatory.core.trampoline import MAX_DEPTH, Trampoline, this_thread
 from timer import TimerClosedError, TimerTask
-from timer.errors import checked_delay_ms
+from timer.durations import checked_delay_ms
 
 if TYPE_CHECKING:
     from purgatory.core.operation import RetryTask
@@ -61,7 +63,8 @@ _FIRST = (0,)
 _listeners_lock = threading.Lock()
 
 
-class PureOperation(TimerTask):
+# Named as the public class that is made of it: type checkers name this one in their messages.
+class DelayedOperation(TimerTask):
     """What is submitted once, checked by one owner at a time, and completed once."""
 
     __slots__ = (
@@ -95,8 +98,8 @@ class PureOperation(TimerTask):
     _op_start_ns: int
     _op_wait_ns: int
 
-    def __init__(self, delay_ms: int, lock: LockLike | None = None) -> None:
-        self.delay_ms = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
+    def __init__(self, delay_ms: int | timedelta, lock: LockLike | None = None) -> None:
+        self.delay_ms: int = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
         self._timer_entry = None
         if lock is not None:
             check_lock(lock)
@@ -550,6 +553,8 @@ class PureOperation(TimerTask):
     def _op_start_timeout(self, state: PurgatoryState[Any]) -> None:
         if not state.expires or self.delay_ms >= FOREVER_MS:
             return
+        if 0 < self.delay_ms < SHORT_DELAY_MS and not state.short_delay_logged:
+            state.log_short_delay(self)
         try:
             state.timer.add(self)
         except TimerClosedError:
@@ -678,7 +683,7 @@ class PureOperation(TimerTask):
         """Log what happened to it."""
 
 
-def check_each(operations: Iterable[PureOperation], me: Caller) -> int:
+def check_each(operations: Iterable[DelayedOperation], me: Caller) -> int:
     """Check these, and return how many that completed."""
     completed = 0
     for operation in operations:
@@ -691,7 +696,7 @@ def check_each(operations: Iterable[PureOperation], me: Caller) -> int:
 
 def _refusal(operation: object, name: str) -> Exception:
     """Return why ``operation`` was not taken."""
-    if not isinstance(operation, PureOperation):
+    if not isinstance(operation, DelayedOperation):
         return is_no_operation(operation)
     if not hasattr(operation, "_op_state"):
         return is_unfinished(operation)

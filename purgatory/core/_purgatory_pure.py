@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
-from purgatory.core._operation_pure import PureOperation, check_each
+from purgatory.core._operation_pure import DelayedOperation as PureOperation
+from purgatory.core._operation_pure import check_each
 from purgatory.core.interrupts import NEEDS_REPAIR
-from purgatory.core.keys import check_hashable, checked_keys, checked_number, checked_thresholds
+from purgatory.core.keys import (
+    Keys,
+    check_hashable,
+    checked_keys,
+    checked_number,
+    checked_thresholds,
+)
 from purgatory.core.operation import DelayedOperation
 from purgatory.core.state import PurgatoryState
 
 _NO_KEYS: tuple[Hashable, ...] = ()
 
 
-class PurePurgatory:
+# Named as the public class that is made of it: type checkers name this one in their messages.
+class DelayedOperationPurgatory:
     """What `DelayedOperationPurgatory` is made of, in pure Python."""
 
     _state: PurgatoryState[DelayedOperation]
@@ -28,7 +36,7 @@ class PurePurgatory:
     def try_complete_else_watch(
         self,
         operation: DelayedOperation,
-        keys: Iterable[Hashable] = _NO_KEYS,
+        keys: Keys = _NO_KEYS,
         thresholds: Mapping[Any, int] | None = None,
     ) -> bool:
         """Complete ``operation`` at once if its condition holds; else let it wait. O(keys).

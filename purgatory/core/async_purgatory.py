@@ -22,7 +22,8 @@ import asyncio
 import sys
 from asyncio import get_running_loop
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from datetime import timedelta
 from threading import get_ident
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -30,13 +31,12 @@ from typing import Any, NamedTuple, Self, TypeVar
 from purgatory.core.closing import ClosePolicy
 from purgatory.core.counters import CountersSnapshot
 from purgatory.core.errors import PurgatoryClosedError
-from purgatory.core.keys import check_hashable, checked_number
+from purgatory.core.keys import Keys, check_hashable, checked_number
 from purgatory.core.loop_reaper import LoopReaper
 from purgatory.core.operation import DelayedOperation, WakeUp, is_new
 from purgatory.core.purgatory import DelayedOperationPurgatory, SettledObserver, stop_intake
 from purgatory.core.recent_errors import log_safely
 from purgatory.core.states import Outcome
-from purgatory.core.timeouts import checked_timeout_s
 from purgatory.core.waiting import (
     ConditionWaiting,
     ThresholdWaiting,
@@ -44,6 +44,7 @@ from purgatory.core.waiting import (
     left_pending,
 )
 from timer import Clock, InlineExecutor, SystemTimer
+from timer.durations import checked_timeout_s
 from timer.log import safe_repr
 
 T = TypeVar("T")
@@ -122,14 +123,17 @@ class AsyncPurgatory:
     # Waiting.
 
     async def wait(
-        self, keys: Iterable[Hashable], until: Callable[[], T], timeout: float | None = None
+        self,
+        keys: Keys,
+        until: Callable[[], T],
+        timeout: float | timedelta | None = None,
     ) -> T:
         """Wait until an event on one of ``keys`` finds ``until()`` true, and return its value.
 
         Args:
             keys: the events to wait for. At least one.
             until: checked at once, at each event, and once more when the time is up.
-            timeout: seconds; None waits for ever.
+            timeout: seconds, or a timedelta; None waits for ever.
 
         Raises:
             TimeoutError: it did not become true in time.
@@ -143,7 +147,7 @@ class AsyncPurgatory:
         return waiting.result(self.name)
 
     async def wait_for_threshold(
-        self, key: Hashable, number: int, timeout: float | None = None
+        self, key: Hashable, number: int, timeout: float | timedelta | None = None
     ) -> int:
         """Wait until the value of ``key``, as ``advance`` tells it, is ``number``; return it.
 
@@ -156,7 +160,7 @@ class AsyncPurgatory:
     async def submit(
         self,
         operation: DelayedOperation,
-        keys: Iterable[Hashable] = (),
+        keys: Keys = (),
         thresholds: Mapping[Any, int] | None = None,
     ) -> Outcome:
         """Submit ``operation`` and return its outcome, once its callbacks have run.
@@ -276,21 +280,23 @@ class AsyncPurgatory:
 
     # Closing.
 
-    async def aclose(self, pending: ClosePolicy = "fail", timeout: float | None = 10.0) -> int:
+    async def aclose(
+        self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0
+    ) -> int:
         """Take nothing more, settle what is pending, and let go of the loop's timer.
 
         Args:
             pending: "fail" and "leave" have those who wait raise PurgatoryClosedError; "expire"
                 has them time out now. "leave" runs no callback of theirs.
-            timeout: seconds to wait for locks of yours that are taken, and for callbacks that run
-                on other threads; None waits for ever.
+            timeout: seconds, or a timedelta, to wait for locks of yours that are taken, and for
+                callbacks that run on other threads; None waits for ever.
 
         Returns:
             How many operations were pending. Closing again returns 0.
 
         Raises:
             ValueError: ``pending`` is none of the three, or ``timeout`` is nan.
-            TypeError: ``timeout`` is no number.
+            TypeError: ``timeout`` is neither a number nor a timedelta.
             RuntimeError: this is another event loop than its own.
         """
         timeout_s = checked_timeout_s(timeout)
@@ -322,7 +328,7 @@ class AsyncPurgatory:
     async def _until_done(
         self,
         operation: DelayedOperation,
-        keys: Iterable[Hashable],
+        keys: Keys,
         thresholds: Mapping[Any, int] | None,
     ) -> None:
         if get_running_loop() is not self._loop:

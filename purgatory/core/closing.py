@@ -18,6 +18,7 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -31,7 +32,6 @@ from purgatory.core.operation import DelayedOperation
 from purgatory.core.recent_errors import log_safely
 from purgatory.core.state import PurgatoryState
 from purgatory.core.states import FAILED
-from purgatory.core.timeouts import blocking_s
 from purgatory.core.trampoline import Trampoline, this_thread
 
 ClosePolicy = Literal["expire", "fail", "leave"]
@@ -254,4 +254,5 @@ class Closing:
 
 def join_s(deadline_s: float) -> float | None:
     """Return how long to wait for a thread that has nothing left to do, unless it is stuck."""
-    return blocking_s(max(deadline_s - time.monotonic(), _LEAST_JOIN_S))
+    timeout_s = max(deadline_s - time.monotonic(), _LEAST_JOIN_S)
+    return None if timeout_s > threading.TIMEOUT_MAX else timeout_s

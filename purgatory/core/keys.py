@@ -8,10 +8,23 @@ tuple.
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
+K_co = TypeVar("K_co", covariant=True)
+
+
+class KeyCollection(Protocol[K_co]):
+    """A list, tuple, set or dict of keys. A ``str`` is none: in it is only text looked for."""
+
+    def __contains__(self, key: object, /) -> bool: ...
+
+    def __iter__(self) -> Iterator[K_co]: ...
+
+
+Keys: TypeAlias = KeyCollection[Hashable] | Iterator[Hashable]
+"""What is taken as keys. Type checkers refuse a single ``str`` where a list of keys belongs."""
 
 
 def _is_equal(one: tuple[object, ...], other: object) -> bool:
@@ -90,9 +103,7 @@ def check_hashable(key: Hashable) -> None:
         ) from None
 
 
-def checked_keys(
-    keys: Iterable[Hashable], thresholds: Mapping[Hashable, int] | None
-) -> tuple[Hashable, ...]:
+def checked_keys(keys: Keys, thresholds: Mapping[Hashable, int] | None) -> tuple[Hashable, ...]:
     """Return ``keys`` and those of ``thresholds``, each once."""
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"keys must be a list of keys, not the single {keys!r}: use [{keys!r}]")

@@ -50,20 +50,22 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from purgatory.core._operation_pure import ForcedOutcome, PureOperation
+from purgatory.core._operation_pure import DelayedOperation as PureOperation
+from purgatory.core._operation_pure import ForcedOutcome
 from purgatory.core.backend import NATIVE
 from purgatory.core.errors import FAULTS
 from purgatory.core.interrupts import NEEDS_REPAIR
 from purgatory.core.locks import LockLike
 from purgatory.core.recent_errors import log_safely
-from purgatory.core.states import DONE, FAILED, MOVES, PENDING, Outcome
-from purgatory.core.timeouts import FOREVER_MS, checked_timeout_s
+from purgatory.core.states import DONE, FAILED, FOREVER_MS, MOVES, PENDING, Outcome
 from purgatory.core.trampoline import MAX_DEPTH, this_thread
 from timer import SystemTimer, TimerClosedError, TimerTask, Wake
 from timer.backend import describe_as
+from timer.durations import checked_timeout_s
 from timer.log import safe_repr
 
 CALLBACKS = ("try_complete", "on_complete", "on_expiration", "on_failure")
@@ -71,9 +73,7 @@ CALLBACKS = ("try_complete", "on_complete", "on_expiration", "on_failure")
 _FIRST_RETRY_MS = 1
 _LONGEST_RETRY_MS = 32
 
-if TYPE_CHECKING or not NATIVE:
-    OperationBase = PureOperation
-else:
+if NATIVE and not TYPE_CHECKING:
     from purgatory.core.native.operation import NativeOperation, init_operation
 
     class OperationBase(NativeOperation, TimerTask):
@@ -89,6 +89,8 @@ else:
 
     describe_as(NativeOperation, PureOperation)
     describe_as(OperationBase, PureOperation)
+else:  # last: the reference shows it
+    from purgatory.core._operation_pure import DelayedOperation as OperationBase
 
 
 class DelayedOperation(OperationBase):
@@ -100,12 +102,13 @@ class DelayedOperation(OperationBase):
     raises is logged and counted, and leaves the operation FAILED.
 
     Args:
-        delay_ms: the longest wait, in milliseconds from when it is put on the watch lists.
+        delay_ms: the longest wait, in milliseconds or as a timedelta, from when it is put on the
+            watch lists.
         lock: held whenever the library runs a callback; for conditions over state that other code
             guards by the same lock. The library only ever tries it. Without one, no lock is used.
 
     Raises:
-        TypeError: delay_ms is not an integer, or ``lock`` is no lock.
+        TypeError: delay_ms is neither an integer nor a timedelta, or ``lock`` is no lock.
     """
 
     __slots__ = ()
@@ -135,11 +138,11 @@ class DelayedOperation(OperationBase):
 
     # Waiting for its completion.
 
-    def wait(self, timeout: float | None = None) -> Outcome:
+    def wait(self, timeout: float | timedelta | None = None) -> Outcome:
         """Block this thread until the outcome is known and the callbacks have run.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds, or a timedelta; None waits for ever.
 
         Returns:
             The outcome; PENDING if the timeout came first, or if the purgatory was closed and left

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from purgatory.core._purgatory_pure import PurePurgatory
+from purgatory.core._purgatory_pure import DelayedOperationPurgatory as PurePurgatory
 from purgatory.core.backend import NATIVE
 from purgatory.core.closing import ClosePolicy, Closing, check_policy, join_s
 from purgatory.core.counters import CountersSnapshot
 from purgatory.core.interrupts import NEEDS_REPAIR
-from purgatory.core.keys import check_hashable
+from purgatory.core.keys import Keys, check_hashable
 from purgatory.core.operation import DelayedOperation, force_each, submitted_ns
 from purgatory.core.reaper import ExpiredOperationReaper, Reaper
 from purgatory.core.recent_errors import RecentFault, log_safely
 from purgatory.core.state import PurgatoryState
 from purgatory.core.states import COMPLETED, FAILED, Outcome
-from purgatory.core.timeouts import checked_timeout_s
 from purgatory.core.trampoline import this_thread
 from purgatory.core.waiting import ThresholdWaiting, delay_of, future_of
 from timer import SystemTimer, Timer, forking
 from timer.backend import describe_as
+from timer.durations import checked_timeout_s
 
 SettledObserver = Callable[[DelayedOperation, str, int], object]
 """Called once for each settled operation: with what it was counted as, and its wait in ns."""
@@ -35,12 +36,12 @@ SettledObserver = Callable[[DelayedOperation, str, int], object]
 _NO_KEYS: tuple[Hashable, ...] = ()
 
 
-if TYPE_CHECKING or not NATIVE:
-    PurgatoryBase = PurePurgatory
-else:
+if NATIVE and not TYPE_CHECKING:
     from purgatory.core.native.purgatory import NativePurgatory as PurgatoryBase
 
     describe_as(PurgatoryBase, PurePurgatory)
+else:  # last: the reference shows it
+    from purgatory.core._purgatory_pure import DelayedOperationPurgatory as PurgatoryBase
 
 
 class DelayedOperationPurgatory(PurgatoryBase):
@@ -107,7 +108,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
     def future(
         self,
         operation: DelayedOperation,
-        keys: Iterable[Hashable] = _NO_KEYS,
+        keys: Keys = _NO_KEYS,
         thresholds: Mapping[Any, int] | None = None,
     ) -> Future[Outcome]:
         """Submit ``operation`` and return a future of its outcome: ``try_complete_else_watch``'s
@@ -153,13 +154,15 @@ class DelayedOperationPurgatory(PurgatoryBase):
             state.interrupted += NEEDS_REPAIR
             raise
 
-    def wait_for_threshold(self, key: Hashable, number: int, timeout: float | None = None) -> int:
+    def wait_for_threshold(
+        self, key: Hashable, number: int, timeout: float | timedelta | None = None
+    ) -> int:
         """Block this thread until the value of ``key``, as ``advance`` tells it, is ``number``.
 
         Args:
             key: any hashable.
             number: what the value shall reach; at once, if it has.
-            timeout: seconds; None waits for ever.
+            timeout: seconds, or a timedelta; None waits for ever.
 
         Returns:
             The value.
@@ -355,26 +358,26 @@ class DelayedOperationPurgatory(PurgatoryBase):
 
     # Closing.
 
-    def close(self, pending: ClosePolicy = "expire", timeout: float | None = 10.0) -> int:
+    def close(self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0) -> int:
         """Take no more operations, settle the pending ones, end the threads.
 
         When it returns nothing of this purgatory runs any more, on any thread; except what was
         still in a callback when ``timeout`` was over, which is logged.
 
         Args:
-            pending: "expire" runs ``on_complete`` and ``on_expiration`` now; "fail" runs
-                ``on_failure`` with a PurgatoryClosedError; "leave" takes them off and never calls
-                them.
-            timeout: seconds to wait for callbacks and for locks of yours that are taken; None
-                waits for ever. After that, an operation whose lock is still taken is failed without
-                it.
+            pending: "fail" runs ``on_failure`` with a PurgatoryClosedError; "expire" runs
+                ``on_complete`` and ``on_expiration`` now, though their time is not up; "leave"
+                takes them off and never calls them.
+            timeout: seconds, or a timedelta, to wait for callbacks and for locks of yours that are
+                taken; None waits for ever. After that, an operation whose lock is still taken is
+                failed without it.
 
         Returns:
             How many operations were pending. Closing again returns 0.
 
         Raises:
             ValueError: ``pending`` is none of the three, or ``timeout`` is nan.
-            TypeError: ``timeout`` is no number.
+            TypeError: ``timeout`` is neither a number nor a timedelta.
         """
         timeout_s = checked_timeout_s(timeout)
         first = not self.is_closed

@@ -47,7 +47,7 @@ class PureState(Generic[W]):
         *("admitted", "closing_error", "completing", "counters", "expires", "full_log_ns"),
         *("gave_up_error", "interrupted", "is_closed", "lock", "max_pending", "name", "now_ns"),
         *("on_settled", "pending", "reaper", "reaper_look_ns", "still_checked", "timer", "values"),
-        "watchers",
+        *("short_delay_logged", "watchers"),
     )
 
     name: str
@@ -75,6 +75,7 @@ class PureState(Generic[W]):
         self.counters = counters
         self.reaper_look_ns = 0
         self.full_log_ns = 0
+        self.short_delay_logged = False
 
     def detach(self, operation: W) -> Exception | None:
         """Take an operation that is being completed off all lists. O(keys).
@@ -234,6 +235,17 @@ class PurgatoryState(StateBase[W]):
             purgatory=self.name,
             operation=safe_repr(operation),
             limit=self.max_pending,
+        )
+
+    def log_short_delay(self, operation: W) -> None:
+        """Log, once, that the delay of ``operation`` may have been meant in seconds."""
+        self.short_delay_logged = True
+        log_safely(
+            "debug",
+            "suspicious_delay",
+            purgatory=self.name,
+            operation=safe_repr(operation),
+            advice="delay_ms is in milliseconds; 30 seconds would be 30_000",
         )
 
     def check_reaper(self, now_ns: int) -> None:

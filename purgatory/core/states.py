@@ -11,6 +11,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+FOREVER_MS = 2**63 - 1
+"""A delay that never ends: the operation waits for its condition alone."""
+
+SHORT_DELAY_MS = 100
+"""A delay below this may have been meant in seconds, and is logged once per purgatory."""
+
 
 class Outcome(Enum):
     """The fate of a delayed operation. All but PENDING are final once they are told."""

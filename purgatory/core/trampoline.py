@@ -28,7 +28,7 @@ from purgatory.core.backend import NATIVE
 from purgatory.core.locks import Held
 
 if TYPE_CHECKING:
-    from purgatory.core._operation_pure import PureOperation
+    from purgatory.core._operation_pure import DelayedOperation as PureOperation
     from purgatory.core.state import PurgatoryState
 
 MAX_DEPTH = 16

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from datetime import timedelta
 from inspect import iscoroutine
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -13,8 +14,8 @@ from typing import Generic, TypeVar
 from purgatory.core.errors import FAULTS, PurgatoryClosedError, WaitCancelledError
 from purgatory.core.operation import DelayedOperation
 from purgatory.core.recent_errors import log_safely
-from purgatory.core.states import Outcome
-from purgatory.core.timeouts import FOREVER_MS, checked_timeout_s
+from purgatory.core.states import FOREVER_MS, Outcome
+from timer.durations import checked_timeout_s
 from timer.log import safe_repr
 
 T = TypeVar("T")
@@ -144,7 +145,7 @@ class ThresholdWaiting(Waiting[int]):
         return f"{self.key!r} to reach {self.number} (it is {self.value_of(self.key)})"
 
 
-def delay_of(timeout: float | None) -> int:
+def delay_of(timeout: float | timedelta | None) -> int:
     """Return a timeout in seconds as a delay in milliseconds, rounded up; None is for ever."""
     timeout_s = checked_timeout_s(timeout)
     return FOREVER_MS if timeout_s >= _FOREVER_S else math.ceil(timeout_s * 1_000)

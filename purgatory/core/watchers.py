@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from purgatory.core.states import PENDING
 
 if TYPE_CHECKING:
-    from purgatory.core._operation_pure import PureOperation
+    from purgatory.core._operation_pure import DelayedOperation as PureOperation
 
 W = TypeVar("W", bound="PureOperation")
 
@@ -54,6 +54,9 @@ class WatcherList(Generic[W]):
         self.by_key: dict[Hashable, Watchers[W]] = {}
         self.numbers_by_key: dict[Hashable, ThresholdWatchers[W]] = {}
         self.entries = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.entries} entries on {len(self.by_key)} keys>"
 
     def watch(self, operation: W) -> None:
         """Put ``operation`` on the list of each of its keys, unless it is completed. O(keys)."""

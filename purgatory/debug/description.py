@@ -23,8 +23,7 @@ from purgatory.core.counters import CountersSnapshot
 from purgatory.core.operation import DelayedOperation, submitted_ns, users_lock, watch_keys
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import cut_repr
-from purgatory.core.states import WAIT_BOUNDS_MS
-from purgatory.core.timeouts import FOREVER_MS
+from purgatory.core.states import FOREVER_MS, WAIT_BOUNDS_MS
 from purgatory.debug.history import History
 from purgatory.shared.relay import Relay, relays
 from timer import HistogramSnapshot, SystemTimer, forking

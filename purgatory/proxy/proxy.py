@@ -143,6 +143,9 @@ class Proxy(FaultTarget):
         recorder = None if trace is None else ProxyTrace(trace, self._addresses)
         self.fault = ProxyFaults(self, self._addresses, recorder)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} to {', '.join(self.config.to)}: {self.fault!r}>"
+
     @property
     def brokers(self) -> Mapping[int, ProxiedBroker]:
         """The brokers whose ids are known."""

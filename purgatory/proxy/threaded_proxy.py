@@ -43,6 +43,10 @@ class ThreadedProxy(ThreadedLoop):
         self.fault = ThreadedFaults(self)
         self._proxy: Proxy | None = None
 
+    def __repr__(self) -> str:
+        state = "not started" if self._proxy is None else self._proxy.bootstrap_servers
+        return f"<{type(self).__name__} {state} to {', '.join(self.config.to)}>"
+
     @property
     def running(self) -> Proxy:
         """The proxy itself, to be touched on its own thread only: see `call`."""

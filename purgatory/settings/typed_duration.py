@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from decimal import Decimal
 
 _UNITS_US = {
@@ -20,15 +21,27 @@ class Duration:
     """A length of time as it was typed, which `str` gives back.
 
     Args:
-        text: a number, whole or with a fraction, and one of us, ms, s, m or min, and h.
+        text: a number, whole or with a fraction, and one of us, ms, s, m or min, and h; or a
+            timedelta.
 
     Raises:
-        ValueError: it is none, or is no whole number of microseconds.
+        ValueError: it is none, or is no whole number of microseconds, or below 0.
+        TypeError: it is neither text nor a timedelta: a number has no unit.
     """
 
     __slots__ = ("_text", "us")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str | timedelta) -> None:
+        if isinstance(text, timedelta):
+            self.us = text // timedelta(microseconds=1)
+            self._text = f"{self.us}us"
+            if self.us < 0:
+                raise ValueError(f"{text!r} is below 0")
+            return
+        if not isinstance(text, str):
+            raise TypeError(
+                f"{text!r} has no unit; give text or a timedelta: '250ms', '10s', '2min'"
+            )
         found = _TYPED.fullmatch(text.strip())
         if found is None or found[2] not in _UNITS_US:
             raise ValueError(

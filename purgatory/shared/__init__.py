@@ -5,7 +5,7 @@
         await fetches.advance("log:7", 43)    # in any worker, after the commit
 
 The truth stays in a store that all workers read. A relay may lose, double and reorder messages: a
-value only rises, and is read again every `resync` seconds, so a wait is late at most, never wrong.
+value only rises, and is read again every `resync`, so a wait is late at most, never wrong.
 
 `shared_purgatory` has the purgatory, for event loops and for threads; `relay` what relays have in
 common; `unix_relay`, `postgres_relay` and `redis_relay` one relay each.
@@ -46,8 +46,14 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a relay only where it is used: each needs a client of its own."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+if not TYPE_CHECKING:  # or it would let any name pass
+
+    def __getattr__(name: str) -> Any:
+        """Import a relay only where it is used: each needs a client of its own."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -16,9 +16,11 @@ import socket
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from purgatory.shared.relay import Relay, RelayError
+from timer.durations import checked_interval_s
 
 if TYPE_CHECKING:
     import psycopg
@@ -53,16 +55,14 @@ class PostgresRelay(Relay):
         self,
         dsn: str,
         channel: str = "purgatory",
-        heartbeat: float = 5.0,
+        heartbeat: float | timedelta = 5.0,
         *,
         session_pooling: bool = False,
     ) -> None:
         super().__init__()
-        if not heartbeat > 0:
-            raise ValueError(f"heartbeat must be more than 0 seconds, not {heartbeat}")
         self._dsn = dsn
         self.channel = channel
-        self._heartbeat_s = heartbeat
+        self._heartbeat_s = checked_interval_s("heartbeat", heartbeat)
         self._session_pooling = session_pooling
         self._session: _Session | None = None
 

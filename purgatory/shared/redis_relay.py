@@ -13,9 +13,11 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from purgatory.shared.relay import Relay, RelayError, cancel, finish
+from timer.durations import checked_interval_s
 
 _MOST_CHANNELS = 500
 """In one command."""
@@ -36,14 +38,17 @@ class RedisRelay(Relay):
     """
 
     def __init__(
-        self, url: str, prefix: str = "purgatory:", heartbeat: float = 5.0, *, cluster: bool = False
+        self,
+        url: str,
+        prefix: str = "purgatory:",
+        heartbeat: float | timedelta = 5.0,
+        *,
+        cluster: bool = False,
     ) -> None:
-        super().__init__(call_timeout=heartbeat)
-        if not heartbeat > 0:
-            raise ValueError(f"heartbeat must be more than 0 seconds, not {heartbeat}")
+        super().__init__()
         self._url = url
         self.prefix = prefix
-        self._heartbeat_s = heartbeat
+        self._heartbeat_s = self._call_s = checked_interval_s("heartbeat", heartbeat)
         self._is_cluster = cluster
         self._links: dict[str, _Link] = {}
         self._slots: dict[int, Any] = {}

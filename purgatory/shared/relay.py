@@ -108,9 +108,9 @@ class Relay(ABC):
     Several purgatories of a process may use one relay, which then has one connection.
     """
 
-    def __init__(self, call_timeout: float = 5.0) -> None:
-        """`call_timeout`: seconds that `publish` and `subscribe` may take."""
-        self._call_s = call_timeout
+    def __init__(self) -> None:
+        self._call_s = 5.0
+        """How long `publish` and `subscribe` may take."""
         self._receivers: list[Receiver] = []
         self._watched: Counter[str] = Counter()
         self._added: set[str] = set()
@@ -131,6 +131,9 @@ class Relay(ABC):
         """Each gets what is counted, and 1 or 0 for `deaf`; see `metrics.register_relay`."""
         with _relays_lock:
             _relays.add(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._state.name}>"
 
     # What a subclass implements.
 

@@ -31,9 +31,10 @@ import asyncio
 import random
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -41,9 +42,10 @@ from typing import Any, Self, TypeVar
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.closing import ClosePolicy
 from purgatory.core.errors import PurgatoryClosedError
-from purgatory.core.keys import checked_number
+from purgatory.core.keys import KeyCollection, checked_number
 from purgatory.core.recent_errors import log_safely
 from purgatory.shared.relay import Relay, cancel, fits_64_bits
+from timer.durations import checked_interval_s
 
 T = TypeVar("T")
 
@@ -67,7 +69,7 @@ class SharedPurgatory:
         relay: carries messages to and from the other processes.
         read: returns the values of the keys it is given, as the store has them now; a coroutine
             function, or a plain one that does not block. A value may only rise.
-        resync: seconds between two reads of all keys that are watched.
+        resync: seconds between two reads of all keys that are watched, or a timedelta.
         batch: how many keys ``read`` gets at most.
         max_pending: how many waits there may be at the same time; None for any number.
         broker_id: tells purgatories of one name apart.
@@ -82,14 +84,13 @@ class SharedPurgatory:
         name: str,
         relay: Relay,
         read: Read,
-        resync: float = 5.0,
+        resync: float | timedelta = 5.0,
         *,
         batch: int = 1_000,
         max_pending: int | None = None,
         broker_id: int = 0,
     ) -> None:
-        if not resync > 0:
-            raise ValueError(f"resync must be more than 0 seconds, not {resync}")
+        resync = checked_interval_s("resync", resync)
         if batch < 1:
             raise ValueError(f"batch must be 1 or more keys, not {batch}")
         self.relay = relay
@@ -108,8 +109,9 @@ class SharedPurgatory:
         self._tasks: list[asyncio.Task[None]] = []
 
     def __repr__(self) -> str:
+        closed = " closed" if self.local.core.is_closed else ""
         pending = self.local.num_delayed
-        return f"<{type(self).__name__} {self.name!r} by {self.relay!r}: {pending} pending>"
+        return f"<{type(self).__name__} {self.name!r}{closed} by {self.relay!r}: {pending} pending>"
 
     @property
     def name(self) -> str:
@@ -118,14 +120,16 @@ class SharedPurgatory:
 
     # Waiting.
 
-    async def wait_for_threshold(self, key: str, number: int, timeout: float | None = None) -> int:
+    async def wait_for_threshold(
+        self, key: str, number: int, timeout: float | timedelta | None = None
+    ) -> int:
         """Wait until the value of ``key`` is ``number`` or more, in any process; return it.
 
         Args:
             key: text, as short as can be: longer than 200 bytes it is sent as a hash.
             number: a whole number of 64 bits.
-            timeout: seconds; None waits for ever. With 0 the store is read once, which may take
-                a second at most.
+            timeout: seconds, or a timedelta; None waits for ever. With 0 the store is read once,
+                which may take a second at most.
 
         Raises:
             TimeoutError: the value was not seen to be that in time.
@@ -150,7 +154,10 @@ class SharedPurgatory:
                 return value
 
     async def wait(
-        self, keys: Iterable[str], until: Callable[[], T], timeout: float | None = None
+        self,
+        keys: KeyCollection[str] | Iterator[str],
+        until: Callable[[], T],
+        timeout: float | timedelta | None = None,
     ) -> T:
         """Wait until a ``notify`` on one of ``keys``, in any process, finds ``until()`` true.
 
@@ -335,7 +342,9 @@ class SharedPurgatory:
     ) -> None:
         await self.aclose()
 
-    async def aclose(self, pending: ClosePolicy = "fail", timeout: float | None = 10.0) -> int:
+    async def aclose(
+        self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0
+    ) -> int:
         """Settle what waits, as ``AsyncPurgatory.aclose`` does, and leave the relay."""
         try:
             return await self.local.aclose(pending, timeout)
@@ -393,7 +402,7 @@ class ThreadedSharedPurgatory:
         name: str,
         relay: Relay,
         read: Callable[[list[str]], Mapping[str, int | None]],
-        resync: float = 5.0,
+        resync: float | timedelta = 5.0,
         *,
         batch: int = 1_000,
         max_pending: int | None = None,
@@ -436,11 +445,23 @@ class ThreadedSharedPurgatory:
             self._end_thread()
             raise
 
-    def wait_for_threshold(self, key: str, number: int, timeout: float | None = None) -> int:
+    def __repr__(self) -> str:
+        closed = " closed" if self._is_closed else ""
+        pending = self.shared.local.num_delayed
+        return f"<{type(self).__name__} {self.name!r}{closed} by {self.relay!r}: {pending} pending>"
+
+    def wait_for_threshold(
+        self, key: str, number: int, timeout: float | timedelta | None = None
+    ) -> int:
         """Block this thread as `SharedPurgatory.wait_for_threshold` blocks a coroutine."""
         return self._call(self.shared.wait_for_threshold(key, number, timeout))
 
-    def wait(self, keys: Iterable[str], until: Callable[[], T], timeout: float | None = None) -> T:
+    def wait(
+        self,
+        keys: KeyCollection[str] | Iterator[str],
+        until: Callable[[], T],
+        timeout: float | timedelta | None = None,
+    ) -> T:
         """Block as `SharedPurgatory.wait`; ``until`` is called on the loop's thread."""
         return self._call(self.shared.wait(keys, until, timeout))
 
@@ -452,7 +473,7 @@ class ThreadedSharedPurgatory:
         """As `SharedPurgatory.notify`, from any thread."""
         return self._call(self.shared.notify(key))
 
-    def close(self, pending: ClosePolicy = "fail", timeout: float | None = 10.0) -> int:
+    def close(self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0) -> int:
         """Settle what waits, leave the relay, and end the thread, once ``read`` has returned.
 
         Raises what `AsyncPurgatory.aclose` does.
@@ -467,7 +488,7 @@ class ThreadedSharedPurgatory:
                 if self.shared.local.core.is_closed:
                     self._end_thread()
 
-    async def _close(self, pending: ClosePolicy, timeout: float | None) -> int:
+    async def _close(self, pending: ClosePolicy, timeout: float | timedelta | None) -> int:
         settled = await self.shared.aclose(pending, timeout)
         # The threads that waited get what their waits raise.
         others = asyncio.all_tasks() - {asyncio.current_task()}

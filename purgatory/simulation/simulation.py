@@ -156,6 +156,11 @@ class Simulation:
         """The time since the start of the run, in nanoseconds."""
         return self.engine.now_ns()
 
+    def __repr__(self) -> str:
+        scenario = self.scenario
+        at = f"at {self.now_ns() / 1e9:g} s of {self.duration_ms / 1_000:g} s"
+        return f"<{type(self).__name__} {scenario.name!r} seed={scenario.seed} {at}>"
+
     def run(self, on_progress: Callable[[int], None] | None = None) -> dict[str, Any]:
         """Run to the end.
 

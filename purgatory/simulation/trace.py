@@ -19,11 +19,13 @@ groups and transactions are written after the event that made them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory
+from purgatory.core.keys import Keys
 from purgatory.core.purgatory import SettledObserver
 from purgatory.kafka import RecordBatch, TopicPartition
 from purgatory.kafka.faults.active_faults import ActiveFault
@@ -368,7 +370,7 @@ class ObservedTimer(SystemTimer):
         self.was_suspended = False
         """Whether it has been suspended since it last advanced."""
 
-    def advance_clock(self, timeout_ms: int = 0) -> bool:
+    def advance_clock(self, timeout_ms: int | timedelta = 0) -> bool:
         now_ns, first_ms = self.clock.now_ns(), self.next_expiration_ms()
         is_scheduled = first_ms is not None and first_ms * NS_PER_MS == now_ns
         if self.was_suspended or not is_scheduled or self._changes.observed_ns == now_ns:
@@ -411,7 +413,7 @@ class ObservedPurgatory(DelayedOperationPurgatory):
     def try_complete_else_watch(
         self,
         operation: DelayedOperation,
-        keys: Iterable[Hashable] = _NO_KEYS,
+        keys: Keys = _NO_KEYS,
         thresholds: Mapping[Any, int] | None = None,
     ) -> bool:
         completed = super().try_complete_else_watch(operation, keys, thresholds)

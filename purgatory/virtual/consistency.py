@@ -45,6 +45,9 @@ class Operation:
         """Say that it has certainly not taken place."""
         self.is_refused = True
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
     def __str__(self) -> str:
         key = "" if self.key is None else f"{self.key!r}: "
         call = f"{key}{self.name}({', '.join(map(repr, self.args))})"
@@ -73,6 +76,9 @@ class Transaction:
         """Say that it has certainly not taken place."""
         self.is_refused = True
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
     def __str__(self) -> str:
         steps = ", ".join(f"{kind} {key!r} = {value!r}" for kind, key, value in self.steps)
         return f"{self.name}: {steps}" + ("" if self.end < inf else ", outcome unknown")
@@ -85,6 +91,10 @@ class OperationHistory:
         self.operations: list[Operation] = []
         self.transactions: list[Transaction] = []
         self._places = 0
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.operations)} operations, {len(self.transactions)} transactions"
+        return f"<{type(self).__name__} of {counts}>"
 
     def _place(self) -> int:
         self._places += 1
@@ -124,6 +134,9 @@ class Register:
 
     def __init__(self) -> None:
         self.value: Any = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} value={self.value!r}>"
 
     def read(self) -> Any:
         """Return the value."""

@@ -25,6 +25,7 @@ from asyncio import events
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -154,20 +155,23 @@ class Host:
             self._loop.add_ready(process.held)
             process.held = []
 
-    def set_clock(self, offset: str = "0s", drift: float = 0.0) -> None:
+    def set_clock(self, offset: str | timedelta = "0s", drift: float = 0.0) -> None:
         """Have its time of day differ from the world's from now on.
 
         Monotonic clocks, and so timers, are not concerned. Each call makes the clock jump.
 
         Args:
-            offset: how far it is ahead, such as "90s", or behind, "-90s".
+            offset: how far it is ahead, such as "90s", or behind, "-90s"; or a timedelta.
             drift: how many seconds it gains in a second: 0.001, or -0.001.
 
         Raises:
             ValueError: the offset is no duration.
         """
-        sign = -1 if offset.startswith("-") else 1
-        self._offset_us = sign * Duration(offset.removeprefix("-")).us
+        if isinstance(offset, timedelta):
+            self._offset_us = offset // timedelta(microseconds=1)
+        else:
+            sign = -1 if offset.startswith("-") else 1
+            self._offset_us = sign * Duration(offset.removeprefix("-")).us
         self._drift = drift
         self._set_us = self._loop.clock.now_us
         self._loop.clock.skew_us = skew_us

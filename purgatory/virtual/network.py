@@ -21,6 +21,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, copy_context
+from datetime import timedelta
 from functools import cache
 from typing import Any, Self
 
@@ -54,6 +55,10 @@ class Partition:
     def __init__(self, network: VirtualNetwork, cut: list[tuple[str, str]]) -> None:
         self._network = network
         self.cut = cut
+
+    def __repr__(self) -> str:
+        state = "" if self in self._network._partitions else " ended"
+        return f"<{type(self).__name__} {' '.join(f'{a}|{b}' for a, b in self.cut)}{state}>"
 
     def end(self) -> None:
         """End the partition. Idempotent."""
@@ -105,13 +110,13 @@ class Link:
 
     # Settings.
 
-    def latency(self, text: str) -> None:
-        """Set the delay of segments: "1ms", or a range such as "0.2ms..2ms".
+    def latency(self, text: str | timedelta) -> None:
+        """Set the delay of segments: "1ms", a timedelta, or a range such as "0.2ms..2ms".
 
         Raises:
             ValueError: the text is malformed.
         """
-        low_us, high_us = _range_us(text)
+        low_us, high_us = _range_us(str(Duration(text)) if isinstance(text, timedelta) else text)
         middle_us = (low_us + high_us) // 2
         self._delay_us = (middle_us, middle_us) if self._plain else (low_us, high_us)
 
@@ -147,6 +152,9 @@ class Link:
             lost = f"{self._loss:.3%} of segments" if self._loss else "nothing"
             texts.append(f"{lost} lost")
         return ", ".join(texts)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
 
     # Methods for wires.
 

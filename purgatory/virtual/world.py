@@ -20,6 +20,7 @@ import datetime
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import cache, cached_property, partial
 from pathlib import Path
 from random import Random
@@ -272,11 +273,13 @@ class World:
             raise WorldError("the world was left: do this within its block")
         return self._loop
 
-    def run(self, application: Coroutine[Any, Any, T], timeout: str | None = MAX_DURATION) -> T:
+    def run(
+        self, application: Coroutine[Any, Any, T], timeout: str | timedelta | None = MAX_DURATION
+    ) -> T:
         """Run a coroutine, and return its result. Its remaining tasks continue in the next run.
 
         Args:
-            timeout: in the world's time, such as "2h"; None: no limit.
+            timeout: in the world's time, such as "2h" or a timedelta; None: no limit.
 
         Raises:
             DeadlockError: it waits for an event that can't happen.
@@ -301,11 +304,11 @@ class World:
         finally:
             loop.deadline_us = before_us
 
-    def pass_time(self, duration: str) -> None:
-        """Run the world for a duration, such as "10min"."""
+    def pass_time(self, duration: str | timedelta) -> None:
+        """Run the world for a duration, such as "10min" or a timedelta."""
         self.run(asyncio.sleep(Duration(duration).seconds), None)
 
-    def at(self, when: str, function: Callable[..., object], *arguments: Any) -> None:
+    def at(self, when: str | timedelta, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function, or coroutine function, at a time after the world began.
 
         Raises:
@@ -320,9 +323,9 @@ class World:
         cluster: WorldCluster | None = None,
         per_min: float = 4,
         kinds: Iterable[str] | None = None,
-        begin: str = "0s",
-        end: str = "10min",
-        longest: str = "10s",
+        begin: str | timedelta = "0s",
+        end: str | timedelta = "10min",
+        longest: str | timedelta = "10s",
         *,
         rate: str | float | None = None,
     ) -> Sequence[PlannedFault]:
@@ -491,7 +494,7 @@ class World:
         self.loop.monitors.append(Always(name, predicate, every, self._elapsed_s).check)
 
     def eventually(
-        self, name: str, predicate: Callable[[], object], within: str, every: int = 1
+        self, name: str, predicate: Callable[[], object], within: str | timedelta, every: int = 1
     ) -> None:
         """Check that something holds at some time from now on, after each step of the loop.
 
@@ -501,7 +504,7 @@ class World:
         Args:
             name: what is to hold, as "there is a leader".
             predicate: a plain function that says whether it does.
-            within: the time it has, such as "30s".
+            within: the time it has, such as "30s" or a timedelta.
             every: after how many steps it is called.
 
         Raises:

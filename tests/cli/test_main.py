@@ -222,3 +222,21 @@ run()
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     command = [sys.executable, "-m", "interrupted"]
     assert subprocess.run(command, env=environment, check=False).returncode == 130
+
+
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["wheel", "--help"], ["doctor"]], ids=str)
+def test_a_pipe_that_nobody_reads_ends_it_quietly(arguments: list[str], buffered: bool) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as broken:
+        ran = subprocess.run(
+            [sys.executable, "-m", "purgatory", *arguments],
+            stdout=broken,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"},
+            timeout=120,
+        )
+    assert (ran.returncode, ran.stderr) == (1, "")

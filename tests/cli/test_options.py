@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -156,3 +157,14 @@ def test_every_option_that_takes_a_duration_takes_the_same(
     assert (ran.status, ran.out) == (2, "")
     assert f"Invalid value for '{option}': '10' is no duration; give a number" in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_a_timedelta_is_a_duration_and_a_number_is_none() -> None:
+    assert (Duration(timedelta(seconds=1.5)).whole_ms, str(Duration(timedelta(0)))) == (
+        1_500,
+        "0us",
+    )
+    with pytest.raises(ValueError, match="is below 0"):
+        Duration(timedelta(seconds=-1))
+    with pytest.raises(TypeError, match="30 has no unit; give text or a timedelta: '250ms'"):
+        Duration(30)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Outcome
-from purgatory.core._operation_pure import PureOperation
+from purgatory.core._operation_pure import DelayedOperation as PureOperation
 from purgatory.core.states import ABANDONED, MOVES, WAITING, State
 
 Moves = set[tuple[State, State]]

@@ -109,7 +109,9 @@ def test_a_timeout_that_is_none_is_refused_and_closes_nothing(
     setting: Setting, timeout: Any, error: type[Exception]
 ) -> None:
     waiting = setting.submit(Probe(), "a")
-    with pytest.raises(error, match="timeout must be a number of seconds, or None for ever"):
+    with pytest.raises(
+        error, match="timeout must be a number of seconds, a timedelta, or None for "
+    ):
         setting.purgatory.close(timeout=timeout)
     assert not setting.purgatory.is_closed
     assert not waiting.is_completed
@@ -141,7 +143,7 @@ def test_a_context_manager_closes_also_when_its_block_raises() -> None:
 
     with pytest.raises(LookupError, match="on purpose"):
         use_and_raise()
-    assert [operation.outcome for operation in operations] == [Outcome.EXPIRED] * 2
+    assert [operation.outcome for operation in operations] == [Outcome.FAILED] * 2
     for purgatory in (sound, broken):
         assert purgatory.reaper is not None
         assert not purgatory.reaper.is_alive
@@ -446,8 +448,8 @@ def test_an_observer_may_close() -> None:
     operations[0].force_complete()
     assert [operation.outcome for operation in operations] == [
         Outcome.COMPLETED,
-        Outcome.EXPIRED,
-        Outcome.EXPIRED,
+        Outcome.FAILED,
+        Outcome.FAILED,
     ]
     observed.assert_empty()
 

@@ -33,7 +33,7 @@ def test_a_second_close_waits_for_what_the_first_waits_for() -> None:
         begun.set()
         assert resume.wait(30)
 
-    operation = Probe(hooks={"on_complete": slow})
+    operation = Probe(hooks={"on_failure": slow})
     purgatory.try_complete_else_watch(operation, ["a"])
     ended: list[list[str]] = []
 
@@ -52,7 +52,7 @@ def test_a_second_close_waits_for_what_the_first_waits_for() -> None:
     resume.set()
     for thread in (first, again):
         thread.join(30)
-    assert ended == [["on_complete", "on_expiration"]]
+    assert ended == [["on_failure"]]
 
 
 def test_an_interrupted_close_is_finished_by_the_next(setting: Setting) -> None:

@@ -7,8 +7,8 @@ import inspect
 import pytest
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory
-from purgatory.core._operation_pure import PureOperation
-from purgatory.core._purgatory_pure import PurePurgatory
+from purgatory.core._operation_pure import DelayedOperation as PureOperation
+from purgatory.core._purgatory_pure import DelayedOperationPurgatory as PurePurgatory
 from purgatory.core.backend import NATIVE
 from purgatory.core.counters import Counters, PureCounters
 from tests.core.probe import Probe

@@ -264,12 +264,12 @@ def test_an_operation_whose_key_can_not_be_compared_is_answered_all_the_same(
     setting = Setting()
     first, key = Contrary(), Contrary()
     other = setting.submit(Probe(), first)
-    operation = Probe(50)
+    operation = Probe(500)
     keys, thresholds = ([], {key: 1}) if by_number else ([key, "sound"], None)
     setting.purgatory.try_complete_else_watch(operation, keys, thresholds)
     monkeypatch.setattr(Contrary, "raises", True)
     if how == "expire":
-        setting.pass_time(50)
+        setting.pass_time(500)
     else:
         getattr(operation, how)()
     assert operation.wait(0) is not Outcome.PENDING

@@ -295,7 +295,9 @@ def test_a_timeout_that_is_none_is_refused_and_leaves_no_listener(
     timeout: Any, error: type[Exception]
 ) -> None:
     operation = Probe()
-    with pytest.raises(error, match="timeout must be a number of seconds, or None for ever"):
+    with pytest.raises(
+        error, match="timeout must be a number of seconds, a timedelta, or None for "
+    ):
         operation.wait(timeout)
     assert not operation._op_listeners
 

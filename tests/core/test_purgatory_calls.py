@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from purgatory import (
     DelayedOperationPurgatory,
     GroupJoinKey,
     GroupSyncKey,
+    Keys,
     MemberKey,
     OperationReusedError,
     Outcome,
@@ -88,9 +89,9 @@ def test_a_key_given_twice_counts_once(setting: Setting) -> None:
 
 
 def test_keys_may_come_from_any_iterable(setting: Setting) -> None:
-    for number, keys in enumerate([["a"], ("a",), {"a"}, {"a": 1}, iter("a"), (c for c in "a")]):
-        iterable: Iterable[Hashable] = keys
-        setting.purgatory.try_complete_else_watch(Probe(), iterable)
+    given: list[Keys] = [["a"], ("a",), {"a"}, {"a": 1}, iter("a"), (c for c in "a")]
+    for number, keys in enumerate(given):
+        setting.purgatory.try_complete_else_watch(Probe(), keys)
         assert setting.purgatory.watched == number + 1
 
 
@@ -315,7 +316,7 @@ def test_what_is_no_operation_is_refused(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("keys", [[], (), set(), {}, iter(())], ids=lambda it: type(it).__name__)
-def test_no_keys_are_refused(setting: Setting, keys: Iterable[Hashable]) -> None:
+def test_no_keys_are_refused(setting: Setting, keys: Keys) -> None:
     with pytest.raises(ValueError, match="keys is empty"):
         setting.purgatory.try_complete_else_watch(Probe(), keys)
 
@@ -353,7 +354,7 @@ def test_an_operation_refused_for_its_keys_may_be_submitted_again(setting: Setti
 
 
 def test_what_an_iterable_of_keys_raises_reaches_the_caller(setting: Setting) -> None:
-    def keys() -> Iterable[Hashable]:
+    def keys() -> Iterator[Hashable]:
         yield "a"
         raise LookupError("broken on purpose")
 

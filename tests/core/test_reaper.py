@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,7 @@ class BrokenTimer(SystemTimer):
         super().__init__("broken")
         self.faults: list[BaseException] = [OSError("no clock"), SystemExit(1)]
 
-    def advance_clock(self, timeout_ms: int = 0) -> bool:
+    def advance_clock(self, timeout_ms: int | timedelta = 0) -> bool:
         if self.faults:
             raise self.faults.pop()
         return super().advance_clock(timeout_ms)
@@ -116,10 +117,10 @@ def test_a_timer_that_fails_is_logged_and_tried_again(logs: Logs) -> None:
 
 def test_its_heartbeat_goes_on_while_nothing_expires() -> None:
     beats = threading.Event()
-    rounds: list[int] = []
+    rounds: list[int | timedelta] = []
 
     class Counting(SystemTimer):
-        def advance_clock(self, timeout_ms: int = 0) -> bool:
+        def advance_clock(self, timeout_ms: int | timedelta = 0) -> bool:
             rounds.append(timeout_ms)
             if len(rounds) == 3:
                 beats.set()

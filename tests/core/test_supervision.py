@@ -30,7 +30,7 @@ def test_a_dead_reaper_is_replaced_by_the_next_operation(logs: Logs) -> None:
     with DelayedOperationPurgatory("Produce") as purgatory:
         kill(purgatory)
         purgatory._state.reaper_look_ns = 0  # as if a second had passed
-        late = Probe(delay_ms=10)
+        late = Probe(delay_ms=100)
         purgatory.try_complete_else_watch(late, ["key"])
         assert late.wait(60) is Outcome.EXPIRED
         reaper = purgatory.reaper

@@ -118,6 +118,19 @@ def test_the_reference_has_all_public_names(module: str, listed: set[str]) -> No
     assert [name for name in public if f"{module}.{name}" not in listed] == []
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("try_complete_else_watch", "check_and_complete", "advance", "close"),
+        *("DelayedOperation.force_complete", "DelayedOperation.on_expiration"),
+        *("DelayedOperation.cancel", "DelayedOperation.call_when_settled"),
+    ],
+)
+def test_the_reference_has_inherited_methods(name: str, listed: set[str]) -> None:
+    path = name if "." in name else f"DelayedOperationPurgatory.{name}"
+    assert f"purgatory.{path}" in listed
+
+
 def test_the_reference_has_what_pytest_finds(listed: set[str]) -> None:
     assert [name for name in FIXTURES if f"purgatory.pytest_plugin.{name}" not in listed] == []
 

@@ -75,7 +75,7 @@ def test_who_waits_on_threads_is_answered(calls: list[int]) -> None:
         ended = threading.Event()
 
         def wait() -> None:
-            with pytest.raises(TimeoutError):
+            with pytest.raises(PurgatoryClosedError):
                 purgatory.wait_for_threshold("log", 1)
             ended.set()
 

@@ -383,7 +383,9 @@ def test_a_coroutine_function_is_no_condition() -> None:
 def test_a_timeout_must_be_a_number_of_seconds() -> None:
     async def main() -> None:
         async with new_purgatory() as purgatory:
-            with pytest.raises(TypeError, match="a number of seconds, or None for ever, not '1'"):
+            with pytest.raises(
+                TypeError, match="a number of seconds, a timedelta, or None for ever, not '1'"
+            ):
                 await purgatory.wait(["log"], until=lambda: True, timeout="1")  # type: ignore[arg-type]
 
     run_virtually(main)

@@ -31,7 +31,7 @@ HOLD_NOTHING = {
     "PureState.pending_ends": "looks again after a change in between",
     "DelayedOperationPurgatory.cancel_for_key": "a comprehension, which puts a local back",
     "SingleThreadExecutor._work": "on a thread that no signal comes to",
-    "PureTimer._check": "a comprehension, which puts a local back",
+    "SystemTimer._check": "a comprehension, which puts a local back",
     "TimerTask.__init_subclass__": "a comprehension, which puts a local back",
     "TimerTaskList._waiting": "a comprehension, which puts a local back",
     "WatcherList.keys": "a comprehension, which puts a local back",

@@ -153,7 +153,7 @@ progress_close:
     atomic { turn == NOBODY -> AT(stop_intake); closed = true };
 #endif
 #ifdef OWN_TIMER
-    atomic { /* PureTimer._drop_all: what is on it never runs */
+    atomic { /* SystemTimer._drop_all: what is on it never runs */
         AT(close_timer);
         timer_closed = true;
         op[0].in_home = false;

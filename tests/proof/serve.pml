@@ -100,10 +100,10 @@ inline retry_later(o) {
     d_step { AT(retry_is_due); due = retry[RETRY(o, number)].in_home };
     if
     :: due -> skip
-    :: !due && retry[RETRY(o, number)].entry == NOT_ADDED -> /* PureTimer.add */
+    :: !due && retry[RETRY(o, number)].entry == NOT_ADDED -> /* SystemTimer.add */
         d_step { AT(retry_point); retry[RETRY(o, number)].entry = CURRENT };
         d_step { AT(retry_home); retry[RETRY(o, number)].in_home = !timer_closed }
-    :: else -> /* PureTimer._add_under_lock */
+    :: else -> /* SystemTimer._add_under_lock */
         d_step {
             AT(retry_home_again);
             retry[RETRY(o, number)].entry = STALE;

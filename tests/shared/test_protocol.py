@@ -89,13 +89,13 @@ class Wait:
 class Process:
     """A process: a purgatory, its relay, and its waits."""
 
-    def __init__(self, hub: Hub, store: Store, name: str, resync_s: float) -> None:
+    def __init__(self, hub: Hub, store: Store, name: str, resync: float) -> None:
         self.hub = hub
         self.store = store
         self.random = hub.random
         self.name = name
         self.relay = MisbehavingRelay(hub, name)
-        self.purgatory = SharedPurgatory(name, self.relay, self.read, resync_s, batch=BATCH)
+        self.purgatory = SharedPurgatory(name, self.relay, self.read, resync, batch=BATCH)
         self.waits: list[Wait] = []
         self.bad_read_s = 0.0
         """When the last read that did not tell the truth ended."""
@@ -185,13 +185,13 @@ class History:
     """One history: what a seed lets happen.
 
     Args:
-        resync_s: if it is long, only messages and connections that begin wake anybody, so no
+        resync: if it is long, only messages and connections that begin wake anybody, so no
             message is lost; connections are cut all the same.
     """
 
-    def __init__(self, world: World, resync_s: float = RESYNC_S) -> None:
-        self.resync_s = resync_s
-        self.is_reliable = resync_s > RESYNC_S
+    def __init__(self, world: World, resync: float = RESYNC_S) -> None:
+        self.resync = resync
+        self.is_reliable = resync > RESYNC_S
         self.random = world.random
         self.hub = Hub(self.random)
         self.store = Store()
@@ -227,7 +227,7 @@ class History:
     async def start(self) -> None:
         if len(self.processes) < 4:
             self.started += 1
-            process = Process(self.hub, self.store, f"process {self.started}", self.resync_s)
+            process = Process(self.hub, self.store, f"process {self.started}", self.resync)
             await process.purgatory.__aenter__()
             self.processes.append(process)
 
@@ -338,12 +338,12 @@ class History:
 
 
 @pytest.mark.parametrize("first", range(0, 5 * SEEDS_OF_A_TEST, SEEDS_OF_A_TEST))
-@pytest.mark.parametrize("resync_s", [RESYNC_S, 86_400.0])
-def test_promises_hold_in_random_histories(first: int, resync_s: float) -> None:
+@pytest.mark.parametrize("resync", [RESYNC_S, 86_400.0])
+def test_promises_hold_in_random_histories(first: int, resync: float) -> None:
     for seed in range(first, first + SEEDS_OF_A_TEST):
         with World(seed) as world:
             try:
-                world.run(History(world, resync_s).run())
+                world.run(History(world, resync).run())
             except BaseException as error:
                 error.add_note(f"seed {seed}")
                 raise

@@ -132,7 +132,10 @@ def elapsed_s() -> float:
     ("options", "text"),
     [
         ({"resync": 0}, "resync must be more than 0 seconds, not 0"),
-        ({"resync": float("nan")}, "resync must be more than 0 seconds, not nan"),
+        (
+            {"resync": float("nan")},
+            "resync must be a number of seconds or a timedelta, not nan",
+        ),
         ({"batch": 0}, "batch must be 1 or more keys, not 0"),
         ({"max_pending": 0}, "max_pending must be at least 1, or None for no limit"),
     ],

@@ -15,7 +15,7 @@ import pytest
 
 from tests.timer.described_alike import assert_described_alike
 from timer import NATIVE, Histogram, SystemTimer, TimerTask
-from timer._timer_pure import PureTimer
+from timer._timer_pure import SystemTimer as PureTimer
 from timer.histogram import PureHistogram
 from timer.timer_task import PureTask
 

@@ -47,10 +47,18 @@ def test_the_smallest_wheel_has_two_buckets() -> None:
     assert timer.size == 0
 
 
-@pytest.mark.parametrize("name", ["tick_ms", "wheel_size"])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("tick_ms", "a whole number of milliseconds, an int, or a timedelta"),
+        ("wheel_size", "an int"),
+    ],
+)
 @pytest.mark.parametrize("value", [1.5, "20", None, True], ids=repr)
-def test_a_wheel_of_no_whole_size_is_refused_by_name_and_value(name: str, value: object) -> None:
-    with pytest.raises(TypeError, match=f"{name} must be an int, not {value!r}"):
+def test_a_wheel_of_no_whole_size_is_refused_by_name_and_value(
+    name: str, expected: str, value: object
+) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be {expected}, not {value!r}"):
         SystemTimer("bad", **{name: value})  # type: ignore[arg-type]
 
 

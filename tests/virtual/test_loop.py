@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
@@ -380,3 +381,16 @@ def test_eager_tasks_are_numbered_as_others_are() -> None:
     with World() as world:
         numbers = world.run(application())
     assert max(numbers) < 100  # and no addresses
+
+
+def test_a_world_takes_timedeltas() -> None:
+    minute = timedelta(minutes=1)
+    with World(seed=1) as world:
+        world.network.latency(timedelta(milliseconds=2))
+        rang: list[float] = []
+        world.at(minute, lambda: rang.append(world.now_s))
+        world.pass_time(2 * minute)
+        assert (rang, str(world.network).split(",")[0]) == ([60], "latency 2ms")
+        assert world.run(asyncio.sleep(1, "done"), timeout=minute) == "done"
+        with pytest.raises(TimeoutError):
+            world.run(asyncio.sleep(61), timeout=minute)

@@ -22,6 +22,7 @@ from timer.native.links cimport append, unlink
 
 from functools import partial
 
+from timer.durations import checked_delay_ms
 from timer.errors import no_init
 
 
@@ -30,7 +31,7 @@ cdef class NativeTask:
     """What `timer.TimerTask` is made of, in place of `timer.timer_task.PureTask`."""
 
     def __init__(self, delay_ms):
-        set_delay(self, delay_ms)
+        set_delay(self, delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms))
         self.is_whole = True
 
     def __dealloc__(self):
@@ -121,7 +122,7 @@ assert object_of(&_task.link) is <PyObject*> _task
 
 
 cdef int set_delay(NativeTask task, object delay_ms) except -1:
-    """Note a delay of any kind: ``add`` is who looks whether it is one."""
+    """Note a delay of any kind; one that is set later, ``add`` checks."""
     cdef PyObject* before = NULL if task.has_delay_ms else task.delay.other
     cdef int64_t ms = 0
     cdef int is_other = True

@@ -47,9 +47,9 @@ from contextlib import suppress
 from operator import attrgetter
 from time import monotonic_ns
 
+from timer.durations import checked_delay_ms
 from timer.errors import (
     TimerClosedError,
-    checked_delay_ms,
     clock_below_0,
     no_init,
     not_a_task,
@@ -70,7 +70,7 @@ cdef enum:  # what a timer has in hand, off the wheel
 
 
 cdef class NativeTimer:
-    """What `timer.SystemTimer` is made of, in place of `timer._timer_pure.PureTimer`."""
+    """What `timer.SystemTimer` is made of, in place of `timer._timer_pure`."""
 
     cdef Pending pending
     cdef NativeWheel wheel
@@ -156,7 +156,7 @@ cdef class NativeTimer:
         cdef NativeCall task = <NativeCall> (<PyTypeObject*> call_type).tp_new(
             <PyTypeObject*> call_type, (), NULL
         )
-        set_delay(task, delay_ms)
+        set_delay(task, delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms))
         task.is_whole = True
         task.function = function
         task.args = args

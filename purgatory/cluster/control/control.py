@@ -278,6 +278,9 @@ class FaultControl:
             self.token = secrets.token_urlsafe(24)
         self._runners: list[web.AppRunner] = []
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.url}>"
+
     @property
     def url(self) -> str:
         """Where it is: "http://127.0.0.1:9990"."""

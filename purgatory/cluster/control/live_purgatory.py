@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from purgatory.cluster.observer import ElapsedClock, operation_keys, operation_kind
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
-from purgatory.core.states import Outcome
-from purgatory.core.timeouts import FOREVER_MS
+from purgatory.core.states import FOREVER_MS, Outcome
 from purgatory.settings.addresses import host_and_port
 from timer import SystemTimer, TimerSnapshot, TimerTask
 

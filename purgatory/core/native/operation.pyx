@@ -34,13 +34,15 @@ from purgatory.core.states import (
     OBSERVING as IN_OBSERVER,
     DEFERRED as WHEN_DEFERRED,
     DONE as WHEN_DONE,
+    FOREVER_MS,
+    SHORT_DELAY_MS,
 )
 from purgatory.core.locks import check_lock
 from purgatory.core.states import Outcome
 from purgatory.core.errors import is_closed, is_full, is_no_operation, is_unfinished, was_submitted
-from purgatory.core.timeouts import FOREVER_MS
 from purgatory.core.locks import do_under
-from timer.errors import TimerClosedError, checked_delay_ms, no_init
+from timer.durations import checked_delay_ms
+from timer.errors import TimerClosedError, no_init
 
 cdef extern from "Python.h":
     PyObject* Py_False
@@ -99,6 +101,7 @@ cdef short CALLED_BACK = AFTER_CALLS
 cdef short OBSERVING = IN_OBSERVER
 cdef short DONE = WHEN_DONE
 cdef int64_t FOREVER = FOREVER_MS
+cdef int64_t SHORT_DELAY = SHORT_DELAY_MS
 cdef tuple CANCEL = (CANCELLED, None)
 cdef tuple NAMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
 cdef Py_ssize_t MAX_DEPTH = 16  # as in `purgatory.core.trampoline`
@@ -572,6 +575,8 @@ cdef class NativeOperation(NativeWatched):
             return 0
         if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= FOREVER_MS:
             return 0
+        if self.has_delay_ms and 0 < self.delay.ms < SHORT_DELAY and not state.short_delay_logged:
+            state.log_short_delay(self)
         try:
             if state.native_timer is not None:
                 add_task(state.native_timer, self)

@@ -44,7 +44,7 @@ cdef bint are_plain(object keys) except -1:
 
 
 cdef class NativePurgatory:
-    """What `purgatory.DelayedOperationPurgatory` is made of, in place of `PurePurgatory`."""
+    """What `purgatory.DelayedOperationPurgatory` is made of, in place of `_purgatory_pure`."""
 
     cdef NativeState state
 

@@ -80,6 +80,7 @@ cdef class NativeState:
         self.counters = counters
         self.reaper_look_ns = 0
         self.full_log_ns = 0
+        self.short_delay_logged = False
         self.reads_system_clock = self.now_ns is monotonic_ns
         self.native_timer = None
         if isinstance(self.timer, NativeTimer) and type(self.timer).add is NativeTimer.add:

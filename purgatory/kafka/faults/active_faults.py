@@ -91,6 +91,11 @@ class ActiveFault(Endable):
         self._now_s = now_s
         self._on_end = on_end
 
+    def __repr__(self) -> str:
+        settings = "".join(f" {name}={value!r}" for name, value in self.fault.settings.items())
+        state = "active" if self.active else "ended"
+        return f"<{type(self).__name__} {self.number} {self.fault.kind}{settings} {state}>"
+
     @property
     def active(self) -> bool:
         """Whether it has not ended."""
@@ -167,6 +172,9 @@ class ActiveFaults:
         self._now_s = now_s
         self._call_later = call_later
         self._random = random
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self.active)} active>"
 
     # Their beginning and end.
 
