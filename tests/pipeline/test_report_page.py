@@ -401,8 +401,9 @@ def test_a_browser_draws_all_of_the_page_alone(
     # Each figure became a drawing with its axis title in it.
     titles = browser.evaluate("[...document.querySelectorAll('.xtitle')].map(e => e.textContent)")
     since_start = "time since the start of the run"
-    of_run = ["wait", "start of the operation", since_start, "wait", "broker", "operations"]
-    assert titles == [*of_run, *[since_start] * 2] * 2
+    waits = ["start of the operation", "wait", "wait"]
+    of_run = [*waits, *[since_start] * 3, "wait", "broker", "operations", *[since_start] * 2]
+    assert titles == of_run * 2
     assert browser.evaluate("document.documentElement.scrollWidth") == width
     assert browser.evaluate(CUT_OFF) == []
     light_on_dark = browser.evaluate(

@@ -70,6 +70,7 @@ def test_each_route_answers_what_the_run_tells(run: TracedRun) -> None:
         latest = (await ask("view/request-traces?at_us=900000&limit=3"))[1]["request_traces"]
         assert len(latest) == 3
         assert [one["name"] for one in (await ask("view/bookmarks"))[1]["bookmarks"]] == [
+            "the worst moment",
             "the longest wait",
             "the first anomaly",
         ]

@@ -222,9 +222,10 @@ def test_a_record_of_which_no_answer_told_has_its_request_trace_by_who_read_it(
 
 def test_the_longest_wait_is_where_it_begins(run: TracedRun) -> None:
     bookmarks = Bookmarks(run)
-    assert [one["why_not"] for one in bookmarks.entries()] == ["still searching"] * 2
+    assert [one["why_not"] for one in bookmarks.entries()] == ["still searching"] * 3
     bookmarks.search()
-    longest, anomaly = bookmarks.entries()
+    worst, longest, anomaly = bookmarks.entries()
+    assert worst["at_us"] == run.overview["worst"]["at_us"]
     ids = [one[0] for one in run.state(longest["at_us"])["operations"]]
     assert longest["operation"] in ids
     assert (anomaly["at_us"] is None) == (anomaly["why_not"] is not None)
@@ -249,10 +250,10 @@ def test_a_look_that_is_ended_leaves_nothing_behind(
         bookmarks.stop()
         assert bookmarks._thread is not None and not bookmarks._thread.is_alive()
         assert bookmarks._audit is None or bookmarks._audit.returncode is not None
-        assert "searching" not in str(bookmarks.entries()[1]["why_not"])
+        assert "searching" not in str(bookmarks.entries()[2]["why_not"])
     assert list(tmp_path.iterdir()) == []
     bookmarks.search()
-    assert bookmarks.entries()[1]["why_not"] == "the search was ended before"
+    assert bookmarks.entries()[2]["why_not"] == "the search was ended before"
 
 
 # Traces that are not as they should be.
