@@ -263,7 +263,7 @@ gevent.get_hub().loop.run_callback(os.kill, os.getpid(), signal.SIGTERM)
 with gevent.Timeout(30):
     while not called:
         gevent.sleep(0.01)
-assert request.wait(30) is Outcome.EXPIRED, request
+assert request.wait(30) is Outcome.FAILED, request
 assert purgatory.is_closed and called == ["the server's handler"]
 """
 
