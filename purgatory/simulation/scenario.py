@@ -282,7 +282,7 @@ class DeleteRecordsSection(Section):
     """An administrator that deletes old records at intervals."""
 
     interval_ms: PositiveMilliseconds
-    """Time between two requests to a partition's leader."""
+    """Time between two DeleteRecords requests to a partition's leader."""
     keep_records: int = Field(default=1_000, ge=0)
     """Records below the high watermark that each request leaves."""
     timeout_ms: Milliseconds = 5_000
@@ -340,7 +340,7 @@ class ProducersSection(Section):
     count: int = Field(default=1, ge=1, le=1_000_000)
     """Number of producers."""
     rate: float | None = Field(default=None, gt=0, le=10**6)
-    """Records per second of each producer."""
+    """Records per second of each producer; or else `arrivals`."""
     spacing: Literal["poisson", "even"] = "poisson"
     """Exponential gaps between records, or equal ones."""
     arrivals: ArrivalsSection | None = None

@@ -404,9 +404,6 @@ def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
     code = f"`{title}`" if title.startswith("[") else title
     yield f"### {code[0].upper()}{code[1:]}"
     yield ""
-    if model.__doc__:
-        yield model.__doc__.strip().splitlines()[0]
-        yield ""
     for key, field in model.model_fields.items():
         if not _is_table(field):
             yield _item(key, field)
