@@ -76,7 +76,7 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
         "Only this API, such as `produce`, `fetch` or `offset_commit`.",
     ),
     "b": (BrokerId, "The other end."),
-    "broker": (BrokerId, "The broker. Where it is optional: by default all."),
+    "broker": (BrokerId, "The broker; where it may be left out, by default all."),
     "by_ms": (_Amount, "How much later."),
     "client_id": (str, "Only this group of clients."),
     "count": (
@@ -94,7 +94,7 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
     "lag_ms": (_Amount, "How much longer each response takes it."),
     "lost_records": (
         Annotated[int, Field(ge=0)],
-        "Last records of each of its logs that are lost, as by a damaged disk.",
+        "Last records of each of its logs that are lost.",
     ),
     "p75_ms": (_Amount, "75th percentile of log-normal delays."),
     "partition": (Annotated[int, Field(ge=0)], "Its number."),
@@ -282,7 +282,7 @@ class DeleteRecordsSection(Section):
     """An administrator that deletes old records at intervals."""
 
     interval_ms: PositiveMilliseconds
-    """Time between two requests to a partition's leader."""
+    """Time between two DeleteRecords requests to a partition's leader."""
     keep_records: int = Field(default=1_000, ge=0)
     """Records below the high watermark that each request leaves."""
     timeout_ms: Milliseconds = 5_000
@@ -326,8 +326,8 @@ class TransactionsSection(Section):
     successor_ms: PositiveMilliseconds | None = None
     """Time of it until another instance takes the id; by default once the first is fenced."""
     reads: Name | None = None
-    """A consumer group of equal `count`: for each record that its consumer reads, a producer sends
-    one, with the offsets."""
+    """A consumer group of equal `count`: a producer sends a record for each that its consumer
+    reads."""
     writes: Name | None = None
     """Another topic to write to, with as many partitions; by default that of `[topic]`."""
 
@@ -340,7 +340,7 @@ class ProducersSection(Section):
     count: int = Field(default=1, ge=1, le=1_000_000)
     """Number of producers."""
     rate: float | None = Field(default=None, gt=0, le=10**6)
-    """Records per second of each producer."""
+    """Records per second of each producer; or else `arrivals`."""
     spacing: Literal["poisson", "even"] = "poisson"
     """Exponential gaps between records, or equal ones."""
     arrivals: ArrivalsSection | None = None
@@ -348,7 +348,7 @@ class ProducersSection(Section):
     transactions: TransactionsSection | None = None
     """Whether records are sent in transactions, and in which."""
     acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_reject_bool)] = "all"
-    """Who must have a record: nobody, the leader, the ISR."""
+    """Who must have a record: the ISR, nobody, or the leader."""
     timeout_ms: Milliseconds = 1_500
     """Longest wait of the broker for the ISR."""
     request_timeout_ms: PositiveMilliseconds | None = None
@@ -372,7 +372,7 @@ class ProducersSection(Section):
     keys: int = Field(default=1_000, ge=1, le=10**12)
     """Number of different keys."""
     partitioner: Literal["hash", "modulo", "round-robin", "random"] = "hash"
-    """How a record gets its partition: the key's hash, the key modulo the partitions, or no key."""
+    """By the key's hash, the key modulo the partitions, or without a key."""
 
     @property
     def response_timeout_ms(self) -> int:
@@ -394,7 +394,7 @@ class ConsumersSection(Section):
     max_wait_ms: Milliseconds = 500
     """Longest wait for `min_bytes`."""
     request_timeout_ms: PositiveMilliseconds = 30_000
-    """Longest wait for a response, then the connection is closed; more than `max_wait_ms`."""
+    """Longest wait for a response before the connection is closed; more than `max_wait_ms`."""
     max_bytes: int = Field(default=52_428_800, ge=1)
     """Most bytes in one response."""
     partition_max_bytes: int = Field(default=1_048_576, ge=1)

@@ -404,41 +404,44 @@ def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
     code = f"`{title}`" if title.startswith("[") else title
     yield f"### {code[0].upper()}{code[1:]}"
     yield ""
-    if model.__doc__:
-        yield model.__doc__.strip().splitlines()[0]
-        yield ""
-    yield "| key | value | default | what it is |"
-    yield "|---|---|---|---|"
     for key, field in model.model_fields.items():
         if not _is_table(field):
-            text = " ".join((field.description or "").split())
-            yield f"| `{key}` | {_values(field)} | {_default(field)} | {text} |"
+            yield _item(key, field)
     yield ""
 
 
 def _faults() -> Iterator[str]:
-    """One table for all kinds of faults, since most of their keys are the same."""
-    kinds_by_row: dict[tuple[str, ...], list[str]] = {}
+    """The keys of all kinds of faults, by the kinds that have them: most are the same."""
+    kinds_by_item: dict[str, list[str]] = {}
     for kind, model in FAULT_SECTIONS.items():
         for key, field in model.model_fields.items():
             if key != "kind":
-                row = (f"`{key}`", _values(field), _default(field), field.description or "")
-                kinds_by_row.setdefault(row, []).append(kind)
+                kinds_by_item.setdefault(_item(key, field), []).append(kind)
+    items_by_kinds: dict[str, list[str]] = {}
+    for item, kinds in kinds_by_item.items():
+        missing = [f"`{kind}`" for kind in FAULT_KINDS if kind not in kinds]
+        of = ", ".join(f"`{kind}`" for kind in kinds)
+        if not missing:
+            of = "All kinds"
+        elif len(missing) == 1:
+            of = f"All but {missing[0]}"
+        items_by_kinds.setdefault(of, []).append(item)
     yield "### `[[faults]]`"
     yield ""
     yield "What goes wrong, and when. `kind` is required: [Faults](#faults) lists them."
     yield ""
-    yield "| key | value | default | in | what it is |"
-    yield "|---|---|---|---|---|"
-    for (key, values, default, text), kinds in kinds_by_row.items():
-        missing = [f"`{kind}`" for kind in FAULT_KINDS if kind not in kinds]
-        of = ", ".join(f"`{kind}`" for kind in kinds)
-        if not missing:
-            of = "all"
-        elif len(missing) == 1:
-            of = f"all but {missing[0]}"
-        yield f"| {key} | {values} | {default} | {of} | {' '.join(text.split())} |"
-    yield ""
+    for of, items in items_by_kinds.items():
+        yield f"{of}:"
+        yield ""
+        yield from items
+        yield ""
+
+
+def _item(key: str, field: FieldInfo) -> str:
+    """A key, in parentheses its default, other values and bounds, and its description."""
+    details = ", ".join(filter(None, (_default(field), *_values(field))))
+    text = " ".join((field.description or "").split())
+    return f"- `{key}` ({details}): {text}" if details else f"- `{key}`: {text}"
 
 
 def _is_table(field: FieldInfo) -> bool:
@@ -455,37 +458,20 @@ def _annotation_parts(annotation: Any) -> Iterator[Any]:
         yield from _annotation_parts(part)
 
 
-def _values(field: FieldInfo) -> str:
+def _values(field: FieldInfo) -> Iterator[str]:
+    """The values besides the default, and the upper bound where it is one that people meet."""
     parts = list(_annotation_parts(field.annotation))
     for part in parts:
         if get_origin(part) is Literal:
-            return " or ".join(f"`{json.dumps(value)}`" for value in get_args(part))
+            values = (value for value in get_args(part) if value != field.default)
+            yield from (f"`{json.dumps(value)}`" for value in values)
     if Spread in parts:
-        return "number or spread"
-    kind = next(
-        name
-        for type_, name in (
-            (bool, "boolean"),
-            (int, "integer"),
-            (float, "number"),
-            (str, "text"),
-        )
-        if type_ in parts
-    )
-    return f"{kind} {_bounds(field, parts)}".strip()
-
-
-def _bounds(field: FieldInfo, parts: list[Any]) -> str:
+        yield "spread"
     nested = [part for part in parts if isinstance(part, FieldInfo)]
     bounds = [*field.metadata, *(bound for part in nested for bound in part.metadata)]
-    above = [bound.gt for bound in bounds if isinstance(bound, annotated_types.Gt)]
-    least = [bound.ge for bound in bounds if isinstance(bound, annotated_types.Ge)]
-    limits = [bound.le for bound in bounds if isinstance(bound, annotated_types.Le)]
-    most = [limit for limit in limits if float(str(limit)) < 10**9]
-    if least and most:
-        return f"{least[0]} to {most[0]:,}"
-    words = [*(f"> {bound}" for bound in above), *(f">= {bound}" for bound in least)]
-    return " ".join([*words, *(f"<= {bound:,}" for bound in most)])
+    for bound in bounds:
+        if isinstance(bound, annotated_types.Le) and float(str(bound.le)) < 10**9:
+            yield f"at most {bound.le:,}"
 
 
 def _default(field: FieldInfo) -> str:
