@@ -1,7 +1,15 @@
 """The optional table `changes`: what the other tables don't tell, so that the state of a cluster at
 any moment can be rebuilt.
 
-Analyses don't read it, so it is not among `trace_schema.TABLES`. `docs/traces.md` describes it.
+Analyses don't read it, so it is not among `trace_schema.TABLES`. Its columns:
+
+- `broker`: of `partition`, the leader, or -1.
+- `name`: a purgatory, topic, group, transactional id, or a fault in words.
+- `number`: an operation, offset, leader epoch, generation, producer epoch or fault.
+- `state`: a state, requester, outcome or kind of fault.
+- `due_ms`: when an operation is due, or a fault ends, in milliseconds since the start.
+- `clock_ms`: of `parked`, the wheel's time while it advances.
+- `names`, `in_sync`: keys, replicas, members or brokers; the in-sync set.
 """
 
 from __future__ import annotations
@@ -30,15 +38,25 @@ CHANGE_COLUMNS: Mapping[str, str] = {
 CHANGE_NULLABLE = frozenset(CHANGE_COLUMNS) - {"run_id", "time_us", "change"}
 
 PARKED = "parked"
+"""An operation begins to wait, by its number in `operations`."""
 SETTLED = "settled"
+"""A broker's own operation, which `operations` lacks, ended."""
 CLOCK = "clock"
+"""A wheel advances; without a row, at each millisecond in which a bucket is due."""
 BROKER = "broker"
+"""`alive`, `paused` (its wheel stands still) or `dead` (what waited is gone)."""
 LOG_END = "log_end"
+"""An offset of a replica's log."""
 HIGH_WATERMARK = "high_watermark"
+"""An offset of the partition, by its leader."""
 PARTITION = "partition"
+"""Leader, leader epoch, replicas and in-sync set; `Gone`: deleted."""
 GROUP = "group"
+"""The coordinator's state; `Gone`: none any more."""
 TRANSACTION = "transaction"
+"""The coordinator's state; `ended`: none any more."""
 FAULT = "fault"
+"""A fault began, or `ended`."""
 
 GONE = "Gone"
 """The state of a group that is no more, or that nobody coordinates."""
