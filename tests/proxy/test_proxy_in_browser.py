@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,6 +61,13 @@ def test_requests_and_faults_are_shown_and_faults_begun(
         expect(cards.get_by_role("cell", name="produce").first).to_be_visible(timeout=PATIENT_MS)
         expect(page.get_by_text("Partitions", exact=True)).to_be_hidden()
 
+        rates = page.locator("td[data-head='per second']").filter(has_text=re.compile("[1-9]"))
+
+        def is_rate_shown() -> bool:
+            client.produce("orders", [b"one more"])
+            return rates.count() > 0
+
+        until(is_rate_shown, PATIENT_S)
         offered = page.locator("#press-list button").all_text_contents()
         assert any(text.startswith("return error") for text in offered)
         assert not [text for text in offered if text.startswith(("kill", "stall follower"))]
