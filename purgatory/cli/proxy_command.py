@@ -48,6 +48,7 @@ def proxy(
     control_token: options.ControlToken = None,
     trace: options.TraceFolder = None,
     faults: options.FaultPlan = None,
+    view: options.View = False,
     tls_cert: options.TlsCertificate = None,
     tls_key: options.TlsKey = None,
     tls_client_ca: options.TlsClientAuthority = None,
@@ -91,7 +92,7 @@ def proxy(
         plan = () if faults is None else load_fault_plan(faults)
         token = checked_token(control_token)
         with _tracing(trace) as written:
-            uvloop.run(serve(config, control_port, control_host, token, plan, written))
+            uvloop.run(serve(config, control_port, control_host, token, plan, written, view))
     except ClusterError as error:
         print(f"purgatory proxy: {error}", file=sys.stderr)
         raise typer.Exit(2) from None

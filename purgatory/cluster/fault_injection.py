@@ -21,7 +21,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from kio.schema.index import api_key_map
 
@@ -272,6 +272,9 @@ class ClusterTarget(FaultTarget, Protocol):
 
 class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
     """Injects faults into connections and responses, and lists the active ones."""
+
+    refusals: ClassVar[Mapping[str, str]] = {}
+    """The kinds of faults that are not possible here, and why."""
 
     def __init__(self, target: FaultTarget) -> None:
         # Seeded by `random`, so that a program with a seed has the same faults in each run.

@@ -18,6 +18,7 @@ from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import DelayedFetch, TopicPartition
+from purgatory.kafka.faults.active_faults import ActiveFaults
 from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
 from purgatory.kafka.share_groups.share_partition import DelayedAcquisitionLock
 from purgatory.kafka.topics import PartitionState
@@ -100,6 +101,18 @@ class ElapsedClock:
         return int((seconds - self._start_wall_s) * 1_000_000)
 
 
+def observe_faults(observer: StateObserver, faults: ActiveFaults, clock: ElapsedClock) -> None:
+    """Compare the faults with those before. O(active and recent faults)."""
+    by_number = {fault.number: fault for fault in (*faults.recent, *faults.active)}
+    states = {
+        number: FaultState.of(fault, clock.us_of_wall_s)
+        for number, fault in sorted(by_number.items())
+    }
+    for number, state in states.items():
+        observer.observe(FAULT, number, state)
+    observer.last_values[FAULT] = states  # those that ended long ago are forgotten
+
+
 class ClusterObserver:
     """Reports changes of a cluster, beginning with its whole state.
 
@@ -136,15 +149,7 @@ class ClusterObserver:
         self._observe_partitions()
         self.state.observe_all(GROUP, self._groups())
         self.state.observe_all(TRANSACTION, self._transactions())
-        faults = self._cluster.fault
-        by_number = {fault.number: fault for fault in (*faults.recent, *faults.active)}
-        states = {
-            number: FaultState.of(fault, self._clock.us_of_wall_s)
-            for number, fault in sorted(by_number.items())
-        }
-        for number, state in states.items():
-            self.state.observe(FAULT, number, state)
-        self.state.last_values[FAULT] = states  # those that ended long ago are forgotten
+        observe_faults(self.state, self._cluster.fault, self._clock)
 
     def _observe_partitions(self) -> None:
         partitions, known = self._cluster.controller.partitions(), self.state.last_values[PARTITION]

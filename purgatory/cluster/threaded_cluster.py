@@ -40,7 +40,7 @@ from purgatory.kafka.topics import invalid_topic_name_reason
 from purgatory.trace.rows_in_memory import RowsInMemory
 
 if TYPE_CHECKING:
-    from purgatory.cluster.control.control import Control
+    from purgatory.cluster.control.control import Control, FaultControl
     from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
     from purgatory.pipeline.jobs.audit.findings import Findings
 
@@ -71,6 +71,7 @@ class ThreadedLoop(ABC):
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"purgatory-{name}", daemon=True)
+        self._controls: list[FaultControl] = []
 
     @property
     @abstractmethod
@@ -80,6 +81,10 @@ class ThreadedLoop(ABC):
     @abstractmethod
     def _running(self) -> AbstractAsyncContextManager[None]:
         """Start it, and stop it in the end, on the loop."""
+
+    @abstractmethod
+    def _new_control(self, host: str, port: int, token: str | None) -> FaultControl:
+        """Return a control that isn't started."""
 
     def start(self) -> None:
         """Start it, and return when clients can connect.
@@ -125,6 +130,29 @@ class ThreadedLoop(ABC):
             return await result if inspect.isawaitable(result) else result
 
         return asyncio.run_coroutine_threadsafe(call(), loop).result()
+
+    def serve_control(
+        self, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    ) -> str:
+        """Serve the page that shows it, and the rest of its control, until it stops.
+
+        Args:
+            host, port, token: as `Control` has them.
+
+        Returns:
+            The page's address, "http://127.0.0.1:40001/".
+
+        Raises:
+            ClusterError: it does not run, or can't be served there.
+        """
+        address: str = self.call(partial(self._serve_control, host, port, token))
+        return address
+
+    async def _serve_control(self, host: str, port: int, token: str | None) -> str:
+        control = self._new_control(host, port, token)
+        self._controls.append(control)
+        await control.start()
+        return control.page_url
 
     def audit(
         self,
@@ -183,7 +211,11 @@ class ThreadedLoop(ABC):
         self._stopping = asyncio.Event()
         async with self._running():
             self._started.set()
-            await self._stopping.wait()
+            try:
+                await self._stopping.wait()
+            finally:
+                for control in self._controls:
+                    await control.stop()
 
 
 class ThreadedFault(Endable):
@@ -236,35 +268,14 @@ class ThreadedCluster(ThreadedLoop):
         self._tls = tls
         self.fault = ThreadedFaults(self)
         self._cluster: Cluster | None = None
-        self._controls: list[Control] = []
 
     # What it can be asked.
 
-    def serve_control(
-        self, host: str = "127.0.0.1", port: int = 0, token: str | None = None
-    ) -> str:
-        """Serve the page that shows the cluster, and the rest of its control, until it stops.
-
-        Args:
-            host, port, token: as `Control` has them.
-
-        Returns:
-            The page's address, "http://127.0.0.1:40001/".
-
-        Raises:
-            ClusterError: the cluster does not run, or it can't be served there.
-        """
-        address: str = self.call(partial(self._serve_control, host, port, token))
-        return address
-
-    async def _serve_control(self, host: str, port: int, token: str | None) -> str:
+    def _new_control(self, host: str, port: int, token: str | None) -> Control:
         # It comes with aiohttp, which takes as long as nearly all the rest, and few need it.
         from purgatory.cluster.control.control import Control
 
-        control = Control(self.running, host, port, token)
-        self._controls.append(control)
-        await control.start()
-        return control.page_url
+        return Control(self.running, host, port, token)
 
     def __repr__(self) -> str:
         state = "not started" if self._cluster is None else self._cluster.bootstrap_servers
@@ -342,8 +353,6 @@ class ThreadedCluster(ThreadedLoop):
             await self._cluster.start(self._tls)
             yield
         finally:
-            for control in self._controls:
-                await control.stop()
             await self._cluster.stop()
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import types
 import typing
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
@@ -170,6 +171,8 @@ class ProxiedBroker:
         self.address = address
         self.broker_id = broker_id
         self.connections: set[ClientSide] = set()
+        self.requests: Counter[str] = Counter()
+        """How many came, by API."""
         self.closing: set[BrokerSide] = set()
         """The connections to it whose clients are gone."""
         self.is_closed = False

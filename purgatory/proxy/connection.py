@@ -25,6 +25,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from kio.schema.index import api_key_map
+
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.listeners import Listener
 from purgatory.cluster.protocol.wire import Request
@@ -269,6 +271,7 @@ class ClientConnection(Side):
         if request is None:
             return False
         self._takes_tokens = False
+        self.broker.requests[api_key_map.get(request.api_key, "unknown")] += 1
         if not is_known(request.api_key, request.api_version):
             version = request.api_version
             self._warn_once("version_is_unknown", api=request.api_key, version=version)

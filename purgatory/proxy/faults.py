@@ -100,6 +100,8 @@ class ProxyFaults(ConnectionFaults):
         trace: records what passes; None: nothing is recorded.
     """
 
+    refusals = REFUSALS
+
     def __init__(
         self, target: FaultTarget, addresses: Addresses, trace: ProxyTrace | None = None
     ) -> None:

@@ -14,6 +14,7 @@ Ground rules: everything happens on the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +32,7 @@ from purgatory.cluster.protocol.wire import Request, encode_request
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
-from purgatory.proxy.addresses import Addresses, ProxiedBroker
+from purgatory.proxy.addresses import UNKNOWN_BROKER, Addresses, ProxiedBroker
 from purgatory.proxy.connection import ClientConnection
 from purgatory.proxy.faults import ProxyFaults
 from purgatory.proxy.trace import ProxyTrace
@@ -153,6 +154,15 @@ class Proxy(FaultTarget):
         return {broker.broker_id: broker for broker in sorted(known, key=lambda b: b.broker_id)}
 
     @property
+    def all_brokers(self) -> Mapping[int, ProxiedBroker]:
+        """All brokers; those whose ids aren't known are -1, -2 and so on, as in Kafka's clients."""
+        unknown = itertools.count(UNKNOWN_BROKER, -1)
+        return {
+            next(unknown) if broker.broker_id == UNKNOWN_BROKER else broker.broker_id: broker
+            for broker in self._addresses.brokers
+        }
+
+    @property
     def bootstrap_servers(self) -> str:
         """What a client is given."""
         return ",".join(str(broker.endpoint) for broker in self._bootstrap)
@@ -162,12 +172,13 @@ class Proxy(FaultTarget):
         return {
             "brokers": [
                 {
-                    "id": broker.broker_id,
+                    "id": broker_id,
                     "address": str(broker.address),
                     "listener": str(broker.endpoint),
                     "connections": len(broker.connections),
+                    "requests": dict(broker.requests),
                 }
-                for broker in self._addresses.brokers
+                for broker_id, broker in self.all_brokers.items()
             ],
             "faults": [active_fault.as_dict() for active_fault in self.fault.recent],
         }

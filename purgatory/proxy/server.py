@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import resource
 import signal
+import webbrowser
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
-from purgatory.cluster.control.control import FaultControl
 from purgatory.cluster.server import PlannedFault, follow_fault_plan
 from purgatory.cluster.trace import ClusterTrace
+from purgatory.proxy.control import ProxyControl
 from purgatory.proxy.proxy import ProxyConfig, running_proxy
 
 
@@ -24,14 +25,16 @@ async def serve(
     control_token: str | None = None,
     plan: Sequence[PlannedFault] = (),
     trace: ClusterTrace | None = None,
+    view: bool = False,
 ) -> None:
     """Run a proxy until SIGINT or SIGTERM.
 
     Args:
         config: what it is to be.
-        control_port, control_host, control_token: as `FaultControl` has them.
+        control_port, control_host, control_token: as `ProxyControl` has them.
         plan: the faults that come by themselves.
         trace: records what passes.
+        view: whether to open its page in the browser.
 
     Raises:
         ClusterError: it can't start.
@@ -51,15 +54,18 @@ async def serve(
             await asyncio.wait([starting])
             return
         proxy = starting.result()
-        control = FaultControl(proxy.fault, proxy.state, control_host, control_port, control_token)
+        control = ProxyControl(proxy, control_host, control_port, control_token)
         stack.push_async_callback(control.stop)
         await control.start()
         following = loop.create_task(follow_fault_plan(proxy.fault, plan))
         stack.callback(following.cancel)
         print(f"bootstrap.servers={proxy.bootstrap_servers}")
-        print(f"control: {control.url} (faults, /state)", flush=True)
+        print(f"control: {control.url} (faults, /state)")
+        print(f"view: {control.page_url}", flush=True)
         if control.token is not None and control_token is None:
             print(f"control token: {control.token} (for PURGATORY_CONTROL_TOKEN)", flush=True)
+        if view:
+            await loop.run_in_executor(None, webbrowser.open, control.page_url)
         await stopping
 
 

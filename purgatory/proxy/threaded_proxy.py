@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.threaded_cluster import ThreadedFaults, ThreadedLoop
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError
 from purgatory.proxy.faults import ProxyFaults
 from purgatory.proxy.proxy import Proxy, ProxyConfig, running_proxy
+
+if TYPE_CHECKING:
+    from purgatory.proxy.control import ProxyControl
 
 
 class ThreadedProxy(ThreadedLoop):
@@ -72,3 +75,9 @@ class ThreadedProxy(ThreadedLoop):
     async def _running(self) -> AsyncIterator[None]:
         async with running_proxy(self.config, self._trace) as self._proxy:
             yield
+
+    def _new_control(self, host: str, port: int, token: str | None) -> ProxyControl:
+        # It comes with aiohttp, which takes as long as nearly all the rest, and few need it.
+        from purgatory.proxy.control import ProxyControl
+
+        return ProxyControl(self.running, host, port, token)

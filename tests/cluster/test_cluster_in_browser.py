@@ -15,11 +15,11 @@ import pytest
 pytest.importorskip("playwright", reason="Playwright is not installed")
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.cluster.control.control import Control
-from tests.view.chromium import chromium, opened, told, until
+from tests.view.chromium import chromium, opened, press, told, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -201,17 +201,6 @@ def test_faults_are_pressed_with_the_token_that_was_asked_for(
             until(lambda: faults("pause") == [True], PATIENT_S)
             heal_all.click(timeout=PATIENT_MS)
             until(lambda: faults("pause") == [False], PATIENT_S)
-
-
-def press(page: Page, text: str) -> None:
-    """Press the fault whose text begins so."""
-    button = page.locator("#press-list button").filter(has_text=text).first
-    button.wait_for(state="attached", timeout=PATIENT_MS)
-    # It may be folded away, and the list is made anew while one looks.
-    page.evaluate(
-        "document.querySelectorAll('#press-list details').forEach(o => { o.open = true })"
-    )
-    button.click(timeout=PATIENT_MS)
 
 
 def test_a_cluster_that_is_gone_is_said_to_be_and_asked_for_now_and_then(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec, start_trace
-from purgatory.cluster.control.live_feed import LiveFeed
+from purgatory.cluster.control.live_feed import ClusterModel, LiveFeed
 from purgatory.view.run import TracedRun
 
 QUIET_S = 1.0
@@ -65,7 +66,7 @@ def test_the_state_of_a_traced_cluster_is_rebuilt(tmp_path: Path) -> None:
             time.sleep(QUIET_S)
 
             async def look() -> tuple[int, dict[str, Any], set[int]]:
-                feed = LiveFeed(cluster.running)
+                feed = LiveFeed(partial(ClusterModel, cluster.running))
                 state = await feed.state()
                 alive = {one.broker_id for one in cluster.running.brokers.values() if one.alive}
                 return trace.now_us(), state, alive

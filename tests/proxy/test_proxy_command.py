@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -29,9 +30,10 @@ class Process:
             text=True,
         )
         assert self.process.stdout is not None
-        printed = self.process.stdout.readline() + self.process.stdout.readline()
+        printed = "".join(self.process.stdout.readline() for _ in range(3))
         (self.bootstrap_servers,) = re.findall(r"bootstrap.servers=(\S+)", printed)
         (self.control,) = re.findall(r"control: (http\S+)", printed)
+        (self.page,) = re.findall(r"view: (http\S+)", printed)
 
     def fault(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run ``purgatory fault`` with this proxy's control."""
@@ -81,6 +83,12 @@ def test_it_ends_quietly(process: Process, number: int) -> None:
     out, err = process.process.communicate(timeout=30)
     assert (process.process.returncode, out) == (0, "")
     assert "Traceback" not in err
+
+
+def test_the_page_is_served(process: Process) -> None:
+    with urlopen(process.page) as response:
+        assert b"<title>Purgatories</title>" in response.read()
+    assert process.page == f"{process.control}/"
 
 
 def test_a_plan_is_followed(cluster: ThreadedCluster, tmp_path: Path) -> None:

@@ -79,3 +79,14 @@ def told(page: Page, expression: str) -> Any:
     return page.evaluate(
         f"() => {{ const {{ model, drawn, circled }} = purgatoryView; return {expression}; }}"
     )
+
+
+def press(page: Page, text: str, patience_ms: float = 90_000) -> None:
+    """Press the fault whose text begins so."""
+    button = page.locator("#press-list button").filter(has_text=text).first
+    button.wait_for(state="attached", timeout=patience_ms)
+    # It may be folded away, and the list is made anew while one looks.
+    page.evaluate(
+        "document.querySelectorAll('#press-list details').forEach(o => { o.open = true })"
+    )
+    button.click(timeout=patience_ms)

@@ -1,9 +1,9 @@
-"""The control of a running cluster over HTTP: its state, its metrics, its faults.
+"""The control of a running cluster, or a proxy, over HTTP: its state, its metrics, its faults.
 
     GET    /                 a page that shows all this (``purgatory/view``)
     GET    /view/...         what the page reads: docs/view.md lists it (`LiveRoutes`)
     GET    /state            what `cluster_state` returns
-    GET    /metrics          the purgatories of all brokers, for Prometheus
+    GET    /metrics          the purgatories of all brokers of a cluster, for Prometheus
     POST   /faults           {"kind": "stall_follower", "broker": 2, "for_s": 10}
     DELETE /faults/NUMBER    end one; DELETE /faults ends all
     POST   /brokers/ID/revive
@@ -21,14 +21,14 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from purgatory import metrics
-from purgatory.cluster.control.live_feed import LiveFeed, encoded
+from purgatory.cluster.control.live_feed import ClusterModel, LiveFeed, NewModel, encoded
 from purgatory.cluster.fault_injection import ConnectionFaults
 from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.request_traces import MAX_TRACES
@@ -65,10 +65,10 @@ _HOUR_MS = 3_600_000
 
 
 def available_faults(state: dict[str, Any]) -> list[Fault]:
-    """Return the faults that can be injected into each live broker."""
+    """Return the faults that can be injected into each live broker of a cluster."""
     offers: list[Fault] = []
     for broker in state["brokers"]:
-        if not broker["alive"]:
+        if not broker.get("alive", True) or broker["id"] < 0:  # a proxy may not know an id yet
             continue
         number = broker["id"]
         offers += [
@@ -103,18 +103,27 @@ _CHECK_INTERVAL_S = 1
 
 
 class LiveRoutes:
-    """Serves the feed of one cluster.
+    """Serves the page with what it reads: the feed, and the faults that it offers.
 
     Args:
-        cluster: which.
+        faults, state, new_model, mode: as `FaultControl` has them.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.feed = LiveFeed(cluster)
+    def __init__(
+        self,
+        faults: ConnectionFaults,
+        state: Callable[[], dict[str, Any]],
+        new_model: NewModel,
+        mode: Literal["live", "proxy"],
+    ) -> None:
+        self._faults = faults
+        self._current_state = state
+        self._mode = mode
+        self.feed = LiveFeed(new_model)
 
     def add_to(self, app: web.Application) -> None:
         """Have ``app`` serve it, and end its viewers when it ends."""
+        add_page(app)
         app.add_routes(
             [
                 web.get("/view/about", self._describe),
@@ -122,7 +131,7 @@ class LiveRoutes:
                 web.get("/view/live", self._live, allow_head=False),
                 web.get("/view/request-traces", self._request_traces),
                 web.get("/view/request-trace", self._request_trace),
-                web.get("/view/faults", self._faults),
+                web.get("/view/faults", self._offer_faults),
             ]
         )
         app.on_shutdown.append(self._close)
@@ -131,11 +140,12 @@ class LiveRoutes:
         self.feed.close()
 
     async def _describe(self, request: web.Request) -> web.Response:
-        brokers = len(self._cluster.brokers)
+        brokers = len(self._current_state()["brokers"])
+        cluster = f"{brokers} broker{'s' if brokers > 1 else ''}, live"
         return web.json_response(
             {
-                "mode": "live",
-                "name": f"{brokers} broker{'s' if brokers > 1 else ''}, live",
+                "mode": self._mode,
+                "name": cluster if self._mode == "live" else "Brokers behind a proxy",
                 "begin_us": 0,
                 "end_us": None,
                 "may_change": True,
@@ -148,10 +158,11 @@ class LiveRoutes:
         pieces = [chunk async for chunk in encoded(await self.feed.state())]
         return web.Response(body=b"".join(pieces), content_type="application/json")
 
-    async def _faults(self, request: web.Request) -> web.Response:
-        offered = available_faults(cluster_state(self._cluster))
+    async def _offer_faults(self, request: web.Request) -> web.Response:
         faults = []
-        for fault in offered:
+        for fault in available_faults(self._current_state()):
+            if fault.kind in self._faults.refusals:
+                continue
             fault_body = {"kind": fault.kind, **fault.settings}
             if fault.for_s is not None:
                 fault_body["for_s"] = fault.for_s
@@ -251,11 +262,13 @@ def _url(host: str, port: int) -> str:
 
 
 class FaultControl:
-    """Serves the faults and the state of a cluster, or of what is like one.
+    """Serves the faults and the state of a cluster, or of a proxy, and the page that shows them.
 
     Args:
         faults: the faults.
         state: returns the state, as `cluster_state` does.
+        new_model: makes the model of what the page shows.
+        mode: what the page shows: a cluster that is live, or a proxy.
         host, port: where; port 0 lets the system choose.
         token: what each request has to carry. None asks for none on the loopback interface, and
             beyond it has one made up: ``token``.
@@ -265,10 +278,13 @@ class FaultControl:
         self,
         faults: ConnectionFaults,
         state: Callable[[], dict[str, Any]],
+        new_model: NewModel,
+        mode: Literal["live", "proxy"],
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
     ) -> None:
+        self.live = LiveRoutes(faults, state, new_model, mode)
         self._faults = faults
         self._current_state = state
         self._host = host = without_brackets(host)
@@ -286,6 +302,11 @@ class FaultControl:
         """Where it is: "http://127.0.0.1:9990"."""
         return _url(self._host, self.port)
 
+    @property
+    def page_url(self) -> str:
+        """The page's address. A token follows #, which browsers do not send."""
+        return f"{self.url}/" if self.token is None else f"{self.url}/#token={quote(self.token)}"
+
     async def start(self) -> None:
         """Listen.
 
@@ -297,6 +318,7 @@ class FaultControl:
         self.port = await self._listen("the control", app, self._host, self.port)
 
     def _add_routes(self, app: web.Application) -> None:
+        self.live.add_to(app)
         app.add_routes(
             [
                 web.get("/state", self._state),
@@ -359,7 +381,7 @@ class FaultControl:
 
 
 class Control(FaultControl):
-    """Serves the control of one cluster, with its page and its metrics.
+    """Serves the control of one cluster, with its metrics.
 
     Args:
         cluster: which.
@@ -378,16 +400,11 @@ class Control(FaultControl):
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
     ) -> None:
-        super().__init__(cluster.fault, partial(cluster_state, cluster), host, port, token)
+        state, new_model = partial(cluster_state, cluster), partial(ClusterModel, cluster)
+        super().__init__(cluster.fault, state, new_model, "live", host, port, token)
         self._cluster = cluster
         self.metrics_port = metrics_port
         self._metrics_host = without_brackets(metrics_host)
-        self.live = LiveRoutes(cluster)
-
-    @property
-    def page_url(self) -> str:
-        """The page's address. A token follows #, which browsers do not send."""
-        return f"{self.url}/" if self.token is None else f"{self.url}/#token={quote(self.token)}"
 
     @property
     def metrics_url(self) -> str:
@@ -406,8 +423,6 @@ class Control(FaultControl):
             )
 
     def _add_routes(self, app: web.Application) -> None:
-        add_page(app)
-        self.live.add_to(app)
         super()._add_routes(app)
         app.add_routes([web.get("/metrics", self._metrics)])
 

@@ -1,4 +1,4 @@
-"""The live feed of a cluster: one model of its state, for all viewers.
+"""The live feed of a cluster or a proxy: one model of its state, for all viewers.
 
 It is made for the first viewer and released with the last: while nobody looks, no purgatory is
 observed, and no task runs. Ten times a second it collects the changes, and gives every viewer the
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.control.live_purgatory import MAX_NEW, MAX_REPORTED, FeedBatch, LiveBroker
@@ -23,23 +24,84 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.errors import ClusterError
 from purgatory.trace import change_rows as rows
-from purgatory.trace.observer import CoordinatorState, PartitionRole
+from purgatory.trace.observer import CoordinatorState, FaultState, PartitionRole
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster
 
 
-class LiveModel:
+class LiveModel(ABC):
+    """A state as sent to viewers, and its changes.
+
+    Args:
+        batch: takes the changes.
+    """
+
+    def __init__(self, batch: FeedBatch) -> None:
+        self._batch = batch
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Begin to observe."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Stop observing."""
+
+    @abstractmethod
+    def compare(self) -> None:
+        """Record what has changed."""
+
+    @abstractmethod
+    def is_stale(self) -> bool:
+        """Whether there were changes that can't be described as such."""
+
+    @abstractmethod
+    def report_brokers(self) -> None:
+        """Record which brokers came or went, of a stale model."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return what was reported until now, as ``view/state`` has it."""
+
+    def counts(self) -> dict[str, int]:
+        """Return the reported number of pending operations, and how many of them are shown."""
+        return {"pending": 0, "shown": 0}
+
+    def end_batch(self) -> dict[str, Any] | None:
+        """Return the changes since the last batch, as ``view/changes``; None without changes."""
+        begun_us, until_us, changes = self._batch.end()
+        if not changes:
+            return None
+        return {"from_us": begun_us, "until_us": until_us, "changes": changes, **self.counts()}
+
+    def _record_fault(self, number: int, before: FaultState | None, now: FaultState) -> None:
+        """Describe a fault that began or ended."""
+        self._batch.add(rows.FAULT, number=number, **now._asdict())
+        if before is None:
+            self._batch.log(f"fault {number}: {now.text}", "warning")
+        else:
+            self._batch.log(f"fault {number} ended: {now.text}")
+
+
+def fault_list(known: Mapping[int, FaultState]) -> list[dict[str, Any]]:
+    """Return faults by their numbers, as ``view/state`` has them."""
+    return [{"number": number, **one._asdict()} for number, one in known.items()]
+
+
+class ClusterModel(LiveModel):
     """The state of a cluster as sent to viewers, updated by the observer.
 
     Args:
         cluster: which.
         batch: takes the changes.
+        request_traces: gets what the cluster tells of its requests.
     """
 
-    def __init__(self, cluster: Cluster, batch: FeedBatch) -> None:
-        self._batch = batch
+    def __init__(self, cluster: Cluster, batch: FeedBatch, request_traces: RequestTraces) -> None:
+        super().__init__(batch)
         self._cluster = cluster
+        self._request_traces = request_traces
         self._brokers = [LiveBroker(broker, batch) for broker in cluster.brokers.values()]
         self._is_outdated = False
         self._observer = ClusterObserver(cluster, batch.clock, self._record)
@@ -56,9 +118,10 @@ class LiveModel:
             self._batch.end()
             await asyncio.sleep(0)
         self._batch.end()
+        self._cluster.request_traces = self._request_traces
 
     def release(self) -> None:
-        """Stop observing."""
+        self._cluster.request_traces = None
         for broker in self._brokers:
             for purgatory in broker.purgatories:
                 purgatory.release()
@@ -71,17 +134,14 @@ class LiveModel:
         self._observe()
 
     def is_stale(self) -> bool:
-        """Whether the cluster has changed in a way that changes can't describe."""
         return self._is_outdated or any(one.is_stale for one in self._brokers)
 
     def report_brokers(self) -> None:
-        """Record which brokers stopped or started."""
         for broker in self._brokers:
             broker.report_state()
         self._observe()
 
     def state(self) -> dict[str, Any]:
-        """Return what was reported until now, as ``view/state`` has it."""
         operations = [
             row
             for broker in self._brokers
@@ -97,22 +157,14 @@ class LiveModel:
             "topics": self._topics_state(),
             "groups": [_group(*one) for one in known[rows.GROUP].items()],
             "transactions": [_transaction(*one) for one in known[rows.TRANSACTION].items()],
-            "faults": [{"number": n, **one._asdict()} for n, one in known[rows.FAULT].items()],
+            "faults": fault_list(known[rows.FAULT]),
             "unknown": [],
         }
 
     def counts(self) -> dict[str, int]:
-        """Return the reported number of pending operations, and how many of them are shown."""
         of_all = (one for broker in self._brokers for one in broker.purgatories)
         pending = sum(one.pending for one in of_all)
         return {"pending": pending, "shown": self._batch.reported}
-
-    def end_batch(self) -> dict[str, Any] | None:
-        """Return the changes since the last batch, as ``view/changes``; None without changes."""
-        begun_us, until_us, changes = self._batch.end()
-        if not changes:
-            return None
-        return {"from_us": begun_us, "until_us": until_us, "changes": changes, **self.counts()}
 
     def _observe(self) -> None:
         topics = self._count_partitions()
@@ -166,11 +218,7 @@ class LiveModel:
             case rows.TRANSACTION:
                 add(kind, **_transaction(key, value or before._replace(state=rows.ENDED)))
             case rows.FAULT:
-                add(kind, number=key, **value._asdict())
-                if before is None:
-                    self._batch.log(f"fault {key}: {value.text}", "warning")
-                else:
-                    self._batch.log(f"fault {key} ended: {value.text}")
+                self._record_fault(key, before, value)
 
     def _report_role(
         self, place: TopicPartition, before: PartitionRole, now: PartitionRole
@@ -266,16 +314,19 @@ _ROWS_PER_CHUNK = 500
 _log = Logger("purgatory.cluster")
 
 
+NewModel = Callable[[FeedBatch, RequestTraces], LiveModel]
+
+
 class LiveFeed:
-    """Sends viewers the state of a cluster, and its changes.
+    """Sends viewers a state, and its changes.
 
     Args:
-        cluster: the cluster.
+        new_model: makes the model of what is observed.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, new_model: NewModel) -> None:
         self.clock = ElapsedClock()
-        self._cluster = cluster
+        self._new_model = new_model
         self._batch = FeedBatch(self.clock)
         self._viewers: set[LiveViewer] = set()
         self._model: LiveModel | None = None
@@ -292,7 +343,7 @@ class LiveFeed:
 
     @property
     def is_watching(self) -> bool:
-        """Whether the cluster is observed."""
+        """Whether anything is observed."""
         return self._model is not None
 
     # Viewers.
@@ -304,7 +355,7 @@ class LiveFeed:
             ClusterError: there are too many, or the feed was closed.
         """
         if self._closed:
-            raise ClusterError("the cluster is being closed")
+            raise ClusterError("the control is being closed")
         if len(self._viewers) >= MAX_VIEWERS:
             raise ClusterError(f"{MAX_VIEWERS} viewers look already; close a page")
         viewer = LiveViewer()
@@ -366,7 +417,7 @@ class LiveFeed:
     async def _current_model(self) -> LiveModel:
         async with self._model_lock:
             while self._model is None:
-                model = LiveModel(self._cluster, self._batch)
+                model = self._new_model(self._batch, self.request_traces)
                 try:
                     await model.begin()
                 except BaseException:
@@ -376,14 +427,12 @@ class LiveFeed:
                     model.release()
                 else:
                     self._model = model
-                    self._cluster.request_traces = self.request_traces
             return self._model
 
     def _release(self) -> None:
         self._user_count -= 1
         if not self._user_count:
             self._drop_model()
-            self._cluster.request_traces = None
 
     def _drop_model(self) -> None:
         if self._model is not None:

@@ -30,8 +30,11 @@ function note(text) {
 function introduce(about) {
   document.title = `${about.name}: purgatories`;
   setText(byId("name"), about.name);
-  setText(byId("mode"), about.mode === "live" ? "live" : "trace");
   byId("notes").replaceChildren(...about.notes.map((text) => newElement("p", text, "faint")));
+  setText(byId("mode"), about.mode);
+  if (about.mode !== "proxy") return;
+  setText(byId("wheels-heading"), "Brokers");
+  document.querySelectorAll(".of-cluster").forEach((place) => { place.hidden = true; });
 }
 
 async function fetchAbout() {
@@ -89,10 +92,11 @@ function run(parts, advance) {
 async function start() {
   const about = await fetchAbout();
   introduce(about);
-  const isLive = about.mode === "live";
+  const isLive = about.mode !== "trace";
   model.logsUnanswered = isLive;
   const traces = new RequestTraces(model, isLive);
-  const parts = [new Diagnosis(model), new Partitions(model), new Lists(model), new Faults(model, isLive && about.may_change), traces];
+  const parts = [new Lists(model), new Faults(model, isLive && about.may_change)];
+  if (about.mode !== "proxy") parts.push(new Diagnosis(model), new Partitions(model), traces);
   byId("keys-of-time").hidden = isLive;
   if (isLive) {
     listenForKeys({});

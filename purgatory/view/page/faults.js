@@ -4,6 +4,8 @@ import { button, byId, newElement, setText } from "./elements.js";
 import { ask } from "./requests.js";
 import { shortMoment } from "./units.js";
 
+const NONE_FITS = "No fault fits now.";
+
 export class Faults {
   constructor(model, mayChange) {
     this.model = model;
@@ -15,7 +17,7 @@ export class Faults {
     byId("heal-all").addEventListener("click", () => this.#change("faults", { method: "DELETE" }));
     this.known = "";
     this.offered = "";
-    if (mayChange) this.#offer();
+    this.brokers = "";
   }
 
   async #offer() {
@@ -25,7 +27,8 @@ export class Faults {
       if (offered === this.offered) return;
       this.offered = offered;
       this.#show(faults);
-      if (faults.length === 0) setText(this.answer, "No fault fits this cluster now.");
+      if (faults.length === 0) setText(this.answer, NONE_FITS);
+      else if (this.answer.textContent === NONE_FITS) setText(this.answer, "");
     } catch (error) {
       setText(this.answer, `No faults to inject: ${error.message}`);
     }
@@ -60,6 +63,11 @@ export class Faults {
   }
 
   render() {
+    const brokers = [...this.model.brokers.keys()].join();
+    if (this.mayChange && brokers !== this.brokers) {
+      this.brokers = brokers; // a proxy may learn of one later
+      this.#offer();
+    }
     const active = this.model.faults.filter((fault) => fault.active);
     const dead = this.mayChange ? [...this.model.brokers.values()].filter((broker) => !broker.alive) : [];
     setText(this.note, this.model.unknown.has("faults") ? "Not in this trace." : active.length ? "" : "None is in force.");

@@ -1,4 +1,5 @@
-// A card for each broker: its wheel, what its purgatories count, and the same in words.
+// A card for each broker: its wheel, what its purgatories count, and the same in words. One behind a
+// proxy has no wheel there: its card counts requests.
 
 import { button, byId, newElement, table, setText } from "./elements.js";
 import { counted, duration, durationOfMs, number } from "./units.js";
@@ -7,6 +8,7 @@ import { WheelDrawing } from "./wheel_drawing.js";
 const OLDEST = 8;
 const MOST_IN_COLUMNS = 5;
 const USUAL = ["immediate", "completed", "expired"];
+const RATE_OVER_MS = 1000;
 
 /** What an operation is, in a sentence. */
 function described(operation, atUs) {
@@ -251,6 +253,43 @@ function oldestOf(broker) {
   return oldest;
 }
 
+/** The card of a broker behind a proxy. */
+class ProxiedCard {
+  constructor(id, model) {
+    Object.assign(this, { id, model, chosenId: null });
+    this.element = newElement("section", undefined, "broker");
+    this.heading = newElement("h3", id < 0 ? "A bootstrap server" : `Broker ${id}`);
+    this.element.setAttribute("aria-label", this.heading.textContent);
+    this.about = newElement("span", "", "faint");
+    const head = newElement("div", undefined, "row");
+    head.append(this.heading, this.about);
+    this.counts = newElement("div", undefined, "counts");
+    this.element.append(head, this.counts);
+    this.drawing = { drawn: 0, moves: false, begin() {}, settle() {} };
+    this.looks = []; // in the last second: when, and how many requests of each API there were
+  }
+
+  choose() {}
+
+  draw() {}
+
+  render() {
+    const { address, listener, connections, purgatories } = this.model.brokers.get(this.id);
+    setText(this.about, `${address}, for clients ${listener}, ${counted(connections, "connection")}`);
+    const counts = new Map([...purgatories.values()].map(({ name, outcomes }) => [name, outcomes.requests ?? 0]));
+    const nowMs = performance.now();
+    this.looks.push({ nowMs, counts });
+    while (this.looks.length > 2 && this.looks[1].nowMs <= nowMs - RATE_OVER_MS) this.looks.shift();
+    const [first] = this.looks;
+    const seconds = Math.max(1, nowMs - first.nowMs) / 1000;
+    const rows = [...counts].map(([name, count]) => [
+      name, number.format(count), number.format(Math.round((count - (first.counts.get(name) ?? 0)) / seconds)),
+    ]);
+    this.counts.replaceChildren(rows.length === 0 ? newElement("p", "No request yet.", "faint")
+      : table("Requests by API", [["API", false], ["requests", true], ["per second", true]], rows));
+  }
+}
+
 /** All cards. */
 export class WheelCards {
   constructor(model) {
@@ -305,9 +344,9 @@ export class WheelCards {
       card.element.remove();
       this.cards.delete(id);
     }
-    for (const id of this.model.brokers.keys()) {
+    for (const [id, broker] of this.model.brokers) {
       if (this.cards.has(id)) continue;
-      const card = new WheelCard(id, this.model);
+      const card = new (broker.listener ? ProxiedCard : WheelCard)(id, this.model);
       this.cards.set(id, card);
       this.place.append(card.element);
     }
