@@ -124,4 +124,4 @@ if not TYPE_CHECKING:  # or it would let any name pass
         return found
 
     def __dir__() -> list[str]:
-        return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+        return list(__all__)

@@ -45,4 +45,4 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return list(__all__)

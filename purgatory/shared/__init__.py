@@ -56,4 +56,4 @@ if not TYPE_CHECKING:  # or it would let any name pass
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return list(__all__)
