@@ -54,9 +54,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     third = config.getoption("third")
     if third is not None:
-        left = [item for item in items if _third_of(item.path) not in (None, third)]
+        left = [item for item in items if third_of(item.path) not in (None, third)]
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if _third_of(item.path) in (None, third)]
+        items[:] = [item for item in items if third_of(item.path) in (None, third)]
     for item in items:
         if NATIVE and item.get_closest_marker("pure"):
             item.add_marker(pytest.mark.skip("of the core in pure Python: see PURGATORY_PURE"))
@@ -67,8 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @cache
-def _third_of(file: Path) -> int | None:
-    """Tell the third that a file is in; None: in each of them."""
+def third_of(file: Path) -> int | None:
+    """Return the third that a file is in; None: in each of them."""
     name = file.relative_to(Path(__file__).parent)
     return None if name.parts[0] in EACH_TIME else crc32(name.as_posix().encode()) % 3
 

@@ -726,8 +726,8 @@ class World:
 
 
 @cache
-def _duration_us(text: str) -> int:
-    return Duration(text).us
+def _duration_us(duration: str | timedelta) -> int:
+    return Duration(duration).us
 
 
 async def _end_generators(loop: VirtualLoop) -> None:

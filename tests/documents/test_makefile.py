@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import third_of
 from tests.documents.documents import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -50,3 +53,16 @@ def test_each_target_is_listed_in_a_column() -> None:
     lines = [line for line in ran.stdout.splitlines() if line.startswith("  make ")]
     assert len(lines) > 15
     assert all(line[20] == " " and line[21] != " " for line in lines)
+
+
+def test_each_test_file_is_in_one_third_or_in_all_of_them(tmp_path: Path) -> None:
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    thirds = Counter(third_of(file) for file in files)
+    assert thirds.keys() == {0, 1, 2, None}
+    assert min(thirds.values()) > len(files) / 8
+    assert all(third_of(file) is None for file in (ROOT / "tests/core").glob("test_*.py"))
+    for third in "012":
+        assert f" --third {third} " in would_do("test", tmp_path, f"THIRD={third}")
+    assert re.search(r" --third [012] ", would_do("test", tmp_path))  # that of today
+    assert "--third" not in would_do("test", tmp_path, "THIRD=all")
+    assert "--third" not in would_do("test-all", tmp_path)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from purgatory.pipeline.report.replication import replication_over_time, replication_rows
 from purgatory.trace.trace_writer import arrow_schema
@@ -75,6 +76,30 @@ def test_a_trace_without_changes_has_no_rows(tmp_path: Path) -> None:
     (tmp_path / "changes").mkdir()
     (tmp_path / "changes" / "part-00000.parquet").write_text("no Parquet")
     assert replication_rows({**run, "folder": str(tmp_path)}, 100) == []
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"time_us": [1], "text": ["a table of somebody else's"]},
+        {"time_us": ["noon"], "change": ["log_end"]},
+        {
+            "time_us": [1],
+            "change": ["partition"],
+            "broker": [0],
+            "name": ["orders"],
+            "partition": [0],
+            "number": [0],
+            "names": [["first"]],
+            "in_sync": [["first"]],
+        },
+    ],
+)
+def test_a_table_of_another_program_has_no_rows(tmp_path: Path, foreign: dict[str, Any]) -> None:
+    (tmp_path / "changes").mkdir()
+    pq.write_table(pa.table(foreign), tmp_path / "changes" / "part-00000.parquet")
+    run = {"run_id": "r", "folder": str(tmp_path), "duration_us": 300, "faults": []}
+    assert replication_rows(run, 100) == []
 
 
 def test_each_broker_has_a_line_in_both_panels(tmp_path: Path) -> None:

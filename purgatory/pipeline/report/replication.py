@@ -6,9 +6,9 @@ it draws, where the trace is a folder of this machine with Parquet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from purgatory.pipeline.report.page import PagePart, figure, row_links, section
 from purgatory.pipeline.report.plots import Figure, axis_title, fault_band, line_color, panels
 from purgatory.pipeline.result_rows import Row, group_by
 from purgatory.trace.change_rows import CHANGES, LOG_END, PARTITION
+from purgatory.trace.trace_writer import arrow_schema
 
 _MOST_CHANGES = 2_000_000
 _COLUMNS = ("time_us", "change", "broker", "name", "partition", "number", "names", "in_sync")
@@ -29,44 +30,49 @@ class _Replicas:
     """The replicas of all partitions at one moment."""
 
     def __init__(self) -> None:
-        self.lags: dict[tuple[_Partition, int], int] = {}
-        self.out_of_sync: dict[tuple[_Partition, int], bool] = {}
+        self.lags: dict[int, dict[_Partition, int]] = {}
+        """By broker and partition, of its replicas."""
+        self.out_of_sync: Counter[int] = Counter()
+        """By broker, the partitions that it is a replica of without being in their ISR."""
         self._ends: dict[_Partition, dict[int, int]] = {}
-        self._leaders: dict[_Partition, int] = {}
-        self._replicas: dict[_Partition, list[int]] = {}
+        self._leaders: dict[_Partition, int | None] = {}
+        self._replicas: dict[_Partition, dict[int, bool]] = {}
 
-    def apply(self, change: Row) -> Iterator[int]:
-        """Apply a change; yield the brokers whose replica it concerns. O(replicas)."""
+    def apply(self, change: Row) -> Iterator[tuple[int, int]]:
+        """Apply a change; yield brokers and the lag of their replica now. O(replicas)."""
         place = (change["name"], change["partition"])
+        ends = self._ends.setdefault(place, {})
         if change["change"] == PARTITION:
-            self._leaders[place] = change["broker"]
-            self._replicas[place] = [int(name) for name in change["names"] or ()]
+            for broker, is_out in self._replicas.get(place, {}).items():
+                del self.lags[broker][place]
+                self.out_of_sync[broker] -= is_out
             in_sync = {int(name) for name in change["in_sync"] or ()}
-            for key in [key for key in self.lags if key[0] == place]:
-                del self.lags[key], self.out_of_sync[key]
-            for broker in self._replicas[place]:
-                self.out_of_sync[place, broker] = broker not in in_sync
-            changed = self._replicas[place]
+            replicas = {int(name): int(name) not in in_sync for name in change["names"] or ()}
+            self._leaders[place], self._replicas[place] = change["broker"], replicas
+            self.out_of_sync.update(replicas)
+            changed: Iterable[int] = replicas
         else:
-            ends = self._ends.setdefault(place, {})
             if change["number"] is None:
                 ends.pop(change["broker"], None)
             else:
                 ends[change["broker"]] = change["number"]
+            replicas = self._replicas.get(place, {})
             is_leader = change["broker"] == self._leaders.get(place)
-            changed = self._replicas.get(place, []) if is_leader else [change["broker"]]
-        ends, leader = self._ends.get(place, {}), self._leaders.get(place)
+            changed = replicas if is_leader else replicas.keys() & {change["broker"]}
+        leader = self._leaders.get(place)
         for broker in changed:
-            if broker in self._replicas.get(place, ()):
-                # Without a leader nothing is copied: then no replica is behind.
-                end = ends.get(broker, 0) if leader is None else ends.get(leader, 0)
-                self.lags[place, broker] = max(0, end - ends.get(broker, 0))
-                yield broker
+            # Without a leader nothing is copied: then no replica is behind.
+            end = ends.get(broker if leader is None else leader, 0)
+            lag = max(0, end - ends.get(broker, 0))
+            self.lags.setdefault(broker, {})[place] = lag
+            yield broker, lag
 
-    def of_broker(self, broker: int) -> tuple[int, int]:
-        """The greatest lag of a broker's replicas, and how many of them are not in the ISR."""
-        lag = max((lag for (_, one), lag in self.lags.items() if one == broker), default=0)
-        return lag, sum(out for (_, one), out in self.out_of_sync.items() if one == broker)
+    def of_brokers(self) -> dict[int, tuple[int, int]]:
+        """For each broker, the most that a replica is behind, and how many are not in the ISR."""
+        return {
+            broker: (max(lags.values(), default=0), self.out_of_sync[broker])
+            for broker, lags in self.lags.items()
+        }
 
 
 def replication_rows(run: Row, width_us: int) -> list[Row]:
@@ -74,28 +80,27 @@ def replication_rows(run: Row, width_us: int) -> list[Row]:
 
     Each has `run_id`, `window_start_us`, `window_end_us`, `broker`, `replica_lag`, the records that
     its replica of some partition was behind the leader, and `out_of_sync`, the partitions that it
-    is a replica of without being in their ISR. O(changes x replicas).
+    is a replica of without being in their ISR. O(changes + windows x replicas).
 
     Returns:
-        No rows where the trace has no such table, or more than two million changes.
+        No rows where the trace has no such table, or one that is no table of this project's, or has
+        more than two million changes.
     """
+    replicas = _Replicas()
+    windows: list[dict[int, tuple[int, int]]] = [{}]
     try:
-        changes = _changes(Path(run["folder"]) / CHANGES)
-    except (OSError, pa.ArrowException):
+        for change in _changes(Path(run["folder"]) / CHANGES):
+            number = min(change["time_us"], run["duration_us"]) // width_us
+            while len(windows) <= number:
+                windows.append(replicas.of_brokers())
+            most = windows[-1]
+            for broker, lag in replicas.apply(change):
+                known_lag, known_out = most.get(broker, (0, 0))
+                most[broker] = max(known_lag, lag), max(known_out, replicas.out_of_sync[broker])
+    except (OSError, pa.ArrowException, ValueError):
         return []
-    replicas, most = _Replicas(), dict[tuple[int, int], tuple[int, int]]()
-    window, known = 0, set[int]()
-    for change in changes:
-        now = min(change["time_us"], run["duration_us"]) // width_us
-        for passed in range(window + 1, now + 1):
-            most |= {(passed, broker): replicas.of_broker(broker) for broker in known}
-        window = now
-        for broker in set(replicas.apply(change)):
-            known.add(broker)
-            old, new = most.get((now, broker), (0, 0)), replicas.of_broker(broker)
-            most[now, broker] = (max(old[0], new[0]), max(old[1], new[1]))
-    for passed in range(window + 1, -(-run["duration_us"] // width_us)):
-        most |= {(passed, broker): replicas.of_broker(broker) for broker in known}
+    while len(windows) * width_us < run["duration_us"]:
+        windows.append(replicas.of_brokers())
     return [
         {
             "run_id": run["run_id"],
@@ -105,21 +110,29 @@ def replication_rows(run: Row, width_us: int) -> list[Row]:
             "replica_lag": lag,
             "out_of_sync": out_of_sync,
         }
-        for (number, broker), (lag, out_of_sync) in sorted(most.items())
+        for number, most in enumerate(windows)
+        for broker, (lag, out_of_sync) in sorted(most.items())
     ]
 
 
-def _changes(folder: Path) -> list[dict[str, Any]]:
-    """The changes of partitions and of the ends of their logs, in their order."""
+def _changes(folder: Path) -> Iterator[Row]:
+    """Yield the changes of partitions and of the ends of their logs, in their order.
+
+    Raises:
+        OSError, ArrowException, ValueError: it is no such table.
+    """
     files = [pq.ParquetFile(path) for path in sorted(folder.glob("*.parquet"))]
-    if sum(file.metadata.num_rows for file in files) > _MOST_CHANGES:
-        return []
-    rows: list[dict[str, Any]] = []
+    if sum(file.metadata.num_rows for file in files) > _MOST_CHANGES or not all(
+        {*_COLUMNS} <= {*file.schema_arrow.names} for file in files
+    ):
+        return
+    columns = pa.schema([arrow_schema(CHANGES).field(name) for name in _COLUMNS])
     for file in files:
-        table = file.read(columns=list(_COLUMNS))
-        kept = pc.is_in(table.column("change"), pa.array([LOG_END, PARTITION]))
-        rows += table.filter(kept).to_pylist()
-    return rows
+        for batch in file.iter_batches(columns=list(_COLUMNS)):
+            kept = batch.filter(pc.is_in(batch["change"], pa.array([LOG_END, PARTITION])))
+            yield from (
+                pa.Table.from_batches([kept]).select(list(_COLUMNS)).cast(columns).to_pylist()
+            )
 
 
 def replication_section(part: PagePart, run: Row, rows: Sequence[Row]) -> str:

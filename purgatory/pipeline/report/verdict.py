@@ -35,9 +35,8 @@ def verdict(results: Results, found: Sequence[Finding]) -> Verdict:
         results: the rows of this run only.
         found: its findings, the most severe first.
     """
-    failures = list(
-        dict.fromkeys(one.headline for one in found if one.headline and one.severity < _FINE)
-    )
+    failed = [one.headline for one in found if one.headline and one.severity < Severity.FINE]
+    failures = list(dict.fromkeys(failed))
     texts = "; ".join(failures[:_MOST_HEADLINES])
     more = len(failures) - _MOST_HEADLINES
     texts += f"; {more:,} more" if more > 0 else ""
@@ -53,9 +52,6 @@ def verdict(results: Results, found: Sequence[Finding]) -> Verdict:
     if texts:
         return Verdict("valid", f"No guarantee is violated, but {texts}.")
     return Verdict("valid", "No guarantee is violated, and nothing failed.")
-
-
-_FINE = Severity.FINE
 
 
 def verdict_html(run: Row, given: Verdict) -> str:
