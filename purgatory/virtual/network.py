@@ -22,7 +22,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, copy_context
 from datetime import timedelta
-from functools import cache
+from functools import lru_cache
 from typing import Any, Self
 
 from purgatory.settings.typed_duration import Duration
@@ -482,7 +482,7 @@ class VirtualNetwork(Link):
         ]
 
 
-@cache
+@lru_cache(maxsize=1_000)
 def _range_us(text: str) -> tuple[int, int]:
     low, dots, high = text.partition("..")
     low_us, high_us = Duration(low).us, Duration(high if dots else low).us

@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache, cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -725,7 +725,7 @@ class World:
         return Random(f"{self.seed}/{purpose}")
 
 
-@cache
+@lru_cache(maxsize=1_000)
 def _duration_us(duration: str | timedelta) -> int:
     return Duration(duration).us
 
