@@ -119,16 +119,25 @@ class BuiltInFunction:
         function: the built-in function, or the bound class method.
         replacement: called with the arguments that C passes (see `_SIGNATURES`), without the
             function's module: with none, the one argument, or the tuple of arguments.
+        of_one_object: the function is a bound method, and only this reference to it is patched:
+            methods of other objects of its type stay as they are.
 
     Raises:
         WorldError: this Python defines it in a way that is not known here.
     """
 
-    def __init__(self, function: Any, replacement: Callable[..., Any]) -> None:
+    def __init__(
+        self, function: Any, replacement: Callable[..., Any], *, of_one_object: bool = False
+    ) -> None:
         if not can_patch():
             raise WorldError("a virtual world needs CPython with its global interpreter lock")
         found = _Object.from_address(id(function))
         self._definition = found.definition.contents
+        if of_one_object:
+            # The type has one definition for all its objects. This copy lives as long as the
+            # module that patches it.
+            self._definition = _Definition.from_buffer_copy(self._definition)
+            found.definition = ctypes.pointer(self._definition)
         self._module = found.module
         flags = self._definition.flags
         signature = _SIGNATURES.get(flags)

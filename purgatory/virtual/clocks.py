@@ -8,7 +8,8 @@ Ground rules
 ------------
 * Time is in whole microseconds; only the world's loop advances it, on its own thread.
 * One world of a process is active at a time, for the thread that entered it.
-* ``random``'s own generator is the application's: its state is restored at the end.
+* ``random``'s own generator is the application's: its state is restored at the end. Other threads
+  have one of their own meanwhile: what they draw changes nothing in the world.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class WheelClock(Clock):
 
 
 _ORIGINAL_SEED = random.Random.seed
+_SHARED_SEED = random.seed
+_ORIGINAL_GETRANDBITS = random.getrandbits
 
 
 @dataclass
@@ -100,6 +103,7 @@ class _PatchedFunctions:
 
     patch: ClockPatch | None = None
     thread_id = 0
+    other_threads_rng = random.Random()
 
 
 def _current_patch() -> ClockPatch | None:
@@ -173,6 +177,20 @@ def _urandom(size: Any) -> bytes:
     return _URANDOM.original(size) if patch is None else patch.rng.randbytes(max(size, 0))
 
 
+def _draw() -> float:
+    if _PatchedFunctions.patch is None or _current_patch() is not None:
+        drawn: float = _RANDOM.original()
+        return drawn
+    return _PatchedFunctions.other_threads_rng.random()
+
+
+def _draw_bits(k: int, /) -> int:
+    """`random.getrandbits`. It is not patched in C, since it raises for a wrong argument."""
+    if _PatchedFunctions.patch is None or _current_patch() is not None:
+        return _ORIGINAL_GETRANDBITS(k)
+    return _PatchedFunctions.other_threads_rng.getrandbits(k)
+
+
 def _with_default_time(name: str, fill: Callable[[Any], Any]) -> BuiltInFunction:
     """A function of `time` that defaults to now."""
 
@@ -215,6 +233,9 @@ _TIME = BuiltInFunction(time.time, _now_s)
 _TIME_NS = BuiltInFunction(time.time_ns, _now_ns)
 _SLEEP = BuiltInFunction(time.sleep, _sleep)
 _URANDOM = BuiltInFunction(os.urandom, _urandom)
+_RANDOM = BuiltInFunction(random.random, _draw, of_one_object=True)
+_SHARED_RNG: random.Random = random.choice.__self__  # type: ignore[attr-defined]
+"""The generator of ``random``'s functions. All its methods draw by these two."""
 _UTCNOW = BuiltInFunction(datetime.datetime.utcnow, _datetime_utcnow)
 
 _FUNCTIONS = (
@@ -236,6 +257,7 @@ _FUNCTIONS = (
     BuiltInFunction(datetime.datetime.now, _datetime_now),
     _UTCNOW,
     _URANDOM,
+    _RANDOM,
 )
 
 
@@ -244,7 +266,14 @@ def _seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
     patch = _current_patch()
     if a is None and patch is not None:
         a = patch.rng.getrandbits(64)
+    if patch is None and generator is _SHARED_RNG:
+        generator = _PatchedFunctions.other_threads_rng
     _ORIGINAL_SEED(generator, a, version)
+
+
+def _seed_shared(a: Any = None, version: int = 2) -> None:
+    """`random.seed`."""
+    _seed(_SHARED_RNG, a, version)
 
 
 class PatchedClocks:
@@ -268,6 +297,8 @@ class PatchedClocks:
         _PatchedFunctions.patch, _PatchedFunctions.thread_id = self._patch, get_ident()
         for function in _FUNCTIONS:
             function.patch()
+        vars(_SHARED_RNG).update(random=random.random, getrandbits=_draw_bits)
+        random.getrandbits, random.seed = _draw_bits, _seed_shared
         random.Random.seed = _seed  # type: ignore[method-assign,assignment]
         random.seed(self._patch.rng.getrandbits(64))
         # A uuid1 consists of the time and the machine's address: here, the world's.
@@ -319,6 +350,9 @@ def _restore() -> None:
     for function in _FUNCTIONS:
         function.restore()
     random.Random.seed = _ORIGINAL_SEED  # type: ignore[method-assign]
+    random.getrandbits, random.seed = _ORIGINAL_GETRANDBITS, _SHARED_SEED
+    for name in ("random", "getrandbits"):
+        vars(_SHARED_RNG).pop(name, None)
     _PatchedFunctions.patch, _PatchedFunctions.thread_id = None, 0
 
 

@@ -9,6 +9,8 @@ import secrets
 import threading
 import time
 import uuid
+from collections.abc import Callable
+from queue import SimpleQueue
 from time import monotonic, time_ns
 
 import pytest
@@ -68,6 +70,46 @@ def test_chance_is_of_the_seed() -> None:
             drawn.append(_drawn())
     assert drawn[0] == drawn[1]
     assert not set(map(str, drawn[0])) & set(map(str, drawn[2]))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        random.random,
+        lambda: random.getrandbits(8),
+        lambda: random.uniform(0, 1),
+        lambda: random.shuffle([1, 2, 3]),
+        lambda: random.seed(5),
+    ],
+    ids=["random", "getrandbits", "uniform", "shuffle", "seed"],
+)
+def test_what_other_threads_draw_changes_nothing_in_a_world(draw: Callable[[], object]) -> None:
+    requests: SimpleQueue[bool] = SimpleQueue()
+    answers: SimpleQueue[object] = SimpleQueue()
+
+    def serve() -> None:
+        while requests.get():
+            answers.put(draw())
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        drawn = []
+        for disturbed in (False, True):
+            with World(1):
+                if disturbed:
+                    requests.put(True)
+                    answers.get(timeout=60)
+                drawn.append([random.choice(range(1_000)) for _ in range(5)] + _drawn())
+    finally:
+        requests.put(False)
+        thread.join()
+    assert drawn[0] == drawn[1]
+
+
+def test_a_wrong_argument_of_chance_is_refused_as_ever() -> None:
+    with World(1), pytest.raises(TypeError):
+        random.getrandbits("8")  # type: ignore[arg-type]
 
 
 def test_what_was_before_goes_on_afterwards() -> None:
