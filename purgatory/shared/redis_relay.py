@@ -11,8 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+import types
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+)
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -172,20 +182,12 @@ class RedisRelay(Relay):
             return  # somebody else's, on the same channel
         self.receive(channel[len(self.prefix) :], number)
 
-    async def publish(self, numbers: Mapping[str, int | None]) -> None:
+    def publish(self, numbers: Mapping[str, int | None]) -> asyncio.Future[Any]:
         by_node: dict[str, dict[str, int | None]] = {}
         for key, number in numbers.items():
             channel = self.prefix + key
             by_node.setdefault(self._node_of(channel), {})[channel] = number
-        if len(by_node) == 1:
-            [(node, some)] = by_node.items()
-            await self._link(node).publish(some)
-            return
-        publishing = [self._link(node).publish(some) for node, some in by_node.items()]
-        results = await asyncio.gather(*publishing, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        return asyncio.gather(*(self._link(node).publish(some) for node, some in by_node.items()))
 
     async def close(self) -> None:
         """Nothing outlives `listen`."""
@@ -264,20 +266,29 @@ class _Link:
         for some in by_slot.values():
             await self._listening.send_command(f"S{command}", *some, check_health=False)
 
-    async def publish(self, numbers: Mapping[str, int | None]) -> None:
+    def publish(self, numbers: Mapping[str, int | None]) -> asyncio.Task[None]:
+        """Write at once, if connected, and return a task that waits for the responses."""
+        begun = None
+        if self._sending is not None and self._sending.is_connected:
+            begun = _begin(self._write(numbers))
+        return asyncio.create_task(self._finish(numbers, begun))
+
+    async def _finish(
+        self, numbers: Mapping[str, int | None], begun: Awaitable[None] | None
+    ) -> None:
         from redis import exceptions
 
         try:
+            await (begun or self._write(numbers))
+            await self._read_responses(len(numbers))
+        except exceptions.ConnectionError:  # it may end alone; what is sent twice does no harm
             await self._write(numbers)
-        except exceptions.ConnectionError:
-            await self._write(numbers)  # it may end alone; what is sent twice does no harm
+            await self._read_responses(len(numbers))
         except exceptions.MovedError as error:
             self._end(error)
             raise
 
     async def _write(self, numbers: Mapping[str, int | None]) -> None:
-        from redis import exceptions
-
         if self._sending is None:
             self._sending = await self._client.connection_pool.get_connection()
         command = "SPUBLISH" if self._is_sharded else "PUBLISH"
@@ -288,8 +299,12 @@ class _Link:
         await self._sending.send_packed_command(
             self._sending.pack_commands(commands), check_health=False
         )
+
+    async def _read_responses(self, count: int) -> None:
+        from redis import exceptions
+
         failure: Exception | None = None
-        for _ in commands:
+        for _ in range(count):
             try:
                 await self._sending.read_response(timeout=math.inf)
             except exceptions.ResponseError as error:
@@ -362,6 +377,37 @@ class _Link:
         for confirmed in self._confirmed.values():
             confirmed.cancel()
         await asyncio.gather(self._client.aclose(), return_exceptions=True)  # and its connections
+
+
+def _begin(coroutine: Coroutine[Any, Any, None]) -> Awaitable[None]:
+    """Run a coroutine until it first waits, and return the rest of it.
+
+    redis-py's calls are coroutines, and a task would begin them only when the loop turns.
+    """
+    try:
+        return _rest(coroutine, coroutine.send(None))
+    except StopIteration:
+        return _rest(None)
+    except Exception as error:
+        return _rest(None, error=error)
+
+
+@types.coroutine
+def _rest(
+    coroutine: Coroutine[Any, Any, None] | None,
+    awaited: object = None,
+    error: Exception | None = None,
+) -> Generator[object, None, None]:
+    if error is not None:
+        raise error
+    with suppress(StopIteration):
+        while coroutine is not None:
+            try:
+                yield awaited
+            except BaseException as raised:
+                awaited = coroutine.throw(raised)
+            else:
+                awaited = coroutine.send(None)
 
 
 def _text(value: Any) -> str:

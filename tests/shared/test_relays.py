@@ -17,6 +17,7 @@ import pytest
 
 from purgatory import PurgatoryClosedError
 from purgatory.shared import PostgresRelay, RedisRelay, Relay, RelayError, SharedPurgatory
+from purgatory.shared.redis_relay import _begin
 from purgatory.shared.relay import LONGEST_KEY, MOST_UNSENT
 from purgatory.shared.unix_relay import UnixRelay
 from tests.shared.servers import (
@@ -660,6 +661,58 @@ async def test_a_publisher_that_redis_has_cut_off_sends_all_the_same(redis: Redi
         assert await in_time(wait) == 1
         assert other.relay.counts.lost == 0
         assert one.relay.state.name == other.relay.state.name == "live"
+
+
+@on_loop
+async def test_redis_hears_of_a_number_before_the_loop_turns(redis: Redis) -> None:
+    import redis as client
+
+    network, store = RedisNetwork(redis), Store()
+    async with process(network, store) as one:
+        await one.advance("other", 1)  # connects
+        await eventually(lambda: one.relay.counts.sent == 1, "sent")
+        with client.Redis(port=redis.port) as subscriber, subscriber.pubsub() as subscription:
+            subscription.subscribe(f"{one.relay.prefix}k")  # type: ignore[attr-defined]
+            assert subscription.get_message(timeout=20)["type"] == "subscribe"
+            sent = one.relay.publish({"k": 7})
+            message = subscription.get_message(timeout=20)  # nothing else runs meanwhile
+            assert message is not None
+            assert message["data"] == b"7"
+        assert sent is not None
+        await sent
+
+
+@on_loop
+async def test_what_is_begun_at_once_goes_on_where_it_waits() -> None:
+    steps: list[str] = []
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        steps.append("begun")
+        await asyncio.sleep(0)
+        try:
+            await future
+        finally:
+            steps.append("ended")
+
+    rest = _begin(work())
+    assert steps == ["begun"]
+    asyncio.get_running_loop().call_soon(future.set_result, None)
+    await rest
+    assert steps == ["begun", "ended"]
+
+    cancelled = asyncio.ensure_future(_begin(asyncio.sleep(60)))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+
+    async def fail() -> None:
+        raise ConnectionError("at once")
+
+    failed = _begin(fail())
+    with pytest.raises(ConnectionError, match="at once"):
+        await failed
 
 
 def test_all_processes_hash_a_key_alike() -> None:
