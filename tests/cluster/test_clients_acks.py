@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -187,44 +187,52 @@ def test_an_error_to_acks_0_closes_the_connection(
 # ---- as the clients tell it
 
 
-def _confluent_sender(servers: str) -> Callable[[str], object]:
+Sender = AbstractContextManager[Callable[[str], object]]
+
+
+@contextmanager
+def _confluent_sender(servers: str) -> Iterator[Callable[[str], object]]:
     producer = Producer({"bootstrap.servers": servers, "acks": 0, "linger.ms": 0})
 
     def send(topic: str) -> None:
         producer.produce(topic, b"x", partition=0)
         producer.flush(20)
 
-    return send
+    yield send
 
 
-def _kafka_python_sender(servers: str) -> Callable[[str], object]:
+@contextmanager
+def _kafka_python_sender(servers: str) -> Iterator[Callable[[str], object]]:
     producer = KafkaProducer(bootstrap_servers=servers.split(","), acks=0)
-    return lambda topic: producer.send(topic, b"x", partition=0).get(20)
+    try:
+        yield lambda topic: producer.send(topic, b"x", partition=0).get(20)
+    finally:
+        producer.close()
 
 
 @pytest.mark.parametrize("new_sender", [_confluent_sender, _kafka_python_sender])
 def test_who_sends_with_acks_0_follows_a_leader_that_moved(
-    cluster: ThreadedCluster, name: str, new_sender: Callable[[str], Callable[[str], object]]
+    cluster: ThreadedCluster, name: str, new_sender: Callable[[str], Sender]
 ) -> None:
     """No broker dies, so its connection alone can tell the client that what it sends is lost."""
     cluster.create_topic(name, replication=1)
     partition, running = TopicPartition(name, 0), cluster.running
     former = cluster.call(lambda: leader_of(running, name))
-    send = new_sender(cluster.bootstrap_servers)
-    send(name)
-    to = next(broker for broker in running.brokers if broker != former)
-
-    cluster.call(lambda: running.controller.reassign(partition, (to,)))
-    deadline_s = time.monotonic() + 60
-    while cluster.call(lambda: leader_of(running, name)) != to:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
-    led = running.brokers[to].manager.partition(partition)
-    assert led is not None
-    before = led.log_end_offset
-    while cluster.call(lambda: led.log_end_offset) == before:
-        assert time.monotonic() < deadline_s, "what it sent went nowhere"
+    with new_sender(cluster.bootstrap_servers) as send:
         send(name)
+        to = next(broker for broker in running.brokers if broker != former)
+
+        cluster.call(lambda: running.controller.reassign(partition, (to,)))
+        deadline_s = time.monotonic() + 60
+        while cluster.call(lambda: leader_of(running, name)) != to:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.005)
+        led = running.brokers[to].manager.partition(partition)
+        assert led is not None
+        before = led.log_end_offset
+        while cluster.call(lambda: led.log_end_offset) == before:
+            assert time.monotonic() < deadline_s, "what it sent went nowhere"
+            send(name)
 
 
 def failure(client: KafkaClient, topic: str, settings: Mapping[str, Any]) -> str:

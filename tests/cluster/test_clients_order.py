@@ -45,12 +45,14 @@ def send_with_kafka_python(
     """The same with kafka-python."""
     options = {"linger_ms": 0, "batch_size": 0, "retry_backoff_ms": 20, "retries": 10, **settings}
     producer = KafkaProducer(bootstrap_servers=servers.split(","), **options)
-    sent = [producer.send(topic, value, partition=0) for value in VALUES]
-    sent[2].get(30)
-    refuse()
-    for one in sent:
-        one.get(30)
-    producer.close()
+    try:
+        sent = [producer.send(topic, value, partition=0) for value in VALUES]
+        sent[2].get(30)
+        refuse()
+        for one in sent:
+            one.get(30)
+    finally:
+        producer.close()
 
 
 @pytest.mark.parametrize(
