@@ -306,6 +306,8 @@ def _write_compact_string(text: str | None) -> bytes:
 
 def _write_compact_length(length: int) -> bytes:
     number = length + 1
+    if number <= 0x7F:
+        return _ONE_BYTE[number]
     written = bytearray()
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
@@ -313,6 +315,8 @@ def _write_compact_length(length: int) -> bytes:
     written.append(number)
     return bytes(written)
 
+
+_ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 
 # The same few topics are named all the time.
 _WRITE_PLAIN = _Writing(lru_cache(_MAX_CACHED)(_write_plain_string), _INT.pack, b"")

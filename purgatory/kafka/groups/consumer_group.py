@@ -203,6 +203,11 @@ class ConsumerGroup:
         """Mark drained records as changed again, after their write has failed."""
         self._changed_keys.update(dict.fromkeys(keys))
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether any record is to be written."""
+        return bool(self._changed_keys)
+
     def drain_changes(self) -> list[GroupRecord]:
         """Return and clear the changed records. O(changed records)."""
         changed, self._changed_keys = self._changed_keys, {}
