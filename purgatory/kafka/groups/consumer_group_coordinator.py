@@ -76,11 +76,6 @@ class ConsumerGroupHeartbeat(NamedTuple):
     requester: Principal | None = None
 
     @property
-    def is_leaving(self) -> bool:
-        """Whether the member leaves, for a while or for good."""
-        return self.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
-
-    @property
     def is_full(self) -> bool:
         """Whether all fields are set, as in a retry."""
         subscribes = self.topic_names is not None or self.topic_regex is not None
@@ -213,9 +208,6 @@ class ConsumerGroupCoordinator:
 
     def _save(self, group: ConsumerGroup, then: Callable[[ErrorCode], object]) -> None:
         """Write what has changed of a group, and call back once that is replicated, or can't be."""
-        if not group.has_changes:
-            then(ErrorCode.NONE)
-            return
         changes = group.drain_changes()
 
         def written(code: ErrorCode) -> None:
@@ -245,17 +237,22 @@ class ConsumerGroupCoordinator:
                 group = self.new_group(request.group_id, self._known_topics)
             result = (
                 self._leave(group, request)
-                if request.is_leaving
+                if request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
                 else self._heartbeat(group, request)
             )
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
 
-        def saved(code: ErrorCode) -> None:
-            respond(result if code is ErrorCode.NONE else ConsumerGroupHeartbeatResult(code))
-
-        self._save(group, saved)
+        if group.has_changes:
+            self._save(
+                group,
+                lambda code: respond(
+                    ConsumerGroupHeartbeatResult(code) if code is not ErrorCode.NONE else result
+                ),
+            )
+        else:
+            respond(result)
 
     def _heartbeat(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
