@@ -155,7 +155,7 @@ class ClusterObserver:
         partitions, known = self._cluster.controller.partitions(), self.state.last_values[PARTITION]
         begin = self._next if self._next < len(partitions) else 0
         self._next = begin + PARTITIONS_PER_ITERATION
-        new = [one for one in partitions if one[0] not in known]
+        new = [entry for entry in partitions if entry[0] not in known]
         for topic_partition, state in dict([*new, *partitions[begin : self._next]]).items():
             self._observe_partition(topic_partition, state)
         if len(known) > len(partitions):
@@ -297,7 +297,9 @@ def _broker(broker: Broker) -> dict[str, Any]:
         "port": broker.port,
         "alive": broker.alive,
         "connections": broker.connection_count,
-        "purgatories": [_purgatory(one) for one in broker.purgatories] if broker.alive else [],
+        "purgatories": [_purgatory(purgatory) for purgatory in broker.purgatories]
+        if broker.alive
+        else [],
     }
 
 

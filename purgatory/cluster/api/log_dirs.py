@@ -25,7 +25,7 @@ async def describe_log_dirs(broker: Broker, request: Request, connection: Connec
     for partition in broker.manager.partitions():
         topic, number = partition.topic_partition
         if requested is None or any(
-            topic == one.topic and number in one.partitions for one in requested
+            topic == other.topic and number in other.partitions for other in requested
         ):
             topics.setdefault(topic, []).append(_size(broker, partition))
     total_bytes, usable_bytes = _room(broker)

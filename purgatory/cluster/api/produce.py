@@ -159,7 +159,8 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
             peer=connection.peer,
             broker=broker.broker_id,
             errors={
-                f"{topic}-{number}": one.error.name for (topic, number), one in refused.items()
+                f"{topic}-{number}": response.error.name
+                for (topic, number), response in refused.items()
             },
         )
         connection.abort()

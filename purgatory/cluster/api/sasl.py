@@ -175,8 +175,8 @@ def _described(credentials: Credentials, user: str, request_count: int) -> dict[
         "error_code": code,
         "error_message": message,
         "credential_infos": [
-            {"mechanism": _NUMBERS[mechanism], "iterations": one.iterations}
-            for mechanism, one in mechanisms.items()
+            {"mechanism": _NUMBERS[mechanism], "iterations": credential.iterations}
+            for mechanism, credential in mechanisms.items()
             if not code
         ],
     }
@@ -188,19 +188,19 @@ async def alter_user_scram_credentials(
     """Set and delete credentials. All changes of one user are made, or none."""
     body, security = request.body, broker.cluster.security
     requested = [*body.deletions, *body.upsertions]
-    request_counts = Counter((one.name, one.mechanism) for one in requested)
-    changes: dict[str, list[_Change]] = {one.name: [] for one in requested}
+    request_counts = Counter((entry.name, entry.mechanism) for entry in requested)
+    changes: dict[str, list[_Change]] = {entry.name: [] for entry in requested}
     refused: dict[str, _Refused] = {}
-    for one in requested:
-        change = _change(security.credentials, one)
-        if request_counts[one.name, one.mechanism] > 1:
+    for entry in requested:
+        change = _change(security.credentials, entry)
+        if request_counts[entry.name, entry.mechanism] > 1:
             change = _Refused(
-                ErrorCode.DUPLICATE_RESOURCE, f"{one.name} is named twice for a mechanism"
+                ErrorCode.DUPLICATE_RESOURCE, f"{entry.name} is named twice for a mechanism"
             )
         if isinstance(change, _Refused):
-            refused.setdefault(one.name, change)
+            refused.setdefault(entry.name, change)
         else:
-            changes[one.name].append(change)
+            changes[entry.name].append(change)
     valid_changes = [
         change
         for user, user_changes in changes.items()
