@@ -160,8 +160,12 @@ class ClusterObserver:
             self._observe_partition(topic_partition, state)
         if len(known) > len(partitions):
             there = dict(partitions)
+            last_values = self.state.last_values
             for topic_partition in [key for key in known if key not in there]:
-                self._remove_partition(topic_partition)
+                last_values[HIGH_WATERMARK].pop(topic_partition, None)
+                for broker in self._cluster.brokers:
+                    last_values[LOG_END].pop((topic_partition, broker), None)
+                self.state.observe(PARTITION, topic_partition, None)
 
     def _observe_partition(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         role = PartitionRole(
@@ -178,14 +182,6 @@ class ClusterObserver:
         leaderless = (broker for broker in self._cluster.brokers if broker not in ends)
         for broker in (*leaderless, *ends):
             observe(LOG_END, (topic_partition, broker), ends.get(broker))
-
-    def _remove_partition(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition that was deleted."""
-        known = self.state.last_values
-        known[HIGH_WATERMARK].pop(topic_partition, None)
-        for broker in self._cluster.brokers:
-            known[LOG_END].pop((topic_partition, broker), None)
-        self.state.observe(PARTITION, topic_partition, None)
 
     def _groups(self) -> dict[str, CoordinatorState]:
         found = {}

@@ -458,15 +458,13 @@ class ProducerSession:
         """Send the next messages, or end the transaction, or wait."""
         transaction = self.transaction
         assert transaction is not None, "it is in one"
-        if self._request_count >= self._settings.requests or self._is_interval_over(transaction):
+        due_ns = transaction.start_ns + self._settings.interval_ms * NS_PER_MS
+        is_interval_over = self._end_requested or self._engine.now_ns() >= due_ns
+        if self._request_count >= self._settings.requests or is_interval_over:
             self._finish()
         else:
             self._is_waiting = True
             self.send_if_ready()
-
-    def _is_interval_over(self, transaction: SentTransaction) -> bool:
-        due_ns = transaction.start_ns + self._settings.interval_ms * NS_PER_MS
-        return self._end_requested or self._engine.now_ns() >= due_ns
 
     def _end_interval(self, transaction: SentTransaction) -> None:
         if transaction is self.transaction and self._is_waiting:

@@ -46,7 +46,12 @@ async def handshake(broker: Broker, request: Request, connection: Connection) ->
     """Agree on a mechanism."""
     known = request.body.mechanism in connection.listener.sasl
     if known:
-        connection.login = _login(broker.cluster.security.credentials, request.body.mechanism)
+        credentials = broker.cluster.security.credentials
+        if request.body.mechanism == _PLAIN:
+            connection.login = PlainLogin(credentials.is_password)
+        else:
+            hashed = ScramMechanism(request.body.mechanism)
+            connection.login = ScramLogin(hashed, lambda user: credentials.scram(user, hashed))
         if request.api_version == 0:
             connection.take_token = partial(_take_token, connection, connection.login)
     return {
@@ -69,13 +74,6 @@ def _handshake_error(connection: Connection, mechanism: str) -> int:
         reason=reason,
     )
     return ErrorCode.UNSUPPORTED_SASL_MECHANISM if listener.sasl else ErrorCode.ILLEGAL_SASL_STATE
-
-
-def _login(credentials: Credentials, mechanism: str) -> Login:
-    if mechanism == _PLAIN:
-        return PlainLogin(credentials.is_password)
-    hashed = ScramMechanism(mechanism)
-    return ScramLogin(hashed, lambda user: credentials.scram(user, hashed))
 
 
 async def authenticate(broker: Broker, request: Request, connection: Connection) -> Response:

@@ -19,7 +19,7 @@ from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.topics import PartitionState, Topic, invalid_topic_name_reason
+from purgatory.kafka.topics import Topic, invalid_topic_name_reason
 
 _DELETE_BY_IDS = 6
 """Since this version of DeleteTopics a topic may be named by its id."""
@@ -471,8 +471,17 @@ def _reassigned(
     topic_partition = TopicPartition(topic, requested.partition_index)
     code, message = ErrorCode.NONE, None
     try:
-        if not may_change_count:
-            _check_count(controller.state_of(topic_partition), requested.replicas)
+        state, replicas = controller.state_of(topic_partition), requested.replicas
+        if (
+            not may_change_count
+            and state is not None
+            and replicas is not None
+            and len(replicas) != len(state.target)
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{len(replicas)} replicas in place of {len(state.target)}, which may not change",
+            )
         controller.reassign(topic_partition, requested.replicas)
     except KafkaError as error:
         code, message = error.code, error.message
@@ -481,14 +490,6 @@ def _reassigned(
         "error_code": int(code),
         "error_message": message,
     }
-
-
-def _check_count(state: PartitionState | None, replicas: tuple[int, ...] | None) -> None:
-    if state is not None and replicas is not None and len(replicas) != len(state.target):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{len(replicas)} replicas in place of {len(state.target)}, which may not change",
-        )
 
 
 async def list_partition_reassignments(

@@ -343,11 +343,6 @@ class LiveFeed:
         """The number of viewers."""
         return len(self._viewers)
 
-    @property
-    def is_watching(self) -> bool:
-        """Whether anything is observed."""
-        return self._model is not None
-
     # Viewers.
 
     def join(self) -> LiveViewer:

@@ -349,18 +349,15 @@ class StoredLog(Log):
             return True
         try:
             make_folder(self._disk, self._folder, forces)
-            self._write_start(forces)
+            offset = b"%d\n" % self.start_offset
+            content = b"%08x %b" % (crc32c(offset), offset)
+            replace_file(self._disk, self._folder / START_FILE, content, forces)
         except OSError as error:
             # Deleted records may come back after a restart; the next deletion tries again.
             _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
             return False
         self._saved_start, self._start_is_forced = self.start_offset, forces
         return True
-
-    def _write_start(self, forces: bool) -> None:
-        offset = b"%d\n" % self.start_offset
-        content = b"%08x %b" % (crc32c(offset), offset)
-        replace_file(self._disk, self._folder / START_FILE, content, forces)
 
 
 def drop_old_segments(log: Log, now_ms: int) -> bool:

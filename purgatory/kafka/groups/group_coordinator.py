@@ -135,7 +135,10 @@ class GroupCoordinator:
     ) -> None:
         self.check_coordinated(group_id)
         self.check_joining(group_id)
-        self._check_session_timeout(join_request)
+        config, session_timeout_ms = self.config, join_request.session_timeout_ms
+        minimum, maximum = config.min_session_timeout_ms, config.max_session_timeout_ms
+        if not minimum <= session_timeout_ms <= maximum:
+            raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self.groups.get(group_id)
         if group is None:
             if member_id:
@@ -158,17 +161,6 @@ class GroupCoordinator:
             respond(group.join_result(member))
         else:
             self._wait_to_join(group, member, respond)
-
-    def _check_session_timeout(self, join_request: JoinGroupRequest) -> None:
-        """Refuse a member whose session may not be so long or short.
-
-        Raises:
-            GroupRefusal: INVALID_SESSION_TIMEOUT.
-        """
-        config = self.config
-        minimum, maximum = config.min_session_timeout_ms, config.max_session_timeout_ms
-        if not minimum <= join_request.session_timeout_ms <= maximum:
-            raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
 
     def _drop_if_unused(self, group: Group) -> None:
         """Forget a group that never had a member, nor a pending one."""
@@ -195,7 +187,9 @@ class GroupCoordinator:
                 raise GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED)
             member_id = self._new_member_id(instance_id or join_request.client_id)
             if require_known_member_id and instance_id is None:
-                self._add_pending_member(group, member_id, join_request.session_timeout_ms)
+                group.pending_members.add(member_id)
+                waiting = DelayedArrival(group, member_id, join_request.session_timeout_ms, self)
+                self.heartbeats.try_complete_else_watch(waiting, [group.member_key(member_id)])
                 raise GroupRefusal(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         elif member_id in group.members and instance_id is None:
             return group.members[member_id]
@@ -217,12 +211,6 @@ class GroupCoordinator:
             self.syncs.check_and_complete(group.sync_key)
             self._watch_session(group, member)
         return member
-
-    def _add_pending_member(self, group: Group, member_id: str, for_ms: int) -> None:
-        """Wait for a member that was given its id to come with it."""
-        group.pending_members.add(member_id)
-        waiting = DelayedArrival(group, member_id, for_ms, self)
-        self.heartbeats.try_complete_else_watch(waiting, [group.member_key(member_id)])
 
     def _respond_at_once(self, group: Group, member: Member, has_rejoined: bool) -> bool:
         """Whether a rejoining member that changes nothing can get the current generation."""
