@@ -369,7 +369,9 @@ class Broker:
                 log.remove()
         self.groups.delete_topic(topic)
         controller = self.cluster.controller
-        self.share_coordinator.delete_orphans(lambda one: controller.topic_with_id(one) is not None)
+        self.share_coordinator.delete_orphans(
+            lambda topic_id: controller.topic_with_id(topic_id) is not None
+        )
 
     def drop_replica(self, topic_partition: TopicPartition) -> None:
         """Delete a replica and its log, after a reassignment."""

@@ -214,15 +214,15 @@ def _redirected(
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 
-def bounded(results: Responses, limit: int = _MAX_BATCHES) -> Responses:
-    """Limit the batches to ``limit``, but return at least one of each partition.
+def bounded(results: Responses) -> Responses:
+    """Limit the batches to ``_MAX_BATCHES``, but return at least one of each partition.
 
     Partitions that have records get equal parts, so that none of them stays behind. O(partitions).
     """
     counts = [len(result.batches) for result in results.values()]
-    if sum(counts) <= limit:
+    if sum(counts) <= _MAX_BATCHES:
         return results
-    part = max(1, limit // sum(map(bool, counts)))
+    part = max(1, _MAX_BATCHES // sum(map(bool, counts)))
     return {
         topic_partition: _cut(result, part) if len(result.batches) > part else result
         for topic_partition, result in results.items()

@@ -426,14 +426,9 @@ class ReplicaManager:
         if self._partitions.mark_offline(topic_partition):
             self._waiting.check_all_and_forget(topic_partition)
 
-    def maybe_shrink_isr(self, now_ms: int | None = None) -> None:
-        """Remove lagging followers from the ISRs. Call it every half of ``max_lag_ms``.
-
-        Args:
-            now_ms: the time; by default the clock's.
-        """
-        if now_ms is None:
-            now_ms = self.clock.now_ms()
+    def maybe_shrink_isr(self) -> None:
+        """Remove lagging followers from the ISRs. Call it every half of ``max_lag_ms``."""
+        now_ms = self.clock.now_ms()
         for partition in self.partitions():
             self._change_isr(partition, partition.propose_shrink(now_ms, self.max_lag_ms))
 
