@@ -58,6 +58,8 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Partitions] = {}
+        self.sessions: dict[str, DelayedMemberSession] = {}
+        """The waits for the members' next heartbeats."""
         self.topics = SubscribedTopics(known_topics)
         self._holders: dict[TopicIdPartition, str] = {}
         self._changed_keys: dict[GroupRecordKey, None] = {}

@@ -467,11 +467,14 @@ class ConsumerGroupCoordinator:
 
     def _watch_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Begin to wait for the next heartbeat, from now on."""
-        key = group.session_key(member.member_id)
-        self._heartbeats.cancel_for_key(key)
+        member_id = member.member_id
+        previous = group.sessions.get(member_id)
+        if previous is not None:
+            previous.cancel()
         delay_ms = self._session_timeout_ms(group.group_id)
-        waiting = DelayedMemberSession(group, member.member_id, delay_ms, self)
-        self._heartbeats.try_complete_else_watch(waiting, [key])
+        waiting = DelayedMemberSession(group, member_id, delay_ms, self)
+        group.sessions[member_id] = waiting
+        self._heartbeats.try_complete_else_watch(waiting, [group.session_key(member_id)])
 
     def _watch_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Begin to wait for a member to give up partitions, if it has to."""
@@ -482,6 +485,7 @@ class ConsumerGroupCoordinator:
             self._heartbeats.try_complete_else_watch(waiting, [key])
 
     def _stop_waiting(self, group: ConsumerGroup, member_id: str) -> None:
+        group.sessions.pop(member_id, None)
         for key in (group.session_key, group.rebalance_key):
             self._heartbeats.cancel_for_key(key(member_id))
 
