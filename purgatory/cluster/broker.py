@@ -69,7 +69,7 @@ _log = Logger("purgatory.cluster")
 NO_LEADER = -1
 NO_EPOCH = -1
 Handler = Callable[["Broker", Request, Connection], Response | Awaitable[Response]]
-"""Answers a request that came to a broker by a connection: at once, or where it is awaited."""
+"""Handles a request to a broker from a connection; the result may be awaitable."""
 
 
 class Broker:
@@ -78,7 +78,7 @@ class Broker:
     Args:
         cluster: whose.
         broker_id: which one.
-        handler: answers clients' requests to it.
+        handler: handles clients' requests to it.
         supported: the APIs by key, with the oldest and the newest version of each.
     """
 

@@ -70,7 +70,7 @@ class PartitionStatus(ABC, Generic[Response]):
         self.message = message
 
     def fail(self, message: str) -> None:
-        """Answer, if it still waits, that the broker failed."""
+        """Respond with UNKNOWN_SERVER_ERROR if it still waits."""
         if self.acks_pending:
             self.acks_pending = False
             self.error = ErrorCode.UNKNOWN_SERVER_ERROR
