@@ -29,7 +29,12 @@ from purgatory.cluster.inter_broker import (
     SharePersister,
 )
 from purgatory.cluster.listeners import Endpoint, Listener, Listening
-from purgatory.cluster.log_manager import BrokerLogs, LogCompaction
+from purgatory.cluster.log_manager import (
+    BrokerLogs,
+    LogCompaction,
+    delete_old_segments,
+    roll_old_segment,
+)
 from purgatory.cluster.metadata import AuthorizedTopics, ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Limits, MemoryQuota, Response
 from purgatory.cluster.protocol.wire import Request, Versions
@@ -39,7 +44,6 @@ from purgatory.cluster.storage import (
     MemoryLog,
     StoredLog,
 )
-from purgatory.cluster.storage.stored_log import close_old_segment, drop_old_segments
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
@@ -65,7 +69,7 @@ _log = Logger("purgatory.cluster")
 NO_LEADER = -1
 NO_EPOCH = -1
 Handler = Callable[["Broker", Request, Connection], Response | Awaitable[Response]]
-"""Answers a request that came to a broker by a connection: at once, or where it is awaited."""
+"""Handles a request to a broker from a connection; the result may be awaitable."""
 
 
 class Broker:
@@ -74,7 +78,7 @@ class Broker:
     Args:
         cluster: whose.
         broker_id: which one.
-        handler: answers clients' requests to it.
+        handler: handles clients' requests to it.
         supported: the APIs by key, with the oldest and the newest version of each.
     """
 
@@ -320,8 +324,8 @@ class Broker:
         if not self.alive:
             return
         for partition in self.manager.partitions():
-            drop_old_segments(partition.log, now_ms)
-            close_old_segment(partition.log, now_ms)
+            delete_old_segments(partition.log, now_ms)
+            roll_old_segment(partition.log, now_ms)
 
     async def compact(self, now_ms: int) -> None:
         """Compact the logs that need it, while others are served."""
@@ -369,7 +373,9 @@ class Broker:
                 log.remove()
         self.groups.delete_topic(topic)
         controller = self.cluster.controller
-        self.share_coordinator.delete_orphans(lambda one: controller.topic_with_id(one) is not None)
+        self.share_coordinator.delete_orphans(
+            lambda topic_id: controller.topic_with_id(topic_id) is not None
+        )
 
     def drop_replica(self, topic_partition: TopicPartition) -> None:
         """Delete a replica and its log, after a reassignment."""
@@ -406,7 +412,7 @@ class Broker:
             key = partition.topic_partition
             if topic in (None, key.topic):
                 self.manager.configure(key, self.logs.config_of(key), self._min_insync_of(key))
-                drop_old_segments(partition.log, now_ms)
+                delete_old_segments(partition.log, now_ms)
 
     def apply_acls(self) -> None:
         """Decide by the access control lists of the day."""

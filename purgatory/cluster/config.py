@@ -86,7 +86,7 @@ class AclSpec:
         """The entry.
 
         Raises:
-            ClusterError: it makes no sense; says what would.
+            ClusterError: it is invalid.
         """
         of_cluster = self.resource_type == ResourceType.CLUSTER.name
         try:
@@ -101,9 +101,9 @@ class AclSpec:
             )
         except KeyError as error:
             raise ClusterError(f"{self}: there is no {error}") from None
-        wrong = check_acl(acl)
-        if wrong is not None:
-            raise ClusterError(f"{self}: {wrong}")
+        error_message = check_acl(acl)
+        if error_message is not None:
+            raise ClusterError(f"{self}: {error_message}")
         return acl
 
 
@@ -144,7 +144,7 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """What a cluster is to be.
+    """The configuration of a cluster.
 
     Args:
         brokers: how many.
@@ -156,32 +156,32 @@ class ClusterConfig:
         listeners: where they listen instead, in one way or several; the first is the one that
             ``Cluster.bootstrap_servers`` names. Where there are none, there is one, by ``host``,
             ``first_port``, ``tls`` and ``users``.
-        racks: where the brokers stand, in their order, each a name; empty: it isn't known.
-            Consumers that say theirs read from a replica there.
-        topics: that are there from the start. One that the data folder has stays as it is there.
+        racks: the rack of each broker, in their order; empty: unknown. Consumers with a rack read
+            from a replica in it.
+        topics: created at the start, unless the data folder has them.
         min_insync_replicas: how many must be in sync for acks=all, and for anything to be
             committed; of a topic with fewer replicas, all.
-        follower_lag_ms: how long a follower takes for what it fetched.
-        replica_max_lag_ms: who did not catch up for so long leaves the ISR.
-        auto_create_topics: whether asking for a topic makes it.
-        default_partitions: of topics that are made so, or say nothing of it.
-        default_replication: how many replicas topics have that are made so, or say nothing of it;
-            None: three, or as many as there are brokers.
-        max_partitions: how many all topics may have that clients make.
-        offsets_partitions: of the topic that holds the groups' committed offsets.
-        transactions_partitions: of the topic that holds what is known of transactional ids.
-        share_state_partitions: of the topic that holds how far share groups are.
-        groups: what consumer groups are allowed.
-        transactions: what transactional ids are allowed.
-        users: passwords by user, for SASL; None: nobody is asked, but where ``listeners`` say so.
-        authorization: who may do what; None: everybody may do everything, and access control lists
-            are refused.
+        follower_lag_ms: the delay of a follower's append.
+        replica_max_lag_ms: a follower that did not catch up for so long leaves the ISR.
+        auto_create_topics: whether a request for an unknown topic creates it.
+        default_partitions: the partitions of topics that are created without a number.
+        default_replication: their replication factor; None: three, or the number of brokers.
+        max_partitions: the most partitions of all topics that clients create.
+        offsets_partitions: the partitions of ``__consumer_offsets``.
+        transactions_partitions: those of ``__transaction_state``.
+        share_state_partitions: those of ``__share_group_state``.
+        groups: the limits of groups.
+        transactions: the limits of transactional ids.
+        users: passwords by user, for SASL; None: clients authenticate only where ``listeners``
+            have mechanisms.
+        authorization: of clients; None: everything is allowed, and requests about access control
+            lists are refused.
         data_dir: where logs and metadata are kept; None keeps them in memory.
-        fsync: when what is written there is forced onto the disk.
-        memory_bytes: what the logs of all brokers may take together, where they are in memory.
+        fsync: when files there are forced onto the disk.
+        memory_bytes: the limit of all brokers' logs together, where they are in memory.
         retention_ms: how long records are kept; None keeps them.
         log_config: segments and retention.
-        limits: what a client may ask.
+        limits: of clients.
     """
 
     brokers: int = 3
@@ -243,8 +243,7 @@ class ClusterConfig:
         if self.listeners:
             return self.listeners
         sasl = MECHANISMS if self.users is not None else ()
-        one = Listener("CLIENTS", self.first_port, tls=self.tls, sasl=sasl)
-        return (one,)
+        return (Listener("CLIENTS", self.first_port, tls=self.tls, sasl=sasl),)
 
     def endpoint(self, listener: Listener, broker_id: int) -> Endpoint:
         """Return where a broker is to listen; port 0 lets the system choose."""
@@ -258,7 +257,7 @@ _MAX_PORT = 65_535
 
 
 def config_problems(config: ClusterConfig) -> Iterator[Problem]:
-    """Find all that is wrong."""
+    """Yield all problems of a configuration."""
     yield from _bounds(config)
     yield from _topics(config)
     yield from _listeners(config)
@@ -307,9 +306,9 @@ def _topics(config: ClusterConfig) -> Iterator[Problem]:
     yield from _find_duplicates("topics", "name", names)
     for number, topic in enumerate(config.topics):
         place = f"topics[{number}]"
-        wrong = invalid_topic_name_reason(topic.name, names[:number])
-        if wrong is not None:
-            yield Problem(f"{place}.name", ABSENT, wrong)
+        reason = invalid_topic_name_reason(topic.name, names[:number])
+        if reason is not None:
+            yield Problem(f"{place}.name", ABSENT, reason)
         if topic.partitions < 1:
             yield Problem(f"{place}.partitions", topic.partitions, "must be at least 1")
         if topic.replication is not None and not 1 <= topic.replication <= config.brokers:
@@ -322,7 +321,9 @@ def _topics(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _listeners(config: ClusterConfig) -> Iterator[Problem]:
-    yield from _find_duplicates("listeners", "name", [one.name for one in config.listeners])
+    yield from _find_duplicates(
+        "listeners", "name", [listener.name for listener in config.listeners]
+    )
     used_ports: dict[tuple[str, int], str] = {}
     for number, listener in enumerate(config.all_listeners):
         place = f"listeners[{number}]." if config.listeners else ""
@@ -365,12 +366,12 @@ def _find_duplicates(section: str, key: str, values: Sequence[str]) -> Iterable[
 
 @dataclass(frozen=True)
 class ControlConfig:
-    """Where a cluster is controlled.
+    """The address of a cluster's control.
 
     Args:
         port: for faults, state and /metrics. 0 lets the system choose.
         host: where.
-        token: what the control asks for; None: beyond this machine, one that is printed.
+        token: required of each request; None: beyond this machine, one is made up and printed.
     """
 
     port: int = 9990
@@ -380,13 +381,13 @@ class ControlConfig:
 
 @dataclass(frozen=True)
 class ProcessConfig(ClusterConfig):
-    """What a cluster that is a process is to be.
+    """The configuration of a cluster that is a process.
 
     Args:
-        control: where it is controlled.
-        metrics_port: where /metrics is served besides, on the brokers' host.
-        trace: a folder for the trace.
-        publish: what the topics begin with into which the trace's rows go.
+        control: the address of the control.
+        metrics_port: another port for /metrics, on the brokers' host.
+        trace: the folder of the trace.
+        publish: the prefix of the topics that get the trace's rows.
         faults: a plan of faults.
     """
 
@@ -426,8 +427,8 @@ def parse_config(document: Mapping[str, Any], source: str) -> ProcessConfig:
     """Make a config of a document.
 
     Args:
-        document: what was said.
-        source: what errors call it.
+        document: the TOML document.
+        source: its name in errors.
 
     Raises:
         ClusterError: something in it is wrong: a line for each such thing.
@@ -469,15 +470,15 @@ def _unknown_keys(hint: Any, value: Any, location: tuple[int | str, ...]) -> Ite
     if table is None:
         return
     if isinstance(value, list):
-        for number, one in enumerate(value):
-            yield from _unknown_keys(hint, one, (*location, number))
+        for number, element in enumerate(value):
+            yield from _unknown_keys(hint, element, (*location, number))
     elif isinstance(value, Mapping):
         hints = typing.get_type_hints(table)
-        for key, one in value.items():
+        for key, element in value.items():
             if key in hints:
-                yield from _unknown_keys(hints[key], one, (*location, key))
+                yield from _unknown_keys(hints[key], element, (*location, key))
             else:
-                yield Problem(key_text((*location, key)), one, no_such_key(key, hints))
+                yield Problem(key_text((*location, key)), element, no_such_key(key, hints))
 
 
 def _anchored(hint: Any, value: Any, folder: Path) -> Any:
@@ -488,10 +489,10 @@ def _anchored(hint: Any, value: Any, folder: Path) -> Any:
     if table is None:
         return value
     if isinstance(value, list):
-        return [_anchored(hint, one, folder) for one in value]
+        return [_anchored(hint, element, folder) for element in value]
     if isinstance(value, Mapping):
         hints = typing.get_type_hints(table)
-        return {key: _anchored(hints.get(key), one, folder) for key, one in value.items()}
+        return {key: _anchored(hints.get(key), element, folder) for key, element in value.items()}
     return value
 
 
@@ -500,8 +501,8 @@ def _table(hint: Any) -> Any:
     if isinstance(hint, type) and (is_dataclass(hint) or hasattr(hint, "_fields")):
         return hint
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is not None:
-        found = (_table(one) for one in typing.get_args(hint))
-        return next((one for one in found if one is not None), None)
+        found = (_table(argument) for argument in typing.get_args(hint))
+        return next((table for table in found if table is not None), None)
     return None
 
 

@@ -26,7 +26,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec,
 from kio.schema.index import api_key_map
 
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.faulty_responses import SessionPartition, faulty_response, supported_choices
+from purgatory.cluster.faulty_responses import (
+    SessionPartition,
+    faulty_response,
+    send_faulty,
+    supported_choices,
+)
 from purgatory.cluster.protocol.connection import Connection, Response, ResponseConnection
 from purgatory.cluster.protocol.error_responses import error_places
 from purgatory.cluster.protocol.wire import Request
@@ -50,7 +55,6 @@ from purgatory.kafka.faults import (
 from purgatory.kafka.faults.active_faults import (
     ActiveFault,
     ActiveFaults,
-    ResponseOutcome,
     draw_injection,
 )
 from purgatory.kafka.faults.fault import kafka_api_name, suggest_name
@@ -225,9 +229,6 @@ class FrozenBroker:
 Handler = Callable[[Any, Request, Connection], Response | Awaitable[Response]]
 """Handles a request to a broker by a connection."""
 
-_CHUNKS_PER_S = 20
-"""How many chunks a second a slow response is sent in."""
-
 _log = Logger("purgatory.cluster")
 
 
@@ -369,15 +370,8 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         if not self.active:
             return connection.write(frame) and not is_misleading
         await self.wait_while_paused(broker)
-        fate = self.response_outcome(broker, request.api_name, request.client_id)
-        if fate.delay_ms:
-            await asyncio.sleep(fate.delay_ms / 1_000)
-        if fate.lost:
-            if fate.cut:
-                connection.abort()
-            return False
-        arrived = await _write(connection, frame, fate)
-        return arrived and not is_misleading
+        outcome = self.response_outcome(broker, request.api_name, request.client_id)
+        return await send_faulty(connection, frame, outcome) and not is_misleading
 
     # Tasks that wait for a fault to end.
 
@@ -535,34 +529,6 @@ def _session_partitions(broker: Any, request: Request) -> Sequence[SessionPartit
     sessions = broker.fetch_sessions
     partitions: Sequence[SessionPartition] = sessions.session_keys(request.body.session_id)
     return partitions
-
-
-async def _write(connection: ResponseConnection, frame: bytes, outcome: ResponseOutcome) -> bool:
-    """Send a response, or a part of it, at its speed; return whether all of it was sent."""
-    sent = frame
-    if outcome.truncated is not None:
-        kept = outcome.truncated.keep_bytes
-        sent = frame[: min(len(frame) - 1, len(frame) // 2 if kept is None else kept)]
-    arrived = False
-    for _ in range(outcome.copies):
-        if outcome.bytes_per_s is None:
-            arrived = connection.write(sent)
-        else:
-            arrived = await _write_slowly(connection, sent, outcome.bytes_per_s)
-    if outcome.truncated is not None:
-        connection.abort()
-        return False
-    return arrived
-
-
-async def _write_slowly(connection: ResponseConnection, frame: bytes, bytes_per_s: int) -> bool:
-    step = max(1, bytes_per_s // _CHUNKS_PER_S)
-    for start in range(0, len(frame), step):
-        part = frame[start : start + step]
-        await asyncio.sleep(len(part) / bytes_per_s)
-        if not connection.write(part):
-            return False
-    return True
 
 
 def _call_later(seconds: float, function: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Responses with injected faults: errors, throttle times, lower leader epochs.
+"""Responses with injected faults: errors, throttle times, lower leader epochs, delays, losses.
 
 An error is injected into a part of a request, such as one of its topics: that part is taken out of
 the request, the rest is carried out, and the error is added to the response where Kafka has it.
@@ -12,6 +12,7 @@ Ground rules
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -43,7 +44,7 @@ from purgatory.kafka.faults import (
     LowerLeaderEpochs,
     Throttle,
 )
-from purgatory.kafka.faults.active_faults import ActiveFaults, draw_injection
+from purgatory.kafka.faults.active_faults import ActiveFaults, ResponseOutcome, draw_injection
 
 if TYPE_CHECKING:
     from purgatory.cluster.api.registry import Api
@@ -426,3 +427,45 @@ def lower_epochs(response: Any, epochs: int, topic: str | None, topic_of: TopicO
             if lowered is not value:
                 changes[field.name] = lowered
     return replace(response, **changes) if changes else response
+
+
+# Delays, losses, truncation.
+
+_CHUNKS_PER_S = 20
+"""How many chunks a second a slow response is sent in."""
+
+
+async def send_faulty(
+    connection: ResponseConnection, frame: bytes, outcome: ResponseOutcome
+) -> bool:
+    """Send a response late, in part, slowly, twice or never; return whether all of it was sent."""
+    if outcome.delay_ms:
+        await asyncio.sleep(outcome.delay_ms / 1_000)
+    if outcome.lost:
+        if outcome.cut:
+            connection.abort()
+        return False
+    sent = frame
+    if outcome.truncated is not None:
+        kept = outcome.truncated.keep_bytes
+        sent = frame[: min(len(frame) - 1, len(frame) // 2 if kept is None else kept)]
+    arrived = False
+    for _ in range(outcome.copies):
+        if outcome.bytes_per_s is None:
+            arrived = connection.write(sent)
+        else:
+            arrived = await _write_slowly(connection, sent, outcome.bytes_per_s)
+    if outcome.truncated is not None:
+        connection.abort()
+        return False
+    return arrived
+
+
+async def _write_slowly(connection: ResponseConnection, frame: bytes, bytes_per_s: int) -> bool:
+    step = max(1, bytes_per_s // _CHUNKS_PER_S)
+    for start in range(0, len(frame), step):
+        part = frame[start : start + step]
+        await asyncio.sleep(len(part) / bytes_per_s)
+        if not connection.write(part):
+            return False
+    return True

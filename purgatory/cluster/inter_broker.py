@@ -146,22 +146,34 @@ class SharePersister:
     def read(self, key: ShareKey, leader_epoch: int, respond: RespondState) -> None:
         """As `ShareCoordinator.read`."""
         self._begin(
-            key, lambda one, respond_state: one.read(key, leader_epoch, respond_state), respond
+            key,
+            lambda coordinator, respond_state: coordinator.read(key, leader_epoch, respond_state),
+            respond,
         )
 
     def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
         """As `ShareCoordinator.write`."""
-        self._change(key, lambda one, respond_state: one.write(key, state, respond_state), respond)
+        self._change(
+            key,
+            lambda coordinator, respond_state: coordinator.write(key, state, respond_state),
+            respond,
+        )
 
     def set_start(self, key: ShareKey, start_offset: int, respond: RespondCode) -> None:
         """As `ShareCoordinator.set_start`."""
         self._change(
-            key, lambda one, respond_state: one.set_start(key, start_offset, respond_state), respond
+            key,
+            lambda coordinator, respond_state: coordinator.set_start(
+                key, start_offset, respond_state
+            ),
+            respond,
         )
 
     def delete(self, key: ShareKey, respond: RespondCode) -> None:
         """As `ShareCoordinator.delete`."""
-        self._change(key, lambda one, respond_state: one.delete(key, respond_state), respond)
+        self._change(
+            key, lambda coordinator, respond_state: coordinator.delete(key, respond_state), respond
+        )
 
     async def group_state(self, group_id: str) -> Mapping[ShareKey, ShareState] | None:
         """Return the states of a group; None: not all coordinators are available."""

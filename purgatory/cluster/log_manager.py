@@ -1,4 +1,4 @@
-"""The logs on a broker's disk: loaded at its start, compacted while it lives.
+"""A broker's logs: loaded at its start, deleted by retention and compacted while it lives.
 
 Ground rules
 ------------
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from purgatory.cluster.metadata import ClusterMetadata
-from purgatory.cluster.records import StoredContents
+from purgatory.cluster.records import StoredContents, max_timestamp_ms
 from purgatory.cluster.storage import (
     LogCheckpoint,
     MemoryLog,
@@ -153,6 +153,48 @@ class BrokerLogs:
             return MemoryLog(config, self._cluster.memory, topic_partition)
         folder, fsync = self.folder / str(topic_partition), self._cluster.config.fsync
         return StoredLog(folder, config, fsync, disk=self._disk)
+
+
+def delete_old_segments(log: Log, now_ms: int) -> bool:
+    """Delete segments whose records are all expired; return whether any were.
+
+    Oldest first, and only what is committed; the active one too, once all of it is expired.
+
+    Args:
+        log: of a replica on this broker.
+        now_ms: in milliseconds since 1970. A batch without a time, -1, stays.
+    """
+    config, start = log.config, log.start_offset
+    if config.retention_ms is None or not config.deletes or start == log.end_offset:
+        return False
+    oldest_ms = now_ms - config.retention_ms
+    ends = [*log.segment_bases[1:], log.end_offset]
+    end_offset = start
+    for base_offset, segment_end in zip(log.segment_bases, ends, strict=True):
+        if segment_end > log.high_watermark:
+            break
+        batches = log.read(max(base_offset, start), 2**62, segment_end)
+        # The youngest record is most likely at the end, but times are the clients'.
+        if not all(0 <= max_timestamp_ms(batch) < oldest_ms for batch in reversed(batches)):
+            break
+        end_offset = segment_end
+    if end_offset == log.end_offset:
+        log.roll()
+    return log.delete_up_to(end_offset)
+
+
+def roll_old_segment(log: Log, now_ms: int) -> None:
+    """Begin a new segment, where the first batch of the active one is older than ``segment_ms``.
+
+    Args:
+        log: of a replica on this broker.
+        now_ms: in milliseconds since 1970.
+    """
+    segment_ms, batches = log.config.segment_ms, log.active_segment.batches
+    if segment_ms is not None and batches:
+        begun_ms = max_timestamp_ms(batches[0])
+        if 0 <= begun_ms <= now_ms - segment_ms:
+            log.roll()
 
 
 _TIME_SLICE_S = 0.005

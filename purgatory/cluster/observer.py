@@ -155,13 +155,17 @@ class ClusterObserver:
         partitions, known = self._cluster.controller.partitions(), self.state.last_values[PARTITION]
         begin = self._next if self._next < len(partitions) else 0
         self._next = begin + PARTITIONS_PER_ITERATION
-        new = [one for one in partitions if one[0] not in known]
+        new = [entry for entry in partitions if entry[0] not in known]
         for topic_partition, state in dict([*new, *partitions[begin : self._next]]).items():
             self._observe_partition(topic_partition, state)
         if len(known) > len(partitions):
             there = dict(partitions)
+            last_values = self.state.last_values
             for topic_partition in [key for key in known if key not in there]:
-                self._remove_partition(topic_partition)
+                last_values[HIGH_WATERMARK].pop(topic_partition, None)
+                for broker in self._cluster.brokers:
+                    last_values[LOG_END].pop((topic_partition, broker), None)
+                self.state.observe(PARTITION, topic_partition, None)
 
     def _observe_partition(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         role = PartitionRole(
@@ -178,14 +182,6 @@ class ClusterObserver:
         leaderless = (broker for broker in self._cluster.brokers if broker not in ends)
         for broker in (*leaderless, *ends):
             observe(LOG_END, (topic_partition, broker), ends.get(broker))
-
-    def _remove_partition(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition that was deleted."""
-        known = self.state.last_values
-        known[HIGH_WATERMARK].pop(topic_partition, None)
-        for broker in self._cluster.brokers:
-            known[LOG_END].pop((topic_partition, broker), None)
-        self.state.observe(PARTITION, topic_partition, None)
 
     def _groups(self) -> dict[str, CoordinatorState]:
         found = {}
@@ -297,7 +293,9 @@ def _broker(broker: Broker) -> dict[str, Any]:
         "port": broker.port,
         "alive": broker.alive,
         "connections": broker.connection_count,
-        "purgatories": [_purgatory(one) for one in broker.purgatories] if broker.alive else [],
+        "purgatories": [_purgatory(purgatory) for purgatory in broker.purgatories]
+        if broker.alive
+        else [],
     }
 
 

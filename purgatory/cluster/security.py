@@ -26,7 +26,7 @@ class ClusterSecurity:
     """Users, their credentials, and the access control lists.
 
     Args:
-        config: what the cluster is to be.
+        config: of the cluster.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
@@ -52,18 +52,18 @@ class ClusterSecurity:
             ClusterError: what was saved can't be read.
         """
         self._folder, self._disk = folder, disk
-        given = [one.acl for one in self.authorization.acls]
+        configured = [spec.acl for spec in self.authorization.acls]
         if folder is None:
-            self.acls = dict.fromkeys(given)
+            self.acls = dict.fromkeys(configured)
             return
         saved = load_security(folder, disk)
-        self.acls = dict.fromkeys([*saved.acls, *given])
+        self.acls = dict.fromkeys([*saved.acls, *configured])
         self.credentials.altered.update(saved.credentials)
 
     def new_authorizer(self) -> Authorizer:
         """Return an authorizer for one broker, with the current entries."""
-        terms = self.authorization
-        authorizer = Authorizer(terms.super_users, terms.allow_everyone_if_no_acl_found)
+        config = self.authorization
+        authorizer = Authorizer(config.super_users, config.allow_everyone_if_no_acl_found)
         authorizer.apply(self.version, self.acls)
         return authorizer
 

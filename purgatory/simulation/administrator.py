@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from purgatory.kafka import TopicPartition
 from purgatory.simulation.controller import SimulatedController
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.invariants import CommitWatch
-from purgatory.simulation.network import Connection, Request, Server
+from purgatory.simulation.network import CallbackRequest, Connection, Server
 from purgatory.simulation.scenario import DeleteRecordsSection, Scenario
 
 
-class DeleteRecordsRequest(Request):
+class DeleteRecordsRequest(CallbackRequest):
     """A request to delete a partition's records below an offset."""
 
-    __slots__ = ("_timeout_ms", "offset", "topic_partition")
+    __slots__ = ("offset", "topic_partition")
     api = "delete_records"
     purgatory = "DeleteRecords"
     kind = "admin"
@@ -25,28 +24,14 @@ class DeleteRecordsRequest(Request):
     def __init__(
         self, connection: Connection, topic_partition: TopicPartition, offset: int, timeout_ms: int
     ) -> None:
-        super().__init__(connection)
+        # The response is ignored: the next request is scheduled anyway.
+        super().__init__(connection, lambda _: None, timeout_ms, (topic_partition,))
         self.topic_partition = topic_partition
         self.offset = offset
-        self._timeout_ms = timeout_ms
-
-    @property
-    def timeout_ms(self) -> int:
-        return self._timeout_ms
-
-    @property
-    def watch_keys(self) -> tuple[TopicPartition, ...]:
-        return (self.topic_partition,)
 
     def execute(self, broker: Server) -> None:
         offsets = {self.topic_partition: self.offset}
-        broker.manager.delete_records(self._timeout_ms, offsets, self.respond)
-
-    def deliver(self, response: Any) -> None:
-        """The response is ignored: the next request is scheduled anyway."""
-
-    def fail(self) -> None:
-        """The next request goes to the leader of that time."""
+        broker.manager.delete_records(self.timeout_ms, offsets, self.respond)
 
 
 class Administrator:

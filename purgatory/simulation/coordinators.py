@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from purgatory.kafka import (
     OFFSETS_TOPIC,
@@ -38,7 +38,7 @@ from purgatory.kafka.groups.group_manager import OnEnded
 from purgatory.kafka.groups.subscription import KnownTopic
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS, Engine
-from purgatory.simulation.network import Connection, Request, Server
+from purgatory.simulation.network import CallbackRequest, Connection, OnResponse, Server
 from purgatory.simulation.runtime import Process
 from purgatory.simulation.scenario import Scenario
 
@@ -49,6 +49,12 @@ _RECORD_BYTES = 100
 def offsets_partition_of(group_id: str) -> TopicPartition:
     """The partition whose leader coordinates a group."""
     return TopicPartition(OFFSETS_TOPIC, group_partition(group_id, OFFSETS_PARTITIONS))
+
+
+def group_manager(broker: Server) -> GroupManager:
+    """Return the coordinator of a broker's groups."""
+    assert broker.groups is not None, "brokers coordinate groups where there are any"
+    return broker.groups
 
 
 def simulated_groups(
@@ -169,10 +175,10 @@ class _TaggedTransactionsCodec:
         return RecordBatch.end_transaction(*producer, result, coordinator_epoch=coordinator_epoch)
 
 
-class MarkersRequest(Request):
+class MarkersRequest(CallbackRequest):
     """Markers on their way to the broker that leads their partitions."""
 
-    __slots__ = ("_on_response", "markers")
+    __slots__ = ("markers",)
     api = "write_txn_markers"
     purgatory = "Produce"
     kind = "coordinator"
@@ -181,30 +187,14 @@ class MarkersRequest(Request):
         self,
         connection: Connection,
         markers: Mapping[TopicPartition, RecordBatch],
-        on_response: Callable[[Codes], object],
+        on_response: OnResponse,
     ) -> None:
-        super().__init__(connection)
+        super().__init__(connection, on_response, _WRITE_TIMEOUT_MS, tuple(markers))
         self.markers = markers
-        self._on_response = on_response
-
-    @property
-    def timeout_ms(self) -> int:
-        return _WRITE_TIMEOUT_MS
-
-    @property
-    def watch_keys(self) -> tuple[TopicPartition, ...]:
-        return tuple(self.markers)
 
     def execute(self, broker: Server) -> None:
-        assert broker.groups is not None, "brokers coordinate groups where there are transactions"
-        write_markers(broker.manager, broker.groups, self.markers, self.respond)
+        write_markers(broker.manager, group_manager(broker), self.markers, self.respond)
         broker.observe_commits(self.markers)
-
-    def deliver(self, response: Any) -> None:
-        self._on_response(response)
-
-    def fail(self) -> None:
-        self._on_response({})
 
 
 class _DelayedResponse(NamedTuple):
@@ -268,11 +258,11 @@ class SimulatedMarkerChannel:
             )
             return
 
-        def on_response(codes: Codes) -> None:
+        def on_response(codes: Codes | None) -> None:
             self._idle[broker_id].append(connection)
 
             def deliver(is_delayed: bool) -> None:
-                all_codes = errors if is_delayed else {**errors, **codes}
+                all_codes = errors if is_delayed else {**errors, **(codes or {})}
                 self._broker.submit(self._respond, starts, respond, all_codes)
 
             self._deliver_or_delay(_DelayedResponse(broker_id, markers, deliver))

@@ -25,7 +25,6 @@ from typing import Any, ClassVar, NamedTuple
 from purgatory.kafka import (
     CommittedOffset,
     ErrorCode,
-    GroupManager,
     GroupRefusal,
     JoinGroupRequest,
     JoinGroupResult,
@@ -34,11 +33,10 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from purgatory.simulation.consumer import Consumer
-from purgatory.simulation.coordinators import offsets_partition_of
+from purgatory.simulation.coordinators import group_manager, offsets_partition_of
 from purgatory.simulation.engine import NS_PER_MS
-from purgatory.simulation.network import Connection, Request, Server
+from purgatory.simulation.network import CallbackRequest, Connection, OnResponse, Server
 
-OnResponse = Callable[[Any], object]
 EMPTY_CONTENT: Mapping[Any, Any] = {}
 
 
@@ -52,7 +50,7 @@ class GroupRequester(NamedTuple):
     coordinator_partition: TopicPartition
 
 
-class GroupRequest(Request):
+class GroupRequest(CallbackRequest):
     """A member's request.
 
     Args:
@@ -63,7 +61,7 @@ class GroupRequest(Request):
         content: assignments or offsets.
     """
 
-    __slots__ = ("_on_response", "_timeout_ms", "content", "requester")
+    __slots__ = ("content", "requester")
     kind = "member"
     waits: ClassVar[bool] = False
 
@@ -75,26 +73,10 @@ class GroupRequest(Request):
         timeout_ms: int,
         content: Mapping[Any, Any] = EMPTY_CONTENT,
     ) -> None:
-        super().__init__(connection)
+        super().__init__(connection, on_response, timeout_ms, (requester.coordinator_partition,))
         self.requester = requester
         self.content = content
         self.is_delayable = self.waits
-        self._on_response = on_response
-        self._timeout_ms = timeout_ms
-
-    @property
-    def timeout_ms(self) -> int:
-        return self._timeout_ms
-
-    @property
-    def watch_keys(self) -> tuple[TopicPartition, ...]:
-        return (self.requester.coordinator_partition,)
-
-    def deliver(self, response: Any) -> None:
-        self._on_response(response)
-
-    def fail(self) -> None:
-        self._on_response(None)
 
 
 class JoinGroup(GroupRequest):
@@ -106,7 +88,7 @@ class JoinGroup(GroupRequest):
 
     def execute(self, broker: Server) -> None:
         requester = self.requester
-        _groups(broker).join(
+        group_manager(broker).join(
             requester.group_id, requester.member_id, requester.join_request, True, self.respond
         )
 
@@ -127,7 +109,7 @@ class SyncGroup(GroupRequest):
             broker.process_number,
             -1 if coordinator is None else coordinator.leader_epoch,
         )
-        _groups(broker).sync(
+        group_manager(broker).sync(
             requester.group_id,
             requester.generation,
             requester.member_id,
@@ -147,7 +129,7 @@ class Heartbeat(GroupRequest):
     def execute(self, broker: Server) -> None:
         requester = self.requester
         instance_id = requester.join_request.instance_id
-        heartbeat = _groups(broker).heartbeat
+        heartbeat = group_manager(broker).heartbeat
         self.respond(
             _call_coordinator(
                 heartbeat,
@@ -170,7 +152,7 @@ class LeaveGroup(GroupRequest):
         requester = self.requester
         self.respond(
             _call_coordinator(
-                _groups(broker).leave, requester.group_id, [(requester.member_id, None)]
+                group_manager(broker).leave, requester.group_id, [(requester.member_id, None)]
             )
         )
 
@@ -197,7 +179,7 @@ class OffsetCommit(GroupRequest):
 
     def execute(self, broker: Server) -> None:
         requester = self.requester
-        _groups(broker).commit(
+        group_manager(broker).commit(
             requester.group_id,
             requester.generation,
             requester.member_id,
@@ -212,7 +194,7 @@ class OffsetCommit(GroupRequest):
 
 def stable_offsets(broker: Server, group_id: str) -> dict[TopicPartition, int] | ErrorCode:
     """Return a group's committed offsets, or the error."""
-    groups = _groups(broker)
+    groups = group_manager(broker)
     try:
         committed = groups.committed(group_id)
         if groups.pending(group_id):
@@ -223,11 +205,6 @@ def stable_offsets(broker: Server, group_id: str) -> dict[TopicPartition, int] |
         topic_partition: committed_offset.offset
         for topic_partition, committed_offset in committed.items()
     }
-
-
-def _groups(broker: Server) -> GroupManager:
-    assert broker.groups is not None, "brokers coordinate groups where there are any"
-    return broker.groups
 
 
 def _call_coordinator(method: Callable[..., object], *arguments: object) -> ErrorCode:

@@ -23,6 +23,8 @@ from purgatory.kafka.faults.active_faults import ActiveFaults
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.scenario import LoseRequests
 
+OnResponse = Callable[[Any], object]
+
 
 class NetworkFaults(ActiveFaults):
     """The active faults between clients and brokers."""
@@ -129,6 +131,43 @@ class Request(ABC):
     def respond(self, response: Any) -> None:
         """Send the response, at the broker: called exactly once."""
         self.connection.broker.respond(self, response)
+
+
+class CallbackRequest(Request):
+    """A request whose response goes to a function.
+
+    Args:
+        on_response: takes the response; None if the connection broke before it came.
+        timeout_ms, watch_keys: as `Request` has them.
+    """
+
+    __slots__ = ("_on_response", "_timeout_ms", "_watch_keys")
+
+    def __init__(
+        self,
+        connection: Connection,
+        on_response: OnResponse,
+        timeout_ms: int,
+        watch_keys: tuple[TopicPartition, ...],
+    ) -> None:
+        super().__init__(connection)
+        self._on_response = on_response
+        self._timeout_ms = timeout_ms
+        self._watch_keys = watch_keys
+
+    @property
+    def timeout_ms(self) -> int:
+        return self._timeout_ms
+
+    @property
+    def watch_keys(self) -> tuple[TopicPartition, ...]:
+        return self._watch_keys
+
+    def deliver(self, response: Any) -> None:
+        self._on_response(response)
+
+    def fail(self) -> None:
+        self._on_response(None)
 
 
 class Connection:

@@ -38,7 +38,7 @@ from purgatory.simulation.messages import (
     TransactionalBatch,
     TransformedMessage,
 )
-from purgatory.simulation.network import Connection
+from purgatory.simulation.network import Connection, OnResponse
 from purgatory.simulation.producer import (
     DISCONNECTED,
     ProduceRequest,
@@ -54,7 +54,7 @@ from purgatory.simulation.transactional_requests import (
     EndTxn,
     FetchOffsets,
     InitProducerId,
-    OnResponse,
+    OffsetsToCommit,
     TransactionalProduce,
     TransactionalRequester,
     TransactionRequest,
@@ -269,7 +269,7 @@ class ProducerSession:
 
     def _begin(self) -> None:
         self._is_aborting = False
-        make_request = partial(InitProducerId, timeout_ms=self._settings.timeout_ms)
+        make_request = partial(InitProducerId, content=self._settings.timeout_ms)
         self._sender.send(
             make_request, self._handle_init_response, error_of=lambda result: result.error
         )
@@ -285,7 +285,7 @@ class ProducerSession:
         if reads is None or self._application.group_metadata is not None:
             self._begin_transaction({})
         else:
-            make_request = partial(FetchOffsets, group_id=reads)
+            make_request = partial(FetchOffsets, content=reads)
             self._sender.send(make_request, self._handle_offsets, offsets_partition_of(reads))
 
     def _handle_offsets(self, offsets: Mapping[TopicPartition, int] | ErrorCode) -> None:
@@ -360,7 +360,7 @@ class ProducerSession:
             else:
                 self._abort()
 
-        self._sender.send(partial(AddPartitions, partitions=sorted(new)), on_added)
+        self._sender.send(partial(AddPartitions, content=sorted(new)), on_added)
 
     def _send_all(self) -> None:
         for batch in list(self._unsent):
@@ -458,15 +458,13 @@ class ProducerSession:
         """Send the next messages, or end the transaction, or wait."""
         transaction = self.transaction
         assert transaction is not None, "it is in one"
-        if self._request_count >= self._settings.requests or self._is_interval_over(transaction):
+        due_ns = transaction.start_ns + self._settings.interval_ms * NS_PER_MS
+        is_interval_over = self._end_requested or self._engine.now_ns() >= due_ns
+        if self._request_count >= self._settings.requests or is_interval_over:
             self._finish()
         else:
             self._is_waiting = True
             self.send_if_ready()
-
-    def _is_interval_over(self, transaction: SentTransaction) -> bool:
-        due_ns = transaction.start_ns + self._settings.interval_ms * NS_PER_MS
-        return self._end_requested or self._engine.now_ns() >= due_ns
 
     def _end_interval(self, transaction: SentTransaction) -> None:
         if transaction is self.transaction and self._is_waiting:
@@ -494,13 +492,9 @@ class ProducerSession:
             if code is not ErrorCode.NONE:
                 self._abort()
                 return
-            make_request = partial(
-                TxnOffsetCommit,
-                group_id=group_id,
-                offsets=dict(self._offsets),
-                group_metadata=self.group_metadata or ConsumerGroupMetadata(),
-            )
-            self._sender.send(make_request, on_committed, offsets_partition_of(group_id))
+            group_metadata = self.group_metadata or ConsumerGroupMetadata()
+            content = OffsetsToCommit(group_id, dict(self._offsets), group_metadata)
+            self._sender.send(partial(TxnOffsetCommit, content=content), on_committed, place)
 
         def on_committed(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
@@ -509,7 +503,8 @@ class ProducerSession:
                 self.group.transaction_counts.stale += code in _FENCING_ERRORS
                 self._abort()
 
-        self._sender.send(partial(AddOffsets, group_id=group_id), on_added)
+        place = offsets_partition_of(group_id)
+        self._sender.send(partial(AddOffsets, content=[place]), on_added)
 
     def _abort(self) -> None:
         """Abort a transaction that can't be completed, then begin again."""
@@ -523,7 +518,7 @@ class ProducerSession:
         assert self.transaction is not None, "it is in one"
         self.transaction.requested_result = result
         self._end_requested_ns = self._engine.now_ns()
-        self._sender.send(partial(EndTxn, result=result), self._handle_end_response)
+        self._sender.send(partial(EndTxn, content=result), self._handle_end_response)
 
     def _handle_end_response(self, code: ErrorCode) -> None:
         transaction = self.transaction

@@ -219,13 +219,14 @@ class ChangeRecorder:
             self._state.observe_all(rows.TRANSACTION, transactions)
 
     def _record(self, kind: str, key: Any, before: Any, value: Any) -> None:
+        if kind == rows.HIGH_WATERMARK:
+            leader = self._assignments[key].leader
+            self._write(ChangeRow(self._now_us(), kind, leader, key.topic, key.partition, value))
+            return
         if kind == rows.GROUP and value is None:
             before = before._replace(members=())
         for row in rows_of(self._now_us(), kind, key, before, value):
-            if kind == rows.HIGH_WATERMARK:
-                self._write(row._replace(broker=self._assignments[key].leader))
-            else:
-                self._write(row)
+            self._write(row)
 
 
 # Operations.

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from purgatory.kafka import (
     CommittedOffset,
     ErrorCode,
-    GroupManager,
     ProducerIdentity,
     TopicPartition,
     TransactionCoordinator,
-    TransactionResult,
 )
 from purgatory.kafka.transactions.transaction_verification import (
     RETRIABLE,
     verification_errors,
     verify_partitions,
 )
-from purgatory.simulation.coordinators import offsets_partition_of, transactions_partition_of
+from purgatory.simulation.coordinators import (
+    group_manager,
+    offsets_partition_of,
+    transactions_partition_of,
+)
 from purgatory.simulation.group_member import stable_offsets
 from purgatory.simulation.messages import Batch
-from purgatory.simulation.network import Connection, Request, Server
+from purgatory.simulation.network import CallbackRequest, Connection, OnResponse, Server
 from purgatory.simulation.producer import ProduceRequest, Sender
 
 _WRITE_TIMEOUT_MS = 5_000
 _MARKERS_TIMEOUT_MS = 2 * _WRITE_TIMEOUT_MS
 """Twice: the decision is replicated, then the markers are written."""
-
-OnResponse = Callable[[Any], object]
 
 
 class TransactionalRequester(NamedTuple):
@@ -47,15 +47,23 @@ class ConsumerGroupMetadata(NamedTuple):
     instance_id: str | None = None
 
 
-class TransactionRequest(Request):
+class OffsetsToCommit(NamedTuple):
+    """What a producer commits for a group."""
+
+    group_id: str
+    offsets: Mapping[TopicPartition, int]
+    group_metadata: ConsumerGroupMetadata
+
+
+class TransactionRequest(CallbackRequest):
     """A producer's request about its transaction.
 
     Args:
         connection: to the coordinator.
-        on_response: takes the response; None if the connection broke before it came.
+        content: what the kind of request has beside its requester.
     """
 
-    __slots__ = ("_on_response", "requester")
+    __slots__ = ("content", "requester")
     purgatory = "Produce"
     kind = "transaction"
     longest_ms = _WRITE_TIMEOUT_MS
@@ -66,10 +74,12 @@ class TransactionRequest(Request):
         requester: TransactionalRequester,
         connection: Connection,
         on_response: OnResponse,
+        content: Any = None,
     ) -> None:
-        super().__init__(connection)
         self.requester = requester
-        self._on_response = on_response
+        self.content = content
+        keys = (self.coordinator_partition,)
+        super().__init__(connection, on_response, self.longest_ms, keys)
         self.is_delayable = self.waits_for_replicas
 
     @property
@@ -78,129 +88,59 @@ class TransactionRequest(Request):
         return transactions_partition_of(self.requester.transactional_id)
 
     @property
-    def timeout_ms(self) -> int:
-        return self.longest_ms
-
-    @property
-    def watch_keys(self) -> tuple[TopicPartition, ...]:
-        return (self.coordinator_partition,)
-
-    def deliver(self, response: Any) -> None:
-        self._on_response(response)
-
-    def fail(self) -> None:
-        self._on_response(None)
-
-    @property
     def _producer(self) -> ProducerIdentity:
         assert self.requester.producer is not None, "only the first request has no id"
         return self.requester.producer
 
 
 class InitProducerId(TransactionRequest):
-    """Get an id and an epoch."""
+    """Get an id and an epoch; ``content`` is the transaction timeout in milliseconds."""
 
-    __slots__ = ("_transaction_timeout_ms",)
+    __slots__ = ()
     api = "init_producer_id"
     longest_ms = _MARKERS_TIMEOUT_MS
     waits_for_replicas = False
 
-    def __init__(
-        self,
-        requester: TransactionalRequester,
-        connection: Connection,
-        on_response: OnResponse,
-        timeout_ms: int,
-    ) -> None:
-        super().__init__(requester, connection, on_response)
-        self._transaction_timeout_ms = timeout_ms
-
     def execute(self, broker: Server) -> None:
         transactional_id, producer = self.requester
         _transactions(broker).init_producer_id(
-            transactional_id, self._transaction_timeout_ms, producer, self.respond
+            transactional_id, self.content, producer, self.respond
         )
 
 
 class AddPartitions(TransactionRequest):
-    """Add partitions to a transaction; the response is one error for all."""
+    """Add partitions, the ``content``, to a transaction; the response is one error for all."""
 
-    __slots__ = ("_partitions",)
+    __slots__ = ()
     api = "add_partitions_to_txn"
-
-    def __init__(
-        self,
-        requester: TransactionalRequester,
-        connection: Connection,
-        on_response: OnResponse,
-        partitions: Collection[TopicPartition],
-    ) -> None:
-        super().__init__(requester, connection, on_response)
-        self._partitions = partitions
 
     def execute(self, broker: Server) -> None:
         _transactions(broker).add_partitions(
             self.requester.transactional_id,
             self._producer,
-            self._partitions,
+            self.content,
             lambda codes: self.respond(_first_error(codes)),
         )
 
 
 class AddOffsets(AddPartitions):
-    """Add a group's offsets to a transaction."""
+    """Add a group's offsets to a transaction: the partition that they are in."""
 
     __slots__ = ()
     api = "add_offsets_to_txn"
 
-    def __init__(
-        self,
-        requester: TransactionalRequester,
-        connection: Connection,
-        on_response: OnResponse,
-        group_id: str,
-    ) -> None:
-        super().__init__(requester, connection, on_response, [offsets_partition_of(group_id)])
 
+class TxnOffsetCommit(TransactionRequest):
+    """Commit offsets, `OffsetsToCommit`, within the transaction; the response is one error for
+    all."""
 
-class _GroupCoordinatorRequest(TransactionRequest):
-    """A request to the coordinator of a group."""
-
-    __slots__ = ("group_id",)
-
-    def __init__(
-        self,
-        requester: TransactionalRequester,
-        connection: Connection,
-        on_response: OnResponse,
-        group_id: str,
-    ) -> None:
-        super().__init__(requester, connection, on_response)
-        self.group_id = group_id
+    __slots__ = ()
+    api = "txn_offset_commit"
+    content: OffsetsToCommit
 
     @property
     def coordinator_partition(self) -> TopicPartition:
-        return offsets_partition_of(self.group_id)
-
-
-class TxnOffsetCommit(_GroupCoordinatorRequest):
-    """Commit offsets within the transaction; the response is one error for all."""
-
-    __slots__ = ("_group_metadata", "_offsets")
-    api = "txn_offset_commit"
-
-    def __init__(
-        self,
-        requester: TransactionalRequester,
-        connection: Connection,
-        on_response: OnResponse,
-        group_id: str,
-        offsets: Mapping[TopicPartition, int],
-        group_metadata: ConsumerGroupMetadata,
-    ) -> None:
-        super().__init__(requester, connection, on_response, group_id)
-        self._offsets = offsets
-        self._group_metadata = group_metadata
+        return offsets_partition_of(self.content.group_id)
 
     def execute(self, broker: Server) -> None:
         coordinator_partition = self.coordinator_partition
@@ -214,52 +154,47 @@ class TxnOffsetCommit(_GroupCoordinatorRequest):
         if code is not ErrorCode.NONE:
             self.respond(ErrorCode.COORDINATOR_NOT_AVAILABLE if code in RETRIABLE else code)
             return
-        _groups(broker).commit_in_transaction(
-            self.group_id,
+        group_id, offsets, group_metadata = self.content
+        group_manager(broker).commit_in_transaction(
+            group_id,
             self._producer,
-            *self._group_metadata,
+            *group_metadata,
             {
                 topic_partition: CommittedOffset(offset, -1, "")
-                for topic_partition, offset in self._offsets.items()
+                for topic_partition, offset in offsets.items()
             },
             lambda codes: self.respond(_first_error(codes)),
         )
 
 
-class FetchOffsets(_GroupCoordinatorRequest):
-    """Fetch a group's committed offsets by partition; an error while a transaction may change
-    them."""
+class FetchOffsets(TransactionRequest):
+    """Fetch the committed offsets of a group, the ``content``, by partition; an error while a
+    transaction may change them."""
 
     __slots__ = ()
     api = "offset_fetch"
     waits_for_replicas = False
 
+    @property
+    def coordinator_partition(self) -> TopicPartition:
+        return offsets_partition_of(self.content)
+
     def execute(self, broker: Server) -> None:
-        self.respond(stable_offsets(broker, self.group_id))
+        self.respond(stable_offsets(broker, self.content))
 
 
 class EndTxn(TransactionRequest):
-    """Commit or abort."""
+    """Commit or abort, as the ``content`` says."""
 
-    __slots__ = ("_result",)
+    __slots__ = ()
     api = "end_txn"
     purgatory = "TransactionMarker"
     longest_ms = _MARKERS_TIMEOUT_MS
     waits_for_replicas = False
 
-    def __init__(
-        self,
-        requester: TransactionalRequester,
-        connection: Connection,
-        on_response: OnResponse,
-        result: TransactionResult,
-    ) -> None:
-        super().__init__(requester, connection, on_response)
-        self._result = result
-
     def execute(self, broker: Server) -> None:
         _transactions(broker).end(
-            self.requester.transactional_id, self._producer, self._result, self.respond
+            self.requester.transactional_id, self._producer, self.content, self.respond
         )
 
 
@@ -291,11 +226,6 @@ class TransactionalProduce(ProduceRequest):
 def _transactions(broker: Server) -> TransactionCoordinator:
     assert broker.transactions is not None, "brokers coordinate transactions where there are any"
     return broker.transactions
-
-
-def _groups(broker: Server) -> GroupManager:
-    assert broker.groups is not None, "brokers coordinate groups where there are transactions"
-    return broker.groups
 
 
 def _first_error(codes: Mapping[TopicPartition, ErrorCode]) -> ErrorCode:

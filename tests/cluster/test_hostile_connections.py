@@ -307,7 +307,7 @@ def test_answers_that_nobody_takes_are_held_up_to_a_limit() -> None:
                 clients.append(_untaken(held, limits, 300_000)[0])
                 await asyncio.sleep(0)
                 assert held.total <= 1_000_000
-        assert [line["event"] for line in lines] == ["untaken_answer_dropped"] * 7
+        assert [line["event"] for line in lines] == ["unread_response_dropped"] * 7
         assert [one.is_cut for one in clients] == [True] * 7 + [False] * 3, "longest first"
         clients[7].resume_writing()
         assert held.total == 600_000

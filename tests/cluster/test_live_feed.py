@@ -82,7 +82,7 @@ def _run(main: Callable[[Viewed], Awaitable[None]], **options: Any) -> None:
             await control.start()
             try:
                 await main(Viewed(cluster, control, session))
-                await until(lambda: not control.live.feed.is_watching)
+                await until(lambda: control.live.feed._model is None)
                 observed = [
                     one.core.on_settled for b in cluster.brokers.values() for one in b.purgatories
                 ]
@@ -353,7 +353,7 @@ def test_the_cluster_closes_with_viewers_at_once() -> None:
                     await cluster.stop()
                 assert told.states == 1
             assert control.live.feed.viewers == 0
-            assert not control.live.feed.is_watching
+            assert control.live.feed._model is None
             left = [task for task in asyncio.all_tasks() if "LiveFeed" in task.get_name()]
             await asyncio.wait(left) if left else None
 

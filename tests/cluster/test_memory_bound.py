@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from purgatory.cli.main import main
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
+from purgatory.cluster.log_manager import delete_old_segments
 from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.storage import MemoryBudget, MemoryLog
-from purgatory.cluster.storage.stored_log import drop_old_segments
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, TopicPartition
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import RECORD_TIME_MS, record_batch
@@ -245,15 +245,15 @@ def test_segments_whose_records_are_all_too_old_go_the_active_one_too() -> None:
     for _ in range(10):
         _append(log)
     too_old_ms = RECORD_TIME_MS + kept_ms + 1
-    assert not drop_old_segments(log, too_old_ms - 1), "none is older than that"
+    assert not delete_old_segments(log, too_old_ms - 1), "none is older than that"
     log.update_high_watermark(6)
-    assert drop_old_segments(log, too_old_ms)
+    assert delete_old_segments(log, too_old_ms)
     assert log.start_offset == log.segment_bases[0] == 4, "whole segments of what is committed"
     log.update_high_watermark(10)
-    assert drop_old_segments(log, too_old_ms)
+    assert delete_old_segments(log, too_old_ms)
     assert (log.start_offset, log.end_offset, log.size_bytes) == (10, 10, 0)
     log._check()
-    assert not drop_old_segments(log, too_old_ms)
+    assert not delete_old_segments(log, too_old_ms)
 
 
 def test_a_cluster_drops_records_older_than_their_topic_keeps_them() -> None:

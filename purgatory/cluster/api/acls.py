@@ -65,7 +65,7 @@ async def describe_acls(broker: Broker, request: Request, connection: Connection
                 "pattern_type": pattern_type,
                 "acls": [_description(acl) for acl in acls],
             }
-            for (resource_type, name, pattern_type), acls in groupby(found, lambda one: one[:3])
+            for (resource_type, name, pattern_type), acls in groupby(found, lambda acl: acl[:3])
         ],
     }
 
@@ -84,7 +84,7 @@ async def create_acls(broker: Broker, request: Request, connection: Connection) 
     changed = await _alter_acls(broker, added, [])
     return {
         "throttle_time": 0,
-        "results": [(one if one.code else changed).fields for one in results],
+        "results": [(result if result.code else changed).fields for result in results],
     }
 
 

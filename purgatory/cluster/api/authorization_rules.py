@@ -23,6 +23,32 @@ from purgatory.kafka.security.authorizer import Operation
 _CONSUMER = -1
 
 
+def _cluster_error(context: AuthorizationContext, operation: Operation) -> int:
+    return ALLOWED if context.allows_cluster(operation) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def _topic_error(context: AuthorizationContext, operation: Operation, topic: str) -> int:
+    allowed = context.allows_topic(operation, topic)
+    return ALLOWED if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _group_error(context: AuthorizationContext, operation: Operation, group_id: str) -> int:
+    allowed = context.allows(operation, GROUP, group_id)
+    return ALLOWED if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def _transaction_error(
+    context: AuthorizationContext, operation: Operation, transactional_id: str
+) -> int:
+    allowed = context.allows(operation, TRANSACTIONAL_ID, transactional_id)
+    return ALLOWED if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def authorize_cluster(operation: Operation) -> Callable[[AuthorizationContext], int]:
+    """Require an operation on the cluster."""
+    return lambda context: _cluster_error(context, operation)
+
+
 def authorize_topic(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
     """Require an operation on the topic of an element."""
     return partial(_authorize_topic, operation)
@@ -30,11 +56,8 @@ def authorize_topic(operation: Operation) -> Callable[[AuthorizationContext, Any
 
 def _authorize_topic(operation: Operation, context: AuthorizationContext, part: Any) -> int:
     topic = context.topic_of(part)
-    if topic is None:
-        return ALLOWED  # an unknown topic id: the handler returns the error
-    return (
-        ALLOWED if context.allows_topic(operation, topic) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    )
+    # An unknown topic id is allowed: the handler returns the error.
+    return ALLOWED if topic is None else _topic_error(context, operation, topic)
 
 
 def authorize_metadata(context: AuthorizationContext, requested: Any) -> int:
@@ -52,30 +75,23 @@ def authorize_metadata(context: AuthorizationContext, requested: Any) -> int:
 
 
 def authorize_create(context: AuthorizationContext, requested: Any) -> int:
-    allowed = context.allows_cluster(Operation.CREATE) or context.allows_topic(
-        Operation.CREATE, requested.name
-    )
-    return ALLOWED if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if context.allows_cluster(Operation.CREATE):
+        return ALLOWED
+    return _topic_error(context, Operation.CREATE, requested.name)
 
 
 def authorize_delete(context: AuthorizationContext, requested: Any) -> int:
     # DeleteTopics up to version 5 has bare names.
     if isinstance(requested, str):
-        return (
-            ALLOWED
-            if context.allows_topic(Operation.DELETE, requested)
-            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        )
+        return _topic_error(context, Operation.DELETE, requested)
     return _authorize_topic(Operation.DELETE, context, requested)
 
 
 def authorize_transaction(context: AuthorizationContext) -> int:
     transactional_id = context.body.transactional_id
-    if transactional_id is None or context.allows(
-        Operation.WRITE, TRANSACTIONAL_ID, transactional_id
-    ):
+    if transactional_id is None:
         return ALLOWED
-    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return _transaction_error(context, Operation.WRITE, transactional_id)
 
 
 def authorize_replica(context: AuthorizationContext) -> int:
@@ -84,8 +100,9 @@ def authorize_replica(context: AuthorizationContext) -> int:
     replica_id = (
         getattr(context.body, "replica_id", _CONSUMER) if state is None else state.replica_id
     )
-    allowed = replica_id == _CONSUMER or context.allows_cluster(Operation.CLUSTER_ACTION)
-    return ALLOWED if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if replica_id == _CONSUMER:
+        return ALLOWED
+    return _cluster_error(context, Operation.CLUSTER_ACTION)
 
 
 def authorize_leader_epochs(context: AuthorizationContext, part: Any) -> int:
@@ -110,47 +127,23 @@ _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 
 def authorize_group(operation: Operation) -> Callable[[AuthorizationContext], int]:
     """Require an operation on the group of the request."""
-    return partial(_authorize_group, operation)
-
-
-def _authorize_group(operation: Operation, context: AuthorizationContext) -> int:
-    return (
-        ALLOWED
-        if context.allows(operation, GROUP, context.body.group_id)
-        else ErrorCode.GROUP_AUTHORIZATION_FAILED
-    )
+    return lambda context: _group_error(context, operation, context.body.group_id)
 
 
 def authorize_named_group(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
     """Require an operation on a group that is an element."""
-    return partial(_authorize_named_group, operation)
-
-
-def _authorize_named_group(operation: Operation, context: AuthorizationContext, part: Any) -> int:
-    group_id = part if isinstance(part, str) else part.group_id
-    return (
-        ALLOWED
-        if context.allows(operation, GROUP, group_id)
-        else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return lambda context, part: _group_error(
+        context, operation, part if isinstance(part, str) else part.group_id
     )
 
 
 def authorize_coordinator_key(context: AuthorizationContext, key: str, key_type: int) -> int:
     """Authorize one key of a FindCoordinator request."""
     if key_type == _GROUP_KEY:
-        return (
-            ALLOWED
-            if context.allows(Operation.DESCRIBE, GROUP, key)
-            else ErrorCode.GROUP_AUTHORIZATION_FAILED
-        )
+        return _group_error(context, Operation.DESCRIBE, key)
     if key_type == _TRANSACTION_KEY:
-        allowed = context.allows(Operation.DESCRIBE, TRANSACTIONAL_ID, key)
-        return ALLOWED if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return (
-        ALLOWED
-        if context.allows_cluster(Operation.CLUSTER_ACTION)
-        else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    )
+        return _transaction_error(context, Operation.DESCRIBE, key)
+    return _cluster_error(context, Operation.CLUSTER_ACTION)
 
 
 def authorize_find_coordinator(context: AuthorizationContext) -> int:
@@ -165,12 +158,12 @@ def authorize_offset_fetch(context: AuthorizationContext) -> int:
     """Authorize the group that OffsetFetch has up to version 7."""
     if not hasattr(context.body, "group_id"):
         return ALLOWED
-    return _authorize_group(Operation.DESCRIBE, context)
+    return _group_error(context, Operation.DESCRIBE, context.body.group_id)
 
 
 def authorize_subscription(context: AuthorizationContext) -> int:
     """Require DESCRIBE on the subscribed topics."""
-    code = _authorize_group(Operation.READ, context)
+    code = _group_error(context, Operation.READ, context.body.group_id)
     topics = getattr(context.body, "subscribed_topic_names", None) or ()
     if code or all(context.allows_topic(Operation.DESCRIBE, topic) for topic in topics):
         return code
@@ -186,36 +179,30 @@ def visible_group(
     return group if allowed else None
 
 
+_UNAUTHORIZED: Mapping[str, Any] = {
+    "committed_offset": -1,
+    "committed_leader_epoch": -1,
+    "metadata": "",
+    "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+}
+
+
 def visible_offsets(context: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any]:
     """Keep the committed offsets of topics that the client may describe.
 
     Other topics have an error if the request lists them, and are omitted otherwise.
     """
-    named = _lists_topics(context.body, group["group_id"])
+    requested = [other for other in context.body.groups if other.group_id == group["group_id"]]
+    named = any(other.topics is not None for other in requested)
     topics = []
     for topic in group["topics"]:
         name = context.topic_in_response(topic)
         if name is None or context.allows_topic(Operation.DESCRIBE, name):
             topics.append(topic)
         elif named:
-            topics.append(
-                {
-                    **topic,
-                    "partitions": [
-                        _unauthorized_partition(partition) for partition in topic["partitions"]
-                    ],
-                }
-            )
+            partitions = [{**partition, **_UNAUTHORIZED} for partition in topic["partitions"]]
+            topics.append({**topic, "partitions": partitions})
     return {**group, "topics": topics}
-
-
-def _lists_topics(body: Any, group_id: str) -> bool:
-    return any(group.topics is not None for group in body.groups if group.group_id == group_id)
-
-
-def _unauthorized_partition(partition: Mapping[str, Any]) -> Mapping[str, Any]:
-    nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
-    return {**partition, **nothing, "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
 def visible_committed_topic(
@@ -227,44 +214,21 @@ def visible_committed_topic(
 _TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
 
 
-def authorize_cluster(operation: Operation) -> Callable[[AuthorizationContext], int]:
-    """Require an operation on the cluster."""
-    return partial(_authorize_cluster, operation)
-
-
-def _authorize_cluster(operation: Operation, context: AuthorizationContext) -> int:
-    return ALLOWED if context.allows_cluster(operation) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-
 def authorize_configs(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
-    return partial(_authorize_configs, operation)
+    """Require an operation on the topic, the group or the cluster that a resource belongs to."""
 
+    def authorize(context: AuthorizationContext, resource: Any) -> int:
+        if resource.resource_type == _TOPIC_CONFIG:
+            return _topic_error(context, operation, resource.resource_name)
+        if resource.resource_type == _GROUP_CONFIG:
+            return _group_error(context, operation, resource.resource_name)
+        return _cluster_error(context, operation)
 
-def _authorize_configs(operation: Operation, context: AuthorizationContext, resource: Any) -> int:
-    if resource.resource_type == _TOPIC_CONFIG:
-        return (
-            ALLOWED
-            if context.allows_topic(operation, resource.resource_name)
-            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        )
-    if resource.resource_type == _GROUP_CONFIG:
-        return (
-            ALLOWED
-            if context.allows(operation, GROUP, resource.resource_name)
-            else ErrorCode.GROUP_AUTHORIZATION_FAILED
-        )
-    return _authorize_cluster(operation, context)
-
-
-def _authorize_transactional_id(
-    context: AuthorizationContext, operation: Operation, transactional_id: str
-) -> int:
-    allowed = context.allows(operation, TRANSACTIONAL_ID, transactional_id)
-    return ALLOWED if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return authorize
 
 
 def authorize_transactional_write(context: AuthorizationContext) -> int:
-    return _authorize_transactional_id(context, Operation.WRITE, context.body.transactional_id)
+    return _transaction_error(context, Operation.WRITE, context.body.transactional_id)
 
 
 def authorize_init_producer_id(context: AuthorizationContext) -> int:
@@ -281,24 +245,18 @@ def authorize_add_partitions(context: AuthorizationContext) -> int:
     """Authorize a producer, up to version 3 of AddPartitionsToTxn, or a broker."""
     transactional_id = getattr(context.body, "v3_and_below_transactional_id", None)
     if transactional_id is not None:
-        return _authorize_transactional_id(context, Operation.WRITE, transactional_id)
-    return (
-        ALLOWED
-        if context.allows_cluster(Operation.CLUSTER_ACTION)
-        else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    )
+        return _transaction_error(context, Operation.WRITE, transactional_id)
+    return _cluster_error(context, Operation.CLUSTER_ACTION)
 
 
 def authorize_txn_offsets(context: AuthorizationContext) -> int:
     """Require WRITE on the transactional id and READ on the group."""
     code = authorize_transactional_write(context)
-    if code or context.allows(Operation.READ, GROUP, context.body.group_id):
-        return code
-    return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return code or _group_error(context, Operation.READ, context.body.group_id)
 
 
 def authorize_describe_transaction(context: AuthorizationContext, transactional_id: Any) -> int:
-    return _authorize_transactional_id(context, Operation.DESCRIBE, transactional_id)
+    return _transaction_error(context, Operation.DESCRIBE, transactional_id)
 
 
 def visible_transaction(
@@ -317,6 +275,6 @@ def visible_transaction_listing(
 ) -> Mapping[str, Any] | None:
     return (
         None
-        if _authorize_transactional_id(context, Operation.DESCRIBE, state["transactional_id"])
+        if _transaction_error(context, Operation.DESCRIBE, state["transactional_id"])
         else state
     )

@@ -44,7 +44,7 @@ _DYNAMIC_GROUP_CONFIG = 8
 _BOOLEAN, _STRING, _INT = 1, 2, 3
 _ALL_BROKERS = ""
 _UNKNOWN_KIND = 0
-_CUSTOM_DOC = "Not known; nothing here goes by it."
+_CUSTOM_DOC = "Unknown; it has no effect."
 _Known = tuple[int, str, str | None]
 """A source, the name that the setting has there, and its value; None, where that is a secret."""
 

@@ -48,17 +48,14 @@ def consumer_group_heartbeat(
         generates_member_id=request.api_version >= _CLIENT_MEMBER_ID_MIN_VERSION,
         requester=Principal(connection.principal, connection.host),
     )
-    interval_ms = _interval_ms(broker, body.group_id, "consumer")
+    settings = broker.cluster.group_settings(body.group_id)
+    interval_ms = settings.milliseconds("consumer.heartbeat.interval.ms")
     pending: asyncio.Future[ConsumerGroupHeartbeatResult] = response_future(
         partial(broker.groups.consumer_heartbeat, requested)
     )
     if pending.done():
         return _response(pending.result(), interval_ms)
     return _later_response(pending, interval_ms)
-
-
-def _interval_ms(broker: Broker, group_id: str, kind: str) -> int:
-    return broker.cluster.group_settings(group_id).milliseconds(f"{kind}.heartbeat.interval.ms")
 
 
 async def _later_response(
@@ -197,7 +194,8 @@ async def share_group_heartbeat(
     result: ConsumerGroupHeartbeatResult = await response_future(
         partial(broker.groups.share_heartbeat, requested)
     )
-    return _response(result, _interval_ms(broker, body.group_id, "share"))
+    settings = broker.cluster.group_settings(body.group_id)
+    return _response(result, settings.milliseconds("share.heartbeat.interval.ms"))
 
 
 async def share_group_describe(

@@ -110,24 +110,24 @@ async def _read(
     authorization = authorization_context(broker, request, connection)
     rack = getattr(body, "rack_id", "") if broker.cluster.config.racks else ""
     version = request.api_version
-    at_once: dict[SessionKey, PartitionFetchResponse] = {}
+    immediate: dict[SessionKey, PartitionFetchResponse] = {}
     if authorization is not None or rack or not _WITH_ZSTD <= version < FETCH_BY_IDS:
-        at_once = {
+        immediate = {
             key: result
-            for key, one in requested.items()
+            for key, partition in requested.items()
             if (
-                result := _refusal(broker, authorization, key, one)
-                or _in_zstd(broker, one, key[1], version)
-                or _redirected(broker, one, key[1], rack)
+                result := _refusal(broker, authorization, key, partition)
+                or _in_zstd(broker, partition, key[1], version)
+                or _redirected(broker, partition, key[1], rack)
             )
         }
     fetches = {
-        TopicPartition(one.topic, key[1]): one.fetch
-        for key, one in requested.items()
-        if one.topic is not None and key not in at_once
+        TopicPartition(partition.topic, key[1]): partition.fetch
+        for key, partition in requested.items()
+        if partition.topic is not None and key not in immediate
     }
     params = FetchParams(
-        max_wait_ms=0 if at_once else milliseconds(body.max_wait),
+        max_wait_ms=0 if immediate else milliseconds(body.max_wait),
         min_bytes=body.min_bytes,
         max_bytes=min(body.max_bytes, _MAX_BYTES),
         isolation=(FetchIsolation.TXN_COMMITTED if body.isolation_level == 1 else _HIGH_WATERMARK),
@@ -140,11 +140,11 @@ async def _read(
     if trace is not None:
         from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
         trace.record_fetch(connection, request, results, from_offsets)
-    if not at_once and version < FETCH_BY_IDS:
+    if not immediate and version < FETCH_BY_IDS:
         return cast(Mapping[SessionKey, PartitionFetchResponse], results)  # partitions by name
     return {
-        key: at_once.get(key) or results[TopicPartition(one.topic or "", key[1])]
-        for key, one in requested.items()
+        key: immediate.get(key) or results[TopicPartition(partition.topic or "", key[1])]
+        for key, partition in requested.items()
     }
 
 
@@ -214,15 +214,15 @@ def _redirected(
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 
-def bounded(results: Responses, limit: int = _MAX_BATCHES) -> Responses:
-    """Limit the batches to ``limit``, but return at least one of each partition.
+def bounded(results: Responses) -> Responses:
+    """Limit the batches to ``_MAX_BATCHES``, but return at least one of each partition.
 
     Partitions that have records get equal parts, so that none of them stays behind. O(partitions).
     """
     counts = [len(result.batches) for result in results.values()]
-    if sum(counts) <= limit:
+    if sum(counts) <= _MAX_BATCHES:
         return results
-    part = max(1, limit // sum(map(bool, counts)))
+    part = max(1, _MAX_BATCHES // sum(map(bool, counts)))
     return {
         topic_partition: _cut(result, part) if len(result.batches) > part else result
         for topic_partition, result in results.items()
@@ -231,7 +231,7 @@ def bounded(results: Responses, limit: int = _MAX_BATCHES) -> Responses:
 
 def _cut(result: PartitionFetchResponse, part: int) -> PartitionFetchResponse:
     batches = result.batches[:part]
-    return result._replace(batches=batches, size_bytes=sum(one.size_bytes for one in batches))
+    return result._replace(batches=batches, size_bytes=sum(batch.size_bytes for batch in batches))
 
 
 def _epoch(number: int) -> int | None:

@@ -25,10 +25,17 @@ async def describe_log_dirs(broker: Broker, request: Request, connection: Connec
     for partition in broker.manager.partitions():
         topic, number = partition.topic_partition
         if requested is None or any(
-            topic == one.topic and number in one.partitions for one in requested
+            topic == other.topic and number in other.partitions for other in requested
         ):
             topics.setdefault(topic, []).append(_size(broker, partition))
-    total_bytes, usable_bytes = _room(broker)
+    if broker.logs.folder is None:
+        memory = broker.cluster.memory
+        total_bytes, usable_bytes = memory.limit_bytes, memory.limit_bytes - memory.used_bytes
+    else:
+        assert broker.cluster.config.data_dir is not None
+        total_bytes, usable_bytes = broker.cluster.data_disk.disk_usage(
+            broker.cluster.config.data_dir
+        )
     return {
         "throttle_time": 0,
         "error_code": 0,
@@ -100,11 +107,3 @@ def _lag(broker: Broker, topic_partition: TopicPartition, end_offset: int) -> in
     leader = None if state is None else broker.cluster.live_broker(state.leader)
     led = None if leader is None else leader.manager.partition(topic_partition)
     return 0 if led is None else max(0, led.high_watermark - end_offset)
-
-
-def _room(broker: Broker) -> tuple[int, int]:
-    if broker.logs.folder is None:
-        memory = broker.cluster.memory
-        return memory.limit_bytes, memory.limit_bytes - memory.used_bytes
-    assert broker.cluster.config.data_dir is not None
-    return broker.cluster.data_disk.disk_usage(broker.cluster.config.data_dir)

@@ -43,7 +43,7 @@ async def metadata(broker: Broker, request: Request, connection: Connection) -> 
             body, "allow_auto_topic_creation", True
         )
         requested_topics = dict.fromkeys(
-            (one.name, getattr(one, "topic_id", None)) for one in body.topics
+            (topic.name, getattr(topic, "topic_id", None)) for topic in body.topics
         )
         topics = [
             _topic_with_id(cluster, topic_id, allowed, request.api_version)

@@ -235,7 +235,7 @@ def _committed(
     }
 
 
-_Answers = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
+_Responses = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
 
 
 async def offset_delete(broker: Broker, request: Request, connection: Connection) -> Response:
@@ -247,7 +247,7 @@ async def offset_delete(broker: Broker, request: Request, connection: Connection
         for requested in topic.partitions
     ]
 
-    def fetch_offsets(respond: Callable[[_Answers], object]) -> None:
+    def fetch_offsets(respond: Callable[[_Responses], object]) -> None:
         broker.groups.delete_offsets(
             body.group_id, places, lambda code, codes: respond((code, codes))
         )

@@ -48,7 +48,7 @@ _WITH_ZSTD = 7
 _ADD_PARTITIONS_MIN_VERSION = 12
 """The first version of Produce in which the leaders take partitions into transactions."""
 _NO_ID = UUID(int=0)
-Answers = Mapping[TopicPartition, PartitionProduceResponse]
+Responses = Mapping[TopicPartition, PartitionProduceResponse]
 _NOT_ENOUGH_REPLICAS = PartitionProduceResponse(
     ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it"
 )
@@ -126,7 +126,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
                 del entries[topic_partition]
                 refused[keys[topic_partition]] = verification_error
         refusals = _refusals(broker, entries)
-        results: Answers
+        results: Responses
         if refusals is not None:
             results = refusals
         else:
@@ -159,7 +159,8 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
             peer=connection.peer,
             broker=broker.broker_id,
             errors={
-                f"{topic}-{number}": one.error.name for (topic, number), one in refused.items()
+                f"{topic}-{number}": response.error.name
+                for (topic, number), response in refused.items()
             },
         )
         connection.abort()
@@ -198,7 +199,7 @@ def _validated(
     return validated(batches, partition.log.config, topic_partition, broker.now_ms, budget)
 
 
-def _with_append_times(broker: Broker, results: Answers) -> Answers:
+def _with_append_times(broker: Broker, results: Responses) -> Responses:
     """Put the append times into the responses of topics that have them; the log knows them."""
     times_ms = {}
     partition_of = broker.manager.partition
@@ -220,7 +221,7 @@ def _with_append_times(broker: Broker, results: Answers) -> Answers:
     )
 
 
-def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Answers | None:
+def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Responses | None:
     """Return the responses to what may not be appended now; None if it may."""
     fault = broker.cluster.fault
     if fault.active and fault.refuses_produce(broker.broker_id):

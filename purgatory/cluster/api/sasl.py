@@ -46,7 +46,12 @@ async def handshake(broker: Broker, request: Request, connection: Connection) ->
     """Agree on a mechanism."""
     known = request.body.mechanism in connection.listener.sasl
     if known:
-        connection.login = _login(broker.cluster.security.credentials, request.body.mechanism)
+        credentials = broker.cluster.security.credentials
+        if request.body.mechanism == _PLAIN:
+            connection.login = PlainLogin(credentials.is_password)
+        else:
+            hashed = ScramMechanism(request.body.mechanism)
+            connection.login = ScramLogin(hashed, lambda user: credentials.scram(user, hashed))
         if request.api_version == 0:
             connection.take_token = partial(_take_token, connection, connection.login)
     return {
@@ -69,13 +74,6 @@ def _handshake_error(connection: Connection, mechanism: str) -> int:
         reason=reason,
     )
     return ErrorCode.UNSUPPORTED_SASL_MECHANISM if listener.sasl else ErrorCode.ILLEGAL_SASL_STATE
-
-
-def _login(credentials: Credentials, mechanism: str) -> Login:
-    if mechanism == _PLAIN:
-        return PlainLogin(credentials.is_password)
-    hashed = ScramMechanism(mechanism)
-    return ScramLogin(hashed, lambda user: credentials.scram(user, hashed))
 
 
 async def authenticate(broker: Broker, request: Request, connection: Connection) -> Response:
@@ -175,8 +173,8 @@ def _described(credentials: Credentials, user: str, request_count: int) -> dict[
         "error_code": code,
         "error_message": message,
         "credential_infos": [
-            {"mechanism": _NUMBERS[mechanism], "iterations": one.iterations}
-            for mechanism, one in mechanisms.items()
+            {"mechanism": _NUMBERS[mechanism], "iterations": credential.iterations}
+            for mechanism, credential in mechanisms.items()
             if not code
         ],
     }
@@ -188,19 +186,19 @@ async def alter_user_scram_credentials(
     """Set and delete credentials. All changes of one user are made, or none."""
     body, security = request.body, broker.cluster.security
     requested = [*body.deletions, *body.upsertions]
-    request_counts = Counter((one.name, one.mechanism) for one in requested)
-    changes: dict[str, list[_Change]] = {one.name: [] for one in requested}
+    request_counts = Counter((entry.name, entry.mechanism) for entry in requested)
+    changes: dict[str, list[_Change]] = {entry.name: [] for entry in requested}
     refused: dict[str, _Refused] = {}
-    for one in requested:
-        change = _change(security.credentials, one)
-        if request_counts[one.name, one.mechanism] > 1:
+    for entry in requested:
+        change = _change(security.credentials, entry)
+        if request_counts[entry.name, entry.mechanism] > 1:
             change = _Refused(
-                ErrorCode.DUPLICATE_RESOURCE, f"{one.name} is named twice for a mechanism"
+                ErrorCode.DUPLICATE_RESOURCE, f"{entry.name} is named twice for a mechanism"
             )
         if isinstance(change, _Refused):
-            refused.setdefault(one.name, change)
+            refused.setdefault(entry.name, change)
         else:
-            changes[one.name].append(change)
+            changes[entry.name].append(change)
     valid_changes = [
         change
         for user, user_changes in changes.items()

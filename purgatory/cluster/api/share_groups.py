@@ -95,11 +95,11 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
                     "records": encode_batches(result.batches),
                     "acquired_records": [
                         {
-                            "first_offset": one.first,
-                            "last_offset": one.last,
-                            "delivery_count": one.delivery_count,
+                            "first_offset": batch.first,
+                            "last_offset": batch.last,
+                            "delivery_count": batch.delivery_count,
                         }
-                        for one in result.acquired
+                        for batch in result.acquired
                     ],
                 }
                 for key, (result, (code, message)) in results_and_codes.items()
@@ -108,7 +108,7 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
         "node_endpoints": _endpoints(
             broker,
             connection,
-            {key: (one.error, code) for key, (one, (code, _)) in results_and_codes.items()},
+            {key: (result.error, code) for key, (result, (code, _)) in results_and_codes.items()},
         ),
     }
 
@@ -126,7 +126,7 @@ async def _fetched(
     results: Mapping[ShareKey, ShareFetchResult] = await response_future(
         partial(broker.shares.fetch, session.owner.member_id, session.rotated(), params)
     )
-    return {key: one for key, one in results.items() if one.error or one.acquired}
+    return {key: result for key, result in results.items() if result.error or result.acquired}
 
 
 async def share_acknowledge(broker: Broker, request: Request, connection: Connection) -> Response:
@@ -175,9 +175,9 @@ def _acknowledgements(body: Any) -> _Acknowledgements:
     for topic in body.topics:
         for partition in topic.partitions:
             key = ShareKey(body.group_id, topic.topic_id or _NO_ID, partition.partition_index)
-            for one in partition.acknowledgement_batches:
+            for batch in partition.acknowledgement_batches:
                 acknowledgements.setdefault(key, []).append(
-                    Acknowledgement(one.first_offset, one.last_offset, one.acknowledge_types)
+                    Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
                 )
     return acknowledgements
 
@@ -221,11 +221,13 @@ def _error_response(broker: Broker, body: Any, error: KafkaError) -> Response:
     }
 
 
-def _by_topic(partitions: Mapping[ShareKey, dict[str, Any]]) -> list[dict[str, Any]]:
+def _by_topic(responses: Mapping[ShareKey, dict[str, Any]]) -> list[dict[str, Any]]:
     topics: dict[UUID, list[dict[str, Any]]] = {}
-    for key, partition in partitions.items():
-        topics.setdefault(key.topic_id, []).append(partition)
-    return [{"topic_id": topic_id, "partitions": those} for topic_id, those in topics.items()]
+    for key, response in responses.items():
+        topics.setdefault(key.topic_id, []).append(response)
+    return [
+        {"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in topics.items()
+    ]
 
 
 def _leader(broker: Broker, key: ShareKey, codes: Collection[ErrorCode]) -> dict[str, int]:
@@ -243,7 +245,7 @@ def _leader(broker: Broker, key: ShareKey, codes: Collection[ErrorCode]) -> dict
 def _endpoints(
     broker: Broker, connection: Connection, codes: Mapping[ShareKey, Collection[ErrorCode]]
 ) -> list[dict[str, Any]]:
-    leaders = {_leader(broker, key, those)["leader_id"] for key, those in codes.items()}
+    leaders = {_leader(broker, key, key_codes)["leader_id"] for key, key_codes in codes.items()}
     return [
         {
             "node_id": leader.broker_id,
@@ -290,7 +292,9 @@ async def _described(broker: Broker, requested: Any) -> dict[str, Any]:
         for topic_name, number in sorted(named):
             requested_partitions.setdefault(topic_name, []).append(number)
     else:
-        requested_partitions = {one.topic_name: list(one.partitions) for one in requested.topics}
+        requested_partitions = {
+            topic.topic_name: list(topic.partitions) for topic in requested.topics
+        }
     return {
         **values,
         "topics": [
@@ -351,16 +355,17 @@ async def alter_share_group_offsets(
     for requested in body.topics:
         topic = broker.cluster.topic_of(requested.topic_name)
         partitions = []
-        for one in requested.partitions:
+        for partition in requested.partitions:
+            number, start_offset = partition.partition_index, partition.start_offset
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if one.start_offset < 0:
+            if start_offset < 0:
                 code = ErrorCode.INVALID_REQUEST
-            elif topic is not None and 0 <= one.partition_index < len(topic.partitions):
-                key = ShareKey(body.group_id, topic.topic_id, one.partition_index)
+            elif topic is not None and 0 <= number < len(topic.partitions):
+                key = ShareKey(body.group_id, topic.topic_id, number)
                 code = await response_future(
-                    partial(broker.share_states.set_start, key, one.start_offset)
+                    partial(broker.share_states.set_start, key, start_offset)
                 )
-            partitions.append({"partition_index": one.partition_index, "error_code": int(code)})
+            partitions.append({"partition_index": number, "error_code": int(code)})
         responses.append(
             {
                 "topic_name": requested.topic_name,

@@ -19,7 +19,7 @@ from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.topics import PartitionState, Topic, invalid_topic_name_reason
+from purgatory.kafka.topics import Topic, invalid_topic_name_reason
 
 _DELETE_BY_IDS = 6
 """Since this version of DeleteTopics a topic may be named by its id."""
@@ -110,7 +110,7 @@ def _create(cluster: ClusterMetadata, requested: Any, validate_only: bool) -> _R
     if requested.name in cluster.controller.topics:
         return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {requested.name} exists")
     try:
-        configs = {one.name: one.value for one in requested.configs}
+        configs = {config.name: config.value for config in requested.configs}
         settings = cluster.checked_settings(configs)
     except KafkaError as error:
         return _Refused(int(error.code), error.message)
@@ -218,7 +218,7 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
             (name, None) for name in body.topic_names
         ]
     else:
-        requested = [(one.name, one.topic_id) for one in body.topics]
+        requested = [(topic.name, topic.topic_id) for topic in body.topics]
     topics, refusals = [], []
     named = Counter(requested)
     for name, topic_id in requested:
@@ -251,14 +251,14 @@ async def _wait_until_deleted(
 ) -> list[_Refused | None]:
     """Wait until no broker that lives has a replica of the deleted topics any more."""
     replicas = {
-        topic.name: {one for partition in topic.partitions for one in partition.replicas}
+        topic.name: {replica for partition in topic.partitions for replica in partition.replicas}
         for topic in topics
         if topic is not None
     }
     names = ["" if topic is None else topic.name for topic in topics]
 
     def is_deleted(name: str) -> bool:
-        return not any(broker.cluster.is_stopped(one) for one in replicas[name])
+        return not any(broker.cluster.is_stopped(replica) for replica in replicas[name])
 
     return await _wait_until(
         broker, names, is_deleted, refusals, timeout, "a replica is still there"
@@ -326,7 +326,7 @@ def _add_partitions(
         if not validate_only:
             cluster.controller.create_partitions(requested.name, requested.count)
         return None
-    assignment = [tuple(one.broker_ids) for one in requested.assignments]
+    assignment = [tuple(replicas.broker_ids) for replicas in requested.assignments]
     replication = len(topic.partitions[0].replicas)
     if len(assignment) != requested.count - now or not all(
         len(replicas) == replication and _are_replicas(cluster, replicas) for replicas in assignment
@@ -471,8 +471,17 @@ def _reassigned(
     topic_partition = TopicPartition(topic, requested.partition_index)
     code, message = ErrorCode.NONE, None
     try:
-        if not may_change_count:
-            _check_count(controller.state_of(topic_partition), requested.replicas)
+        state, replicas = controller.state_of(topic_partition), requested.replicas
+        if (
+            not may_change_count
+            and state is not None
+            and replicas is not None
+            and len(replicas) != len(state.target)
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{len(replicas)} replicas in place of {len(state.target)}, which may not change",
+            )
         controller.reassign(topic_partition, requested.replicas)
     except KafkaError as error:
         code, message = error.code, error.message
@@ -483,21 +492,13 @@ def _reassigned(
     }
 
 
-def _check_count(state: PartitionState | None, replicas: tuple[int, ...] | None) -> None:
-    if state is not None and replicas is not None and len(replicas) != len(state.target):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{len(replicas)} replicas in place of {len(state.target)}, which may not change",
-        )
-
-
 async def list_partition_reassignments(
     broker: Broker, request: Request, connection: Connection
 ) -> Response:
     """Return which partitions are being moved, of those that are requested, or of all."""
     requested = request.body.topics
     requested_partitions = requested and {
-        (topic.name, one) for topic in requested for one in topic.partition_indexes
+        (topic.name, number) for topic in requested for number in topic.partition_indexes
     }
     topics: dict[str, list[dict[str, Any]]] = {}
     for topic_partition, state in broker.cluster.controller.partitions():

@@ -6,7 +6,7 @@ Until the controller's decisions are saved, nothing is acknowledged, as for prod
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from purgatory.kafka import (
     InitProducerIdResult,
     Partition,
     ProducerIdentity,
-    RecordBatch,
     TopicPartition,
     TransactionRecord,
     TransactionRefusal,
@@ -231,7 +230,9 @@ async def write_txn_markers(broker: Broker, request: Request, connection: Connec
             for topic in requested.topics
             for number in topic.partition_indexes
         }
-        codes: Codes = await response_future(_writing(broker, markers))
+        codes: Codes = await response_future(
+            partial(write_markers, broker.manager, broker.groups, markers)
+        )
         results.append(
             {
                 "producer_id": requested.producer_id,
@@ -251,12 +252,6 @@ async def write_txn_markers(broker: Broker, request: Request, connection: Connec
             }
         )
     return {"throttle_time": 0, "markers": results}
-
-
-def _writing(
-    broker: Broker, markers: Mapping[TopicPartition, RecordBatch]
-) -> Callable[[Callable[[Codes], object]], object]:
-    return partial(write_markers, broker.manager, broker.groups, markers)
 
 
 _NO_TRANSACTION = TransactionRecord(TransactionState.DEAD, -1, -1, 0, start_ms=0)

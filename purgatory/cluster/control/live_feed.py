@@ -86,7 +86,7 @@ class LiveModel(ABC):
 
 def fault_list(known: Mapping[int, FaultState]) -> list[dict[str, Any]]:
     """Return faults by their numbers, as ``view/state`` has them."""
-    return [{"number": number, **one._asdict()} for number, one in known.items()]
+    return [{"number": number, **state._asdict()} for number, state in known.items()]
 
 
 class ClusterModel(LiveModel):
@@ -134,7 +134,7 @@ class ClusterModel(LiveModel):
         self._observe()
 
     def is_stale(self) -> bool:
-        return self._is_outdated or any(one.is_stale for one in self._brokers)
+        return self._is_outdated or any(broker.is_stale for broker in self._brokers)
 
     def report_brokers(self) -> None:
         for broker in self._brokers:
@@ -151,19 +151,19 @@ class ClusterModel(LiveModel):
         known = self._observer.state.last_values
         return {
             "at_us": self._batch.begin_us,
-            "brokers": [one.state() for one in self._brokers],
+            "brokers": [broker.state() for broker in self._brokers],
             "operations": operations,
             **self.counts(),
             "topics": self._topics_state(),
-            "groups": [_group(*one) for one in known[rows.GROUP].items()],
-            "transactions": [_transaction(*one) for one in known[rows.TRANSACTION].items()],
+            "groups": [_group(*entry) for entry in known[rows.GROUP].items()],
+            "transactions": [_transaction(*entry) for entry in known[rows.TRANSACTION].items()],
             "faults": fault_list(known[rows.FAULT]),
             "unknown": [],
         }
 
     def counts(self) -> dict[str, int]:
-        of_all = (one for broker in self._brokers for one in broker.purgatories)
-        pending = sum(one.pending for one in of_all)
+        purgatories = (purgatory for broker in self._brokers for purgatory in broker.purgatories)
+        pending = sum(purgatory.pending for purgatory in purgatories)
         return {"pending": pending, "shown": self._batch.reported}
 
     def _observe(self) -> None:
@@ -192,7 +192,9 @@ class ClusterModel(LiveModel):
             topics[topic]["partitions"][partition] = values
         for ((topic, partition), broker), offset in known[rows.LOG_END].items():
             topics[topic]["partitions"][partition]["log_end_offsets"][str(broker)] = offset
-        return [{**one, "partitions": list(one["partitions"].values())} for one in topics.values()]
+        return [
+            {**topic, "partitions": list(topic["partitions"].values())} for topic in topics.values()
+        ]
 
     def _record(self, kind: str, key: Any, before: Any, value: Any) -> None:
         """Describe a change that the observer reports."""
@@ -223,16 +225,16 @@ class ClusterModel(LiveModel):
     def _report_role(
         self, place: TopicPartition, before: PartitionRole, now: PartitionRole
     ) -> None:
-        say = self._batch.log
+        log = self._batch.log
         if before.leader != now.leader:
             if now.leader >= 0:
-                say(f"broker {now.leader} leads {place}")
+                log(f"broker {now.leader} leads {place}")
             else:
-                say(f"nobody leads {place}", "warning")
+                log(f"nobody leads {place}", "warning")
         for broker in set(before.isr) - set(now.isr):
-            say(f"broker {broker} left the ISR of {place}", "warning")
+            log(f"broker {broker} left the ISR of {place}", "warning")
         for broker in set(now.isr) - set(before.isr):
-            say(f"broker {broker} is back in the ISR of {place}")
+            log(f"broker {broker} is back in the ISR of {place}")
 
 
 def _group(name: str, state: CoordinatorState) -> dict[str, Any]:
@@ -340,11 +342,6 @@ class LiveFeed:
     def viewers(self) -> int:
         """The number of viewers."""
         return len(self._viewers)
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether anything is observed."""
-        return self._model is not None
 
     # Viewers.
 

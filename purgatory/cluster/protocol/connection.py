@@ -146,9 +146,9 @@ class ResponseConnection(Protocol):
         """Reset the connection, after sending pending responses."""
 
 
-async def await_response(answer: Response | Awaitable[Response]) -> Response:
+async def await_response(response: Response | Awaitable[Response]) -> Response:
     """Return a response, awaiting it if needed."""
-    return await answer if isinstance(answer, Awaitable) else answer
+    return await response if isinstance(response, Awaitable) else response
 
 
 class Limits(NamedTuple):
@@ -158,7 +158,7 @@ class Limits(NamedTuple):
         frame_bytes: the longest request.
         queued_bytes: so much of a client's requests may wait; then it is not read from.
         held_bytes: so much may the requests of all clients of a broker take together, with the
-            answers that clients don't take.
+            responses that clients don't read.
         connections: how many clients a broker serves at the same time.
         frame_s: a request that isn't whole so long after it was begun never will be: clients wait
             for no more than a minute for its response.
@@ -204,7 +204,7 @@ def foreign_protocol(begin: bytes, listener: Listener) -> str | None:
 class MemoryQuota:
     """How much a broker holds for all its clients.
 
-    That is requests that are begun, wait, or are being served; and answers that are not taken.
+    That is requests that are begun, wait, or are being served; and responses that are not read.
     """
 
     __slots__ = ("total", "unsent")
@@ -212,7 +212,7 @@ class MemoryQuota:
     def __init__(self) -> None:
         self.total = 0
         self.unsent: dict[Connection, int] = {}
-        """The part of it that is answers, by the connections that don't take them; oldest first."""
+        """The responses in it, by the connections that don't read them; oldest first."""
 
     def add_unsent(self, connection: Connection, size: int) -> None:
         """Register a response that a client does not read."""
@@ -228,9 +228,9 @@ class MemoryQuota:
         while self.total > most_bytes and self.unsent:
             connection = next(iter(self.unsent))
             _log.warning(
-                "untaken_answer_dropped",
+                "unread_response_dropped",
                 peer=connection.peer,
-                untaken_bytes=self.unsent[connection],
+                unread_bytes=self.unsent[connection],
                 held_bytes=self.total,
             )
             self.drop_unsent(connection)
@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
     """Serves one client.
 
     Args:
-        serve: answers one request.
+        serve: handles one request.
         send: brings the response to the client.
         supported: the APIs by key, with the oldest and the newest version of each.
         limits: what the client may ask.

@@ -170,7 +170,7 @@ def error_places(api_key: int, version: int, path: str) -> ErrorPlaces:
             continue
         element = element_class(element, name)
         requested = tuple(
-            one for one in (before if colon else name).split("|") if hasattr(request, one)
+            array for array in (before if colon else name).split("|") if hasattr(request, array)
         )
         if requested:
             request = element_class(request, requested[0])

@@ -265,7 +265,7 @@ class LeaderHints(NamedTuple):
 
 NO_HINTS = LeaderHints({}, ())
 
-A = TypeVar("A", PartitionProduceResponse, PartitionFetchResponse)
+R = TypeVar("R", PartitionProduceResponse, PartitionFetchResponse)
 _APPENDED = struct.Struct(">ihqq")
 _APPENDED_AND_START = struct.Struct(">ihqqq")
 _FETCHED = struct.Struct(">ihqq")
@@ -306,6 +306,8 @@ def _write_compact_string(text: str | None) -> bytes:
 
 def _write_compact_length(length: int) -> bytes:
     number = length + 1
+    if number <= 0x7F:
+        return _ONE_BYTE[number]
     written = bytearray()
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
@@ -313,6 +315,8 @@ def _write_compact_length(length: int) -> bytes:
     written.append(number)
     return bytes(written)
 
+
+_ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 
 # The same few topics are named all the time.
 _WRITE_PLAIN = _Writing(lru_cache(_MAX_CACHED)(_write_plain_string), _INT.pack, b"")
@@ -323,34 +327,38 @@ _WRITE_COMPACT = _Writing(
 
 def produce_response(
     version: int,
-    answers: Mapping[Key, PartitionProduceResponse],
+    responses: Mapping[Key, PartitionProduceResponse],
     hints: LeaderHints = NO_HINTS,
 ) -> bytes:
     """Return the body of a produce response. O(partitions).
 
     Args:
         version: of the request.
-        answers: by the names of the topics, or by their ids, as the version has it.
+        responses: by the names of the topics, or by their ids, as the version has it.
         hints: who leads, where the client is to go to another broker.
     """
     string, length, end = _WRITE_COMPACT if version >= _PRODUCE_FLEXIBLE else _WRITE_PLAIN
-    topics = _by_topic(answers)
+    topics = _by_topic(responses)
     parts = [length(len(topics))]
     for topic, partitions in topics.items():
         name = string(topic) if isinstance(topic, str) else topic.bytes
         parts += name, length(len(partitions))
-        for partition, answer in partitions:
-            error, base_offset, time_ms = answer.error, answer.base_offset, answer.append_time_ms
+        for partition, response in partitions:
+            error, base_offset, time_ms = (
+                response.error,
+                response.base_offset,
+                response.append_time_ms,
+            )
             if version < 5:
                 parts.append(_APPENDED.pack(partition, error, base_offset, time_ms))
                 continue
-            start = answer.log_start_offset
+            start = response.log_start_offset
             parts.append(_APPENDED_AND_START.pack(partition, error, base_offset, time_ms, start))
             if version >= 8:
-                parts.append(length(len(answer.record_errors)))
-                for batch_index, message in answer.record_errors:
+                parts.append(length(len(response.record_errors)))
+                for batch_index, message in response.record_errors:
                     parts += _INT.pack(batch_index), string(message), end
-                parts.append(string(answer.message))
+                parts.append(string(response.message))
                 leader = hints.leaders.get((topic, partition))
                 has_leader_hint = leader is not None and version >= _PRODUCE_HINTS
                 parts.append(
@@ -364,7 +372,7 @@ def produce_response(
 
 def fetch_response(
     version: int,
-    answers: Mapping[Key, PartitionFetchResponse],
+    responses: Mapping[Key, PartitionFetchResponse],
     session_id: int = 0,
     error: int = 0,
     hints: LeaderHints = NO_HINTS,
@@ -373,33 +381,38 @@ def fetch_response(
 
     Args:
         version: of the request.
-        answers: by the names of the topics, or by their ids, as the version has it.
+        responses: by the names of the topics, or by their ids, as the version has it.
         session_id: of its session, 0 without one.
         error: why it is refused as a whole.
         hints: who leads, where the client is to go to another broker.
     """
     string, length, end = _WRITE_COMPACT if version >= _FETCH_FLEXIBLE else _WRITE_PLAIN
-    topics = _by_topic(answers)
+    topics = _by_topic(responses)
     head = _FETCH_HEAD.pack(0, error, session_id)  # throttled for 0 ms
     parts = [head if version >= 7 else head[:4], length(len(topics))]
     for topic, partitions in topics.items():
         parts += _topic(topic, string), length(len(partitions))
-        for partition, answer in partitions:
-            numbers = partition, answer.error, answer.high_watermark, answer.last_stable_offset
+        for partition, response in partitions:
+            numbers = (
+                partition,
+                response.error,
+                response.high_watermark,
+                response.last_stable_offset,
+            )
             if version < 5:
                 parts.append(_FETCHED.pack(*numbers))
             else:
-                parts.append(_FETCHED_AND_START.pack(*numbers, answer.log_start_offset))
-            parts.append(length(len(answer.aborted_transactions)))
-            for aborted in answer.aborted_transactions:
+                parts.append(_FETCHED_AND_START.pack(*numbers, response.log_start_offset))
+            parts.append(length(len(response.aborted_transactions)))
+            for aborted in response.aborted_transactions:
                 parts += _TRANSACTION.pack(aborted.producer_id, aborted.first_offset), end
             if version >= 11:
-                parts.append(_INT.pack(answer.preferred_replica))
-            records = encode_batches(answer.batches)
+                parts.append(_INT.pack(response.preferred_replica))
+            records = encode_batches(response.batches)
             parts += length(len(records)), records
             leader = hints.leaders.get((topic, partition))
-            if end and (answer.diverging_epoch is not None or leader is not None):
-                parts += _fetch_tags(answer.diverging_epoch, leader)
+            if end and (response.diverging_epoch is not None or leader is not None):
+                parts += _fetch_tags(response.diverging_epoch, leader)
             else:
                 parts.append(end)
         parts.append(end)
@@ -433,13 +446,13 @@ def _endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
     return b"\1\0" + _write_compact_length(len(field) - 1) + field
 
 
-def _by_topic(answers: Mapping[Key, A]) -> dict[str | UUID, list[tuple[int, A]]]:
-    if len(answers) == 1:
-        ((topic, partition),) = answers
-        return {topic: [(partition, answers[topic, partition])]}
-    topics: dict[str | UUID, list[tuple[int, A]]] = {}
-    for (topic, partition), answer in answers.items():
-        topics.setdefault(topic, []).append((partition, answer))
+def _by_topic(responses: Mapping[Key, R]) -> dict[str | UUID, list[tuple[int, R]]]:
+    if len(responses) == 1:
+        ((topic, partition),) = responses
+        return {topic: [(partition, responses[topic, partition])]}
+    topics: dict[str | UUID, list[tuple[int, R]]] = {}
+    for (topic, partition), response in responses.items():
+        topics.setdefault(topic, []).append((partition, response))
     return topics
 
 

@@ -150,7 +150,7 @@ def _field_step(hint: Any, kafka_type: str | None, compact: bool) -> _Step | int
     """Return what goes over a field; the number of its bytes, where that is always the same."""
     may_be_null = isinstance(hint, types.UnionType)
     if isinstance(hint, types.UnionType):
-        hint = next(one for one in typing.get_args(hint) if one is not types.NoneType)
+        hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
     if typing.get_origin(hint) is tuple:
         item = _field_step(typing.get_args(hint)[0], kafka_type, compact)
         return _array_step(item, compact, may_be_null)

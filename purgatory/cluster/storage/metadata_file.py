@@ -158,7 +158,9 @@ def save_security(
     """
     values = {
         "version": _SECURITY_VERSION,
-        "acls": [[one.name if isinstance(one, _ENUMS) else one for one in acl] for acl in acls],
+        "acls": [
+            [field.name if isinstance(field, _ENUMS) else field for field in acl] for acl in acls
+        ],
         "credentials": [
             {"user": key.user, "mechanism": key.mechanism.value, **_written(credential)}
             for key, credential in credentials.items()
@@ -176,10 +178,10 @@ def load_security(folder: Path, disk: Disk = REAL_DISK) -> SavedSecurity:
     path = folder / _SECURITY_FILE
     try:
         values: dict[str, Any] = json.loads(read_file(disk, path).decode("utf-8"))
-        acls = [_acl(*one) for one in values["acls"]]
+        acls = [_acl(*fields) for fields in values["acls"]]
         credentials = {
-            UserMechanism(one["user"], ScramMechanism(one["mechanism"])): _credential(one)
-            for one in values["credentials"]
+            UserMechanism(entry["user"], ScramMechanism(entry["mechanism"])): _credential(entry)
+            for entry in values["credentials"]
         }
     except FileNotFoundError:
         return SavedSecurity([], {})

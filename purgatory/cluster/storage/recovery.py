@@ -148,10 +148,6 @@ def _without_dropped(folder: Path, bases: list[int], start_offset: int, disk: Di
     return [base for base in bases if base >= first]
 
 
-def _parse_batch(data: bytes) -> RecordBatch:
-    return RecordBatch.from_bytes(data, checksum=crc32c, may_be_compacted=True)
-
-
 def _log_cut(file: SegmentFile, log: StoredLog, reason: str) -> None:
     _log.warning("log_cut", file=str(file.path), reason=reason, log_ends_at=log.end_offset)
 
@@ -195,5 +191,7 @@ def _batches(file: SegmentFile) -> Iterator[FoundBatch]:
         size = _LENGTH_COVERS_FROM + int.from_bytes(header[8:], "big", signed=True)
         if size < _HEADER_BYTES or at + size > file.size:
             return
-        yield FoundBatch(_parse_batch(file.read(at, size)), at)
+        data = file.read(at, size)
+        batch = RecordBatch.from_bytes(data, checksum=crc32c, may_be_compacted=True)
+        yield FoundBatch(batch, at)
         at += size

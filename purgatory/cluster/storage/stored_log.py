@@ -1,8 +1,7 @@
 """A log on disk: a folder with a file for each segment.
 
-A segment goes by retention when its youngest record is too old, as its header says: oldest first,
-as a whole, only what is committed; the active one too, once all of it is too old. The state of
-producers whose batches go is in a snapshot beside the segments that are left.
+The state of producers whose batches were deleted is in a snapshot beside the segments that are
+left.
 
 Ground rules
 ------------
@@ -23,7 +22,6 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from purgatory.cluster.records import max_timestamp_ms
 from purgatory.cluster.storage.disk import (
     REAL_DISK,
     Disk,
@@ -349,59 +347,12 @@ class StoredLog(Log):
             return True
         try:
             make_folder(self._disk, self._folder, forces)
-            self._write_start(forces)
+            offset = b"%d\n" % self.start_offset
+            content = b"%08x %b" % (crc32c(offset), offset)
+            replace_file(self._disk, self._folder / START_FILE, content, forces)
         except OSError as error:
             # Deleted records may come back after a restart; the next deletion tries again.
             _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
             return False
         self._saved_start, self._start_is_forced = self.start_offset, forces
         return True
-
-    def _write_start(self, forces: bool) -> None:
-        offset = b"%d\n" % self.start_offset
-        content = b"%08x %b" % (crc32c(offset), offset)
-        replace_file(self._disk, self._folder / START_FILE, content, forces)
-
-
-def drop_old_segments(log: Log, now_ms: int) -> bool:
-    """Delete segments whose records are all expired; return whether any were.
-
-    Args:
-        log: of a replica on this broker.
-        now_ms: in milliseconds since 1970. A batch without a time, -1, stays.
-    """
-    config, start = log.config, log.start_offset
-    if config.retention_ms is None or not config.deletes or start == log.end_offset:
-        return False
-    oldest_ms = now_ms - config.retention_ms
-    ends = [*log.segment_bases[1:], log.end_offset]
-    end_offset = start
-    for base_offset, segment_end in zip(log.segment_bases, ends, strict=True):
-        if segment_end > log.high_watermark or not _is_older(
-            log, max(base_offset, start), segment_end, oldest_ms
-        ):
-            break
-        end_offset = segment_end
-    if end_offset == log.end_offset:
-        log.roll()
-    return log.delete_up_to(end_offset)
-
-
-def close_old_segment(log: Log, now_ms: int) -> None:
-    """Begin a new segment, where the first batch of the active one is older than ``segment_ms``.
-
-    Args:
-        log: of a replica on this broker.
-        now_ms: in milliseconds since 1970.
-    """
-    segment_ms, batches = log.config.segment_ms, log.active_segment.batches
-    if segment_ms is not None and batches:
-        begun_ms = max_timestamp_ms(batches[0])
-        if 0 <= begun_ms <= now_ms - segment_ms:
-            log.roll()
-
-
-def _is_older(log: Log, offset: int, end_offset: int, oldest_ms: int) -> bool:
-    # The youngest record is most likely at the end, but times are the clients'.
-    batches = log.read(offset, 2**62, end_offset)
-    return all(0 <= max_timestamp_ms(batch) < oldest_ms for batch in reversed(batches))

@@ -180,7 +180,10 @@ class ActiveFaults:
 
     def _begin_fault(self, fault: Fault) -> ActiveFault:
         if isinstance(fault, Kill):
-            self._end_pauses(fault.broker)
+            # A killed process is not paused any more.
+            for other in list(self.active):
+                if isinstance(other.fault, Pause) and other.fault.broker == fault.broker:
+                    other.end()
         seed = fault.seed if isinstance(fault, MessageFault) else None
         chance = self._random if seed is None else Random(seed)
         active_fault = ActiveFault(next(self._numbers), fault, self._now_s, self._on_end, chance)
@@ -190,12 +193,6 @@ class ActiveFaults:
             self._call_later(fault.for_s, active_fault.end)
         self._on_change(active_fault)
         return active_fault
-
-    def _end_pauses(self, broker: int) -> None:
-        """A killed process is not paused any more."""
-        for active_fault in list(self.active):
-            if isinstance(active_fault.fault, Pause) and active_fault.fault.broker == broker:
-                active_fault.end()
 
     def _on_end(self, active_fault: ActiveFault) -> None:
         self.active.remove(active_fault)
@@ -226,7 +223,10 @@ class ActiveFaults:
     def blocks_fetch(self, follower: int, leader: int) -> bool:
         """Whether a follower's fetch, or the response to it, has to wait."""
         return any(
-            _blocks_fetch(active_fault.fault, follower, leader) for active_fault in self.active
+            follower == fault.broker
+            if isinstance(fault, StallFollower)
+            else _cuts_link(fault, follower, leader)
+            for fault in self._faults()
         )
 
     def cuts_link(self, first: int, second: int) -> bool:
@@ -322,12 +322,6 @@ def draw_injection(active_fault: ActiveFault, fault: MessageFault) -> bool:
         return False
     active_fault.use()
     return True
-
-
-def _blocks_fetch(fault: Fault, follower: int, leader: int) -> bool:
-    if isinstance(fault, StallFollower):
-        return follower == fault.broker
-    return _cuts_link(fault, follower, leader)
 
 
 def _cuts_link(fault: Fault, first: int, second: int) -> bool:

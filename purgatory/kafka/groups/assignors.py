@@ -192,19 +192,15 @@ class _Balance:
                         continue
                     path[destination] = source, partition
                     if len(assignments[destination]) <= most - 2:
-                        self._reassign_along(destination, path)
+                        receiver = destination
+                        while (step := path[receiver]) is not None:
+                            giver, moved = step
+                            assignments[giver].remove(moved)
+                            assignments[receiver].append(moved)
+                            receiver = giver
                         return True
                     queue.append(destination)
         return False
-
-    def _reassign_along(
-        self, destination: str, path: Mapping[str, tuple[str, TopicIdPartition] | None]
-    ) -> None:
-        while (step := path[destination]) is not None:
-            source, partition = step
-            self._held[source].remove(partition)
-            self._held[destination].append(partition)
-            destination = source
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_by_range}

@@ -58,6 +58,8 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Partitions] = {}
+        self.sessions: dict[str, DelayedMemberSession] = {}
+        """The waits for the members' next heartbeats."""
         self.topics = SubscribedTopics(known_topics)
         self._holders: dict[TopicIdPartition, str] = {}
         self._changed_keys: dict[GroupRecordKey, None] = {}
@@ -202,6 +204,11 @@ class ConsumerGroup:
     def mark_unsaved(self, keys: Iterable[GroupRecordKey]) -> None:
         """Mark drained records as changed again, after their write has failed."""
         self._changed_keys.update(dict.fromkeys(keys))
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether any record is to be written."""
+        return bool(self._changed_keys)
 
     def drain_changes(self) -> list[GroupRecord]:
         """Return and clear the changed records. O(changed records)."""

@@ -76,27 +76,10 @@ class ConsumerGroupHeartbeat(NamedTuple):
     requester: Principal | None = None
 
     @property
-    def is_leaving(self) -> bool:
-        """Whether the member leaves, for a while or for good."""
-        return self.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
-
-    @property
     def is_full(self) -> bool:
         """Whether all fields are set, as in a retry."""
         subscribes = self.topic_names is not None or self.topic_regex is not None
         return subscribes and self.owned is not None and self.rebalance_timeout_ms >= 0
-
-    @property
-    def is_unchanged(self) -> bool:
-        """Whether no field reports a change."""
-        return (
-            self.rack_id is None
-            and self.topic_names is None
-            and self.topic_regex is None
-            and self.assignor is None
-            and self.rebalance_timeout_ms == _NO_TIMEOUT_MS
-            and self.owned is None
-        )
 
     def subscription(self, previous: Subscription) -> Subscription:
         """Return the member's new subscription."""
@@ -120,9 +103,10 @@ class ConsumerGroupHeartbeat(NamedTuple):
         Raises:
             GroupRefusal: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.
         """
-        for name in ("group_id", "instance_id", "rack_id"):
-            if getattr(self, name) == "":
-                raise _invalid(f"{name} can't be empty")
+        if "" in (self.group_id, self.instance_id, self.rack_id):
+            names = ("group_id", "instance_id", "rack_id")
+            empty = next(name for name in names if getattr(self, name) == "")
+            raise _invalid(f"{empty} can't be empty")
         if not self.member_id and (self.generates_member_id or self.epoch != JOIN_EPOCH):
             raise _invalid("member_id can't be empty")
         if self.epoch < STATIC_LEAVE_EPOCH:
@@ -130,20 +114,17 @@ class ConsumerGroupHeartbeat(NamedTuple):
         if self.epoch == STATIC_LEAVE_EPOCH and self.instance_id is None:
             raise _invalid("instance_id can't be null where a static member leaves for a while")
         if self.epoch == JOIN_EPOCH:
-            self._check_join()
+            if self.rebalance_timeout_ms < 0:
+                raise _invalid("a member that joins has to send its rebalance timeout")
+            if self.owned is None or self.owned:
+                raise _invalid("a member that joins owns no partitions, and has to send that")
+            if not self.topic_names and not self.topic_regex:
+                raise _invalid("a member that joins has to subscribe to something")
         if self.assignor is not None and self.assignor not in ASSIGNORS:
             raise GroupRefusal(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
                 message=f"{self.assignor} is none of the assignors {', '.join(ASSIGNORS)}",
             )
-
-    def _check_join(self) -> None:
-        if self.rebalance_timeout_ms < 0:
-            raise _invalid("who joins has to say its rebalance timeout")
-        if self.owned is None or self.owned:
-            raise _invalid("who joins owns no partitions, and has to say so")
-        if not self.topic_names and not self.topic_regex:
-            raise _invalid("who joins has to subscribe to something")
 
 
 def _newer(reported: str | None, previous: str | None) -> str | None:
@@ -228,9 +209,6 @@ class ConsumerGroupCoordinator:
     def _save(self, group: ConsumerGroup, then: Callable[[ErrorCode], object]) -> None:
         """Write what has changed of a group, and call back once that is replicated, or can't be."""
         changes = group.drain_changes()
-        if not changes:
-            then(ErrorCode.NONE)
-            return
 
         def written(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE:
@@ -249,36 +227,43 @@ class ConsumerGroupCoordinator:
         """
         try:
             request.check()
-            group = self._group(request)
+            group = self.groups.get(request.group_id)
+            if group is None:
+                if request.epoch != JOIN_EPOCH:
+                    raise GroupRefusal(
+                        ErrorCode.GROUP_ID_NOT_FOUND,
+                        message=f"there is no such group: {request.group_id}",
+                    )
+                group = self.new_group(request.group_id, self._known_topics)
             result = (
                 self._leave(group, request)
-                if request.is_leaving
+                if request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
                 else self._heartbeat(group, request)
             )
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
 
-        def saved(code: ErrorCode) -> None:
-            respond(result if code is ErrorCode.NONE else ConsumerGroupHeartbeatResult(code))
-
-        self._save(group, saved)
-
-    def _group(self, request: ConsumerGroupHeartbeat) -> ConsumerGroup:
-        group = self.groups.get(request.group_id)
-        if group is None:
-            if request.epoch != JOIN_EPOCH:
-                raise GroupRefusal(
-                    ErrorCode.GROUP_ID_NOT_FOUND,
-                    message=f"there is no such group: {request.group_id}",
-                )
-            group = self.new_group(request.group_id, self._known_topics)
-        return group
+        if group.has_changes:
+            self._save(
+                group,
+                lambda code: respond(
+                    ConsumerGroupHeartbeatResult(code) if code is not ErrorCode.NONE else result
+                ),
+            )
+        else:
+            respond(result)
 
     def _heartbeat(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerGroupHeartbeatResult:
-        _check_pattern(request.topic_regex)
+        if request.topic_regex:
+            try:
+                TopicPattern(request.topic_regex)
+            except PatternError as error:
+                raise GroupRefusal(
+                    ErrorCode.INVALID_REGULAR_EXPRESSION, message=str(error)
+                ) from None
         previous = self._existing_member(group, request)
         if previous is not None and _is_unchanged(group, previous, request):
             self._watch_session(group, previous)
@@ -287,7 +272,12 @@ class ConsumerGroupCoordinator:
             Subscription() if previous is None else previous.subscription
         )
         member_id = request.member_id or self._new_member_id()
-        member = self._member_to_join(group, previous, member_id, subscription, request.owned)
+        self.groups[group.group_id] = group
+        member = self._store_member(group, previous, member_id, subscription)
+        is_new = previous is None or not _has_same_subscription(group, previous, member)
+        self._assign_if_needed(group, is_new)
+        member = self._reconcile(group, member, request.owned)
+        self._watch_session(group, member)
         is_changed = (
             request.epoch == JOIN_EPOCH
             or request.is_full
@@ -303,30 +293,6 @@ class ConsumerGroupCoordinator:
             member.current.assigned if is_changed else None,
         )
 
-    def _member_to_join(
-        self,
-        group: ConsumerGroup,
-        previous: ConsumerMember | None,
-        member_id: str,
-        subscription: Subscription,
-        owned: Partitions | None,
-    ) -> ConsumerMember:
-        """Update a member from its heartbeat, and reconcile it one step towards its target.
-
-        Args:
-            group: the member's group.
-            previous: the member before, or the static member that it replaces; None if it is new.
-            member_id, subscription: the member's id and current subscription.
-            owned: the partitions it reports to own; None if it reports none.
-        """
-        self.groups[group.group_id] = group
-        member = self._store_member(group, previous, member_id, subscription)
-        is_new = previous is None or not _has_same_subscription(group, previous, member)
-        self._assign_if_needed(group, is_new)
-        member = self._reconcile(group, member, owned)
-        self._watch_session(group, member)
-        return member
-
     def _existing_member(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerMember | None:
@@ -337,10 +303,17 @@ class ConsumerGroupCoordinator:
         """
         member = group.members.get(request.member_id)
         if request.epoch != JOIN_EPOCH:
-            _check_instance(group, request)
+            if request.instance_id is not None:
+                _check_instance(group, request.instance_id, request)
             if member is None:
                 raise _unknown(request)
-            self._check_epoch(member, request)
+            current = member.current
+            if request.epoch != current.epoch and not self._lost_response(current, request):
+                raise GroupRefusal(
+                    ErrorCode.FENCED_MEMBER_EPOCH,
+                    message=f"{member.member_id} is at epoch {current.epoch}, "
+                    f"not at {request.epoch}",
+                )
             return member
         holder = group.members.get(group.static_members.get(request.instance_id or "", ""))
         if holder is not None and holder is not member:
@@ -357,17 +330,8 @@ class ConsumerGroupCoordinator:
             )
         return member
 
-    def _check_epoch(self, member: ConsumerMember, request: ConsumerGroupHeartbeat) -> None:
-        """Refuse another epoch than the member's: but the one before it, whose response may be
-        lost."""
-        current = member.current
-        if request.epoch != current.epoch and not self._lost_response(current, request):
-            raise GroupRefusal(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                message=f"{member.member_id} is at epoch {current.epoch}, not at {request.epoch}",
-            )
-
     def _lost_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
+        """Whether a member is still at its previous epoch, as its last response was lost."""
         return (
             request.epoch == current.previous_epoch
             and request.owned is not None
@@ -433,7 +397,8 @@ class ConsumerGroupCoordinator:
     def _leave(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerGroupHeartbeatResult:
-        _check_instance(group, request)
+        if request.instance_id is not None:
+            _check_instance(group, request.instance_id, request)
         member = group.members.get(request.member_id)
         if member is None:
             raise _unknown(request)
@@ -502,11 +467,14 @@ class ConsumerGroupCoordinator:
 
     def _watch_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Begin to wait for the next heartbeat, from now on."""
-        key = group.session_key(member.member_id)
-        self._heartbeats.cancel_for_key(key)
+        member_id = member.member_id
+        previous = group.sessions.get(member_id)
+        if previous is not None:
+            previous.cancel()
         delay_ms = self._session_timeout_ms(group.group_id)
-        waiting = DelayedMemberSession(group, member.member_id, delay_ms, self)
-        self._heartbeats.try_complete_else_watch(waiting, [key])
+        waiting = DelayedMemberSession(group, member_id, delay_ms, self)
+        group.sessions[member_id] = waiting
+        self._heartbeats.try_complete_else_watch(waiting, [group.session_key(member_id)])
 
     def _watch_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Begin to wait for a member to give up partitions, if it has to."""
@@ -517,29 +485,22 @@ class ConsumerGroupCoordinator:
             self._heartbeats.try_complete_else_watch(waiting, [key])
 
     def _stop_waiting(self, group: ConsumerGroup, member_id: str) -> None:
+        group.sessions.pop(member_id, None)
         for key in (group.session_key, group.rebalance_key):
             self._heartbeats.cancel_for_key(key(member_id))
 
 
-def _check_pattern(regex: str | None) -> None:
-    if regex:
-        try:
-            TopicPattern(regex)
-        except PatternError as error:
-            raise GroupRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message=str(error)) from None
-
-
-def _check_instance(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> None:
-    """Refuse who is not, or no more, the one whom the group knows by an instance id."""
-    if request.instance_id is None:
-        return
-    holder = group.static_members.get(request.instance_id)
+def _check_instance(
+    group: ConsumerGroup, instance_id: str, request: ConsumerGroupHeartbeat
+) -> None:
+    """Refuse a member that another one, or none, has replaced under its instance id."""
+    holder = group.static_members.get(instance_id)
     if holder is None:
         raise _unknown(request)
     if holder != request.member_id:
         raise GroupRefusal(
             ErrorCode.FENCED_INSTANCE_ID,
-            message=f"{holder} is in the group as {request.instance_id}",
+            message=f"{holder} is in the group as {instance_id}",
         )
 
 
@@ -549,7 +510,12 @@ def _is_unchanged(
     """Whether neither the member nor the group has changed: the usual case. O(1)."""
     current, subscription = member.current, member.subscription
     return (
-        request.is_unchanged
+        request.owned is None
+        and request.topic_names is None
+        and request.topic_regex is None
+        and request.rack_id is None
+        and request.assignor is None
+        and request.rebalance_timeout_ms == _NO_TIMEOUT_MS
         and current.state is MemberState.STABLE
         and request.epoch == current.epoch == group.target_epoch == group.epoch
         and not group.topics.is_stale

@@ -126,13 +126,13 @@ class Member:
         return next((data for name, data in self.join_request.protocols if name == protocol), b"")
 
     def respond_join(self, result: JoinGroupResult) -> None:
-        """Answer its join request, if one waits."""
+        """Respond to its join request, if one waits."""
         respond, self.awaiting_join_callback = self.awaiting_join_callback, None
         if respond is not None:
             respond(result)
 
     def respond_sync(self, result: SyncGroupResult) -> None:
-        """Answer its sync request, if one waits."""
+        """Respond to its sync request, if one waits."""
         respond, self.awaiting_sync_callback = self.awaiting_sync_callback, None
         if respond is not None:
             respond(result)

@@ -121,54 +121,38 @@ class GroupCoordinator:
             respond: takes the response once the rebalance is complete, or an error.
         """
         try:
-            self._join(group_id, member_id, join_request, require_known_member_id, respond)
+            self.check_coordinated(group_id)
+            self.check_joining(group_id)
+            config, session_timeout_ms = self.config, join_request.session_timeout_ms
+            minimum, maximum = config.min_session_timeout_ms, config.max_session_timeout_ms
+            if not minimum <= session_timeout_ms <= maximum:
+                raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
+            group = self.groups.get(group_id)
+            if group is None:
+                if member_id:
+                    raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
+                group = self.groups[group_id] = Group(group_id)
+            try:
+                if not group.supports_protocols(join_request):
+                    raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+                member = self._member_to_join(
+                    group, member_id, join_request, require_known_member_id
+                )
+            finally:
+                self._drop_if_unused(group)
+            # If one waits already, the member lost patience, and asks again.
+            member.respond_join(JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            changed = member.is_new or member.join_request.protocols != join_request.protocols
+            has_rejoined = member.member_id != member_id
+            if has_rejoined and group.state is GroupState.COMPLETING_REBALANCE:
+                changed = True  # the leader is about to assign to the id that it had before
+            member.join_request = join_request._replace(instance_id=member.instance_id)
+            if not changed and self._respond_at_once(group, member, has_rejoined):
+                respond(group.join_result(member))
+            else:
+                self._wait_to_join(group, member, respond)
         except GroupRefusal as refusal:
             respond(JoinGroupResult(refusal.code, refusal.member_id or member_id))
-
-    def _join(
-        self,
-        group_id: str,
-        member_id: str,
-        join_request: JoinGroupRequest,
-        require_known_member_id: bool,
-        respond: RespondJoin,
-    ) -> None:
-        self.check_coordinated(group_id)
-        self.check_joining(group_id)
-        self._check_session_timeout(join_request)
-        group = self.groups.get(group_id)
-        if group is None:
-            if member_id:
-                raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-            group = self.groups[group_id] = Group(group_id)
-        try:
-            if not group.supports_protocols(join_request):
-                raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            member = self._member_to_join(group, member_id, join_request, require_known_member_id)
-        finally:
-            self._drop_if_unused(group)
-        # If one waits already, the member lost patience, and asks again.
-        member.respond_join(JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        changed = member.is_new or member.join_request.protocols != join_request.protocols
-        has_rejoined = member.member_id != member_id
-        if has_rejoined and group.state is GroupState.COMPLETING_REBALANCE:
-            changed = True  # the leader is about to assign to the id that it had before
-        member.join_request = join_request._replace(instance_id=member.instance_id)
-        if not changed and self._respond_at_once(group, member, has_rejoined):
-            respond(group.join_result(member))
-        else:
-            self._wait_to_join(group, member, respond)
-
-    def _check_session_timeout(self, join_request: JoinGroupRequest) -> None:
-        """Refuse a member whose session may not be so long or short.
-
-        Raises:
-            GroupRefusal: INVALID_SESSION_TIMEOUT.
-        """
-        config = self.config
-        minimum, maximum = config.min_session_timeout_ms, config.max_session_timeout_ms
-        if not minimum <= join_request.session_timeout_ms <= maximum:
-            raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
 
     def _drop_if_unused(self, group: Group) -> None:
         """Forget a group that never had a member, nor a pending one."""
@@ -195,7 +179,9 @@ class GroupCoordinator:
                 raise GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED)
             member_id = self._new_member_id(instance_id or join_request.client_id)
             if require_known_member_id and instance_id is None:
-                self._add_pending_member(group, member_id, join_request.session_timeout_ms)
+                group.pending_members.add(member_id)
+                waiting = DelayedArrival(group, member_id, join_request.session_timeout_ms, self)
+                self.heartbeats.try_complete_else_watch(waiting, [group.member_key(member_id)])
                 raise GroupRefusal(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         elif member_id in group.members and instance_id is None:
             return group.members[member_id]
@@ -217,12 +203,6 @@ class GroupCoordinator:
             self.syncs.check_and_complete(group.sync_key)
             self._watch_session(group, member)
         return member
-
-    def _add_pending_member(self, group: Group, member_id: str, for_ms: int) -> None:
-        """Wait for a member that was given its id to come with it."""
-        group.pending_members.add(member_id)
-        waiting = DelayedArrival(group, member_id, for_ms, self)
-        self.heartbeats.try_complete_else_watch(waiting, [group.member_key(member_id)])
 
     def _respond_at_once(self, group: Group, member: Member, has_rejoined: bool) -> bool:
         """Whether a rejoining member that changes nothing can get the current generation."""
@@ -337,39 +317,27 @@ class GroupCoordinator:
             protocol: what the member takes the group's protocol for.
         """
         try:
-            self._sync(group_id, generation, member_id, instance_id, assignments, respond, protocol)
+            group, member = self._member(group_id, member_id, instance_id)
+            if generation != group.generation:
+                raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
+            protocol.check(group.protocol_type, group.protocol)
+            if group.state is GroupState.PREPARING_REBALANCE:
+                raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
+            group.pending_sync_members.discard(member_id)
+            if group.state is GroupState.COMPLETING_REBALANCE and member_id != group.leader_id:
+                # If one waits already, the member lost patience, and asks again.
+                member.respond_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
+                member.awaiting_sync_callback = respond
+                self.syncs.check_and_complete(group.sync_key)
+                self.heartbeats.check_and_complete(group.member_key(member_id))
+                return
+            if group.state is GroupState.COMPLETING_REBALANCE:
+                self._assign(group, assignments)
+            self.syncs.check_and_complete(group.sync_key)
+            self._heartbeat(group, member)
+            respond(group.sync_result(member))
         except GroupRefusal as refusal:
             respond(SyncGroupResult(refusal.code))
-
-    def _sync(
-        self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        assignments: Mapping[str, bytes],
-        respond: RespondSync,
-        protocol: GroupProtocol,
-    ) -> None:
-        group, member = self._member(group_id, member_id, instance_id)
-        if generation != group.generation:
-            raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
-        protocol.check(group.protocol_type, group.protocol)
-        if group.state is GroupState.PREPARING_REBALANCE:
-            raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
-        group.pending_sync_members.discard(member_id)
-        if group.state is GroupState.COMPLETING_REBALANCE and member_id != group.leader_id:
-            # If one waits already, the member lost patience, and asks again.
-            member.respond_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
-            member.awaiting_sync_callback = respond
-            self.syncs.check_and_complete(group.sync_key)
-            self.heartbeats.check_and_complete(group.member_key(member_id))
-            return
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            self._assign(group, assignments)
-        self.syncs.check_and_complete(group.sync_key)
-        self._heartbeat(group, member)
-        respond(group.sync_result(member))
 
     def _assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
         group.state = GroupState.STABLE

@@ -156,30 +156,27 @@ class GroupManager(GroupCoordinator):
         try:
             if request.group_id:
                 partition = self._partition(request.group_id)
-                super().check_coordinated(request.group_id)
+                is_new = request.group_id not in coordinator.groups
+                if is_new:
+                    super().check_coordinated(request.group_id)
                 self._check_committed(partition)
-                if request.epoch == JOIN_EPOCH:
-                    request.check()
-                self._remove_other_type(coordinator, request)
+                if is_new:
+                    if request.epoch == JOIN_EPOCH:
+                        request.check()
+                    self._remove_other_type(request)
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
         coordinator.heartbeat(request, respond)
 
-    def _remove_other_type(
-        self, coordinator: ConsumerGroupCoordinator, request: ConsumerGroupHeartbeat
-    ) -> None:
-        """Forget an empty group of another kind where one is to begin."""
+    def _remove_other_type(self, request: ConsumerGroupHeartbeat) -> None:
+        """Forget an empty group of another kind where a new one is to begin."""
         group_id = request.group_id
         classic, other = self.groups.get(group_id), self._epoch_based_group(group_id)
-        if other is not None and group_id in coordinator.groups:
-            other = None
-        joins = request.epoch == JOIN_EPOCH
-        has_pending_members = classic and classic.pending_members
-        has_members = (
-            (classic and classic.members) or has_pending_members or (other and other.members)
+        has_members = (classic and (classic.members or classic.pending_members)) or (
+            other and other.members
         )
-        if has_members or ((classic or other) and not joins):
+        if has_members or ((classic or other) and request.epoch != JOIN_EPOCH):
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
             )

@@ -176,12 +176,11 @@ class SubscribedTopics:
                 pattern = self._patterns[regex] = TopicPattern(regex)
             matches = filter(pattern.matches, self._topics.topics)
             found.update(
-                name for name in matches if requester is None or self._may_describe(requester, name)
+                name
+                for name in matches
+                if requester is None or self._topics.may_describe(requester, name)
             )
         return found
-
-    def _may_describe(self, requester: Principal, topic: str) -> bool:
-        return self._topics.may_describe(requester, topic)
 
 
 def _selection_key(subscription: Subscription) -> _Selection:

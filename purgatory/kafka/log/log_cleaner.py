@@ -26,7 +26,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from purgatory.kafka.log.log import Log, Segment
-from purgatory.kafka.log.producer_state import AbortedTransaction
 from purgatory.kafka.log.record_batch import NO_PRODUCER_ID, RecordBatch
 
 _MAX_OFFSETS = 2**31 - 1
@@ -196,13 +195,12 @@ def _size_bytes(batches: Sequence[RecordBatch]) -> int:
 
 def _replace(group: Sequence[Segment], retained: Sequence[RecordBatch], replace: _Replace) -> bool:
     """Replace segments by one with the retained batches; False if the segments are deleted."""
-    return _is_same(group, retained) or replace(group, retained)
-
-
-def _is_same(group: Sequence[Segment], retained: Sequence[RecordBatch]) -> bool:
-    if len(group) != 1 or len(group[0].batches) != len(retained):
-        return False
-    return all(old is new for old, new in zip(group[0].batches, retained, strict=True))
+    is_same = (
+        len(group) == 1
+        and len(group[0].batches) == len(retained)
+        and all(old is new for old, new in zip(group[0].batches, retained, strict=True))
+    )
+    return is_same or replace(group, retained)
 
 
 def _append_merged(
@@ -277,13 +275,7 @@ class _RetentionRules:
 
     def _is_aborted(self, batch: RecordBatch) -> bool:
         return batch.transactional and any(
-            _contains(transaction, batch)
+            transaction.producer_id == batch.producer_id
+            and transaction.first_offset <= batch.base_offset <= transaction.last_offset
             for transaction in self._aborted(batch.base_offset, batch.next_offset)
         )
-
-
-def _contains(transaction: AbortedTransaction, batch: RecordBatch) -> bool:
-    return (
-        transaction.producer_id == batch.producer_id
-        and transaction.first_offset <= batch.base_offset <= transaction.last_offset
-    )

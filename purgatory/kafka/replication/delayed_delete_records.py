@@ -1,22 +1,22 @@
-"""Delete-records requests: delete on the leader, respond when every live replica has deleted.
+"""A deletion of records that waits until every live replica has deleted them.
 
 For each partition the wait ends when the low watermark, the lowest log start offset of the live
 replicas, reached the requested offset; or when the partition is gone from here or led by another
 broker. Each starts out with the error REQUEST_TIMED_OUT, which the end of its wait replaces.
 
-Ground rules: those of `delayed_produce`; ``live_brokers`` is replaced as a whole.
+Ground rules: those of `delayed_produce`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 
-from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.replication.delayed_produce import DelayedRequest, PartitionStatus
 from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
+from purgatory.kafka.replication.partition_registry import PartitionRegistry
 from purgatory.kafka.replication.requests import PartitionDeleteRecordsResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -111,73 +111,3 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
             return False
         status.end_wait(DeleteRecordsCase.DELETED, ErrorCode.NONE)
         return True
-
-
-class DeleteRecordsRequests:
-    """Handles DeleteRecords requests.
-
-    Args:
-        partitions: what is here.
-        waiting: where the requests wait.
-
-    ``live_brokers`` are those whose log start offsets count; None counts everybody's.
-    """
-
-    __slots__ = ("_partitions", "_waiting", "live_brokers")
-
-    def __init__(self, partitions: PartitionRegistry, waiting: RequestPurgatories) -> None:
-        self._partitions = partitions
-        self._waiting = waiting
-        self.live_brokers: frozenset[int] | None = None
-
-    def delete(
-        self,
-        timeout_ms: int,
-        offsets: Mapping[TopicPartition, int],
-        respond: RespondDeleteRecords,
-    ) -> None:
-        """Handle one request; see `ReplicaManager.delete_records`."""
-        statuses = [
-            self._delete_on_leader(topic_partition, offset)
-            for topic_partition, offset in offsets.items()
-        ]
-        waiting = []
-        for status in statuses:
-            if status.error is ErrorCode.NONE:
-                # What a read-committed fetch waits behind may be gone: a transaction that is open.
-                partition = self._partitions.get(status.topic_partition)
-                if partition is not None:
-                    self._waiting.after_append(partition)
-                # The leader's own start may have been the least one.
-                self._waiting.deletions.check_and_complete(status.topic_partition)
-                if status.low_watermark < status.required_offset:
-                    status.start_waiting()
-                    waiting.append(status.topic_partition)
-        if waiting:
-            operation = DelayedDeleteRecords(
-                timeout_ms, self._partitions, self._low_watermark, statuses, respond
-            )
-            self._waiting.deletions.try_complete_else_watch(operation, waiting)
-        else:
-            respond({status.topic_partition: status.response() for status in statuses})
-
-    def _delete_on_leader(
-        self, topic_partition: TopicPartition, offset: int
-    ) -> DeleteRecordsStatus:
-        partition = self._partitions.get(topic_partition)
-        if partition is None:
-            error, message = self._partitions.absence_error(topic_partition)
-            return DeleteRecordsStatus(topic_partition, offset, UNKNOWN_OFFSET, error, message)
-        try:
-            required_offset = partition.delete_records(offset)
-        except KafkaError as failure:
-            return DeleteRecordsStatus(
-                topic_partition, offset, UNKNOWN_OFFSET, failure.code, failure.message
-            )
-        low_watermark = self._low_watermark(partition)
-        if low_watermark is None:
-            low_watermark = UNKNOWN_OFFSET  # the wait finds out that another leads now
-        return DeleteRecordsStatus(topic_partition, required_offset, low_watermark)
-
-    def _low_watermark(self, partition: Partition) -> int | None:
-        return partition.low_watermark_if_leader(self.live_brokers)

@@ -1,4 +1,4 @@
-"""Produce requests: append on each partition; with acks=all, wait for the in-sync replicas.
+"""A produce with acks=all that waits for the in-sync replicas.
 
 For each partition one of these ends the wait:
 
@@ -21,18 +21,15 @@ Ground rules
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from purgatory.core.operation import DelayedOperation
-from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
-from purgatory.kafka.log.log_offsets import encode
-from purgatory.kafka.log.producer_state import AppendOrigin
-from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.partition import LeaderAppend, Partition
-from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
+from purgatory.kafka.replication.partition_registry import PartitionRegistry
 from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -73,7 +70,7 @@ class PartitionStatus(ABC, Generic[Response]):
         self.message = message
 
     def fail(self, message: str) -> None:
-        """Answer, if it still waits, that the broker failed."""
+        """Respond with UNKNOWN_SERVER_ERROR if it still waits."""
         if self.acks_pending:
             self.acks_pending = False
             self.error = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -222,10 +219,6 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
         return True
 
 
-_ACKS_ALL = -1
-_ACKS = (_ACKS_ALL, 0, 1)
-
-
 def closes_connection(required_acks: int, responses: Iterable[PartitionProduceResponse]) -> bool:
     """Whether a produce with acks=0 closes its connection because of an error, as in Kafka.
 
@@ -233,73 +226,3 @@ def closes_connection(required_acks: int, responses: Iterable[PartitionProduceRe
     return required_acks == 0 and any(
         response.error is not ErrorCode.NONE for response in responses
     )
-
-
-class ProduceRequests:
-    """Handles produce requests.
-
-    Args:
-        partitions: what is here.
-        waiting: where the requests wait.
-    """
-
-    __slots__ = ("_partitions", "_waiting")
-
-    def __init__(self, partitions: PartitionRegistry, waiting: RequestPurgatories) -> None:
-        self._partitions = partitions
-        self._waiting = waiting
-
-    def append(
-        self,
-        timeout_ms: int,
-        required_acks: int,
-        entries: Mapping[TopicPartition, RecordBatch | Sequence[RecordBatch]],
-        respond: RespondProduce,
-        origin: AppendOrigin,
-    ) -> None:
-        """Handle one request; see `ReplicaManager.append_records`."""
-        if required_acks not in _ACKS:
-            respond(_error_response(entries, required_acks))
-            return
-        statuses = []
-        thresholds = {}
-        for topic_partition, entry in entries.items():
-            partition = self._partitions.get(topic_partition)
-            if partition is None:
-                error, message = self._partitions.absence_error(topic_partition)
-                statuses.append(ProduceStatus(topic_partition, error=error, message=message))
-                continue
-            batches = (entry,) if isinstance(entry, RecordBatch) else entry
-            try:
-                appended = partition.append_as_leader(batches, required_acks, origin)
-            except KafkaError as failure:
-                statuses.append(
-                    ProduceStatus(topic_partition, error=failure.code, message=failure.message)
-                )
-                continue
-            status = ProduceStatus(topic_partition, partition, appended)
-            statuses.append(status)
-            if required_acks == _ACKS_ALL:
-                status.start_waiting()
-                thresholds[topic_partition] = encode(appended.leader_term, appended.required_offset)
-            if appended.is_advanced:
-                self._waiting.complete_after_high_watermark(partition)
-            elif not appended.duplicate:
-                self._waiting.after_append(partition)
-        if thresholds:
-            self._waiting.produces.try_complete_else_watch(
-                DelayedProduce(timeout_ms, self._partitions, statuses, respond),
-                thresholds=thresholds,
-            )
-        else:
-            respond({status.topic_partition: status.response() for status in statuses})
-
-
-def _error_response(
-    entries: Mapping[TopicPartition, object], required_acks: int
-) -> dict[TopicPartition, PartitionProduceResponse]:
-    response = PartitionProduceResponse(
-        ErrorCode.INVALID_REQUIRED_ACKS,
-        message=f"required acks {required_acks!r}: 0, 1 or -1 (all) can be asked for",
-    )
-    return dict.fromkeys(entries, response)

@@ -461,7 +461,7 @@ class FollowerSession(FetchSession):
         if cached is None:
             return False
         with self._lock:
-            self._insert_sorted(topic_partition, cached, partition)
+            self._update_state(topic_partition, cached, partition)
             return topic_partition in self._pending and self.operation is not None
 
     # ---- a fetch, from its request to its response
@@ -502,7 +502,7 @@ class FollowerSession(FetchSession):
         with self._lock:
             for topic_partition in responses:
                 cached = self._cached[topic_partition]
-                self._insert_sorted(topic_partition, cached, self._partitions.get(topic_partition))
+                self._update_state(topic_partition, cached, self._partitions.get(topic_partition))
 
     def has_enough(self, min_bytes: int) -> bool:
         """Whether the pending partitions satisfy ``min_bytes``. O(pending)."""
@@ -527,12 +527,12 @@ class FollowerSession(FetchSession):
 
         O(those).
         """
-        with self._lock:
-            unread = {}
-            if self._pending or self._changed_partitions:
-                unread = self._requested({**self._pending, **self._changed_partitions}, responses)
-        if unread:
-            responses |= read_partitions(self._partitions, params, unread)[0]
+        if self._pending or self._changed_partitions:
+            with self._lock:
+                keys = {**self._pending, **self._changed_partitions}
+                unread = self._requested(keys, responses)
+            if unread:
+                responses |= read_partitions(self._partitions, params, unread)[0]
         changed: PartitionResponses = {}
         has_room = True
         with self._lock:
@@ -542,7 +542,7 @@ class FollowerSession(FetchSession):
                     continue
                 if cached.update(response):
                     changed[topic_partition] = response
-                self._insert_sorted(topic_partition, cached, self._partitions.get(topic_partition))
+                self._update_state(topic_partition, cached, self._partitions.get(topic_partition))
                 if requires_refetch(response):
                     self._pending[topic_partition] = None
                 elif topic_partition in self._pending:
@@ -565,16 +565,16 @@ class FollowerSession(FetchSession):
             keys.sort(key=lambda key: cached[key].rank)
         return {key: cached[key].requested for key in keys}
 
-    def _insert_sorted(
+    def _update_state(
         self,
         topic_partition: TopicPartition,
         cached: _FollowerPartition,
         partition: Partition | None,
     ) -> None:
         """Find out the state of a partition, which was read or whose leader or ISR changed."""
-        for state in (self._pending, self._changed_partitions, self._out_of_sync):
-            if topic_partition in state:
-                del state[topic_partition]
+        self._pending.pop(topic_partition, None)
+        self._changed_partitions.pop(topic_partition, None)
+        self._out_of_sync.pop(topic_partition, None)
         fetch = cached.requested
         if (
             partition is None

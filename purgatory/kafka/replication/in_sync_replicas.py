@@ -105,14 +105,12 @@ class InSyncReplicas:
         self.isr = tuple(broker_id for broker_id in replicas if broker_id in isr)
         self.pending = None
         self.followers = {
-            broker_id: self.followers.get(broker_id) or self._new_follower(broker_id, now_ms)
+            broker_id: self.followers.get(broker_id)
+            or Follower(broker_id, now_ms if broker_id in self.isr else 0)
             for broker_id in replicas
             if broker_id != self._broker_id
         }
         self._update_in_sync_followers()
-
-    def _new_follower(self, broker_id: int, now_ms: int) -> Follower:
-        return Follower(broker_id, now_ms if broker_id in self.isr else 0)
 
     def forget_followers(self) -> None:
         """Clear the followers' state: this broker is not the leader."""

@@ -31,7 +31,7 @@ from purgatory.kafka.replication.log_read import (
     refusal,
     visible_end,
 )
-from purgatory.kafka.replication.replica import Replica
+from purgatory.kafka.replication.replica import NO_LEADER, Replica, check_min_insync
 from purgatory.kafka.replication.requests import (
     HIGH_WATERMARK_OFFSET,
     PartitionFetch,
@@ -122,6 +122,88 @@ class Partition(Replica):
                 if live_brokers is None or follower.broker_id in live_brokers:
                     low = min(low, follower.log_start_offset)
             return low
+
+    # ---- beginning to lead, and what is committed
+
+    def configure(self, config: LogConfig, min_insync_replicas: int) -> bool:
+        """Apply new settings; return whether the high watermark moved by them.
+
+        Raises:
+            ValueError: as for a new replica and a new log.
+        """
+        check_min_insync(self.topic_partition, min_insync_replicas)
+        with self._lock:
+            self.log.configure(config)
+            self.min_insync_replicas = min_insync_replicas
+            return self.leader_id == self.broker_id and self._advance_high_watermark()
+
+    def make_leader(
+        self, leader_epoch: int, isr: Collection[int], replicas: Collection[int], now_ms: int
+    ) -> bool:
+        """Become the leader in ``leader_epoch``, or update the leader's assignment and ISR.
+
+        Args:
+            leader_epoch: from the controller, higher at each change.
+            isr: the in-sync replicas, including this broker.
+            replicas: the assigned replicas, in order.
+            now_ms: the time at which in-sync followers count as caught up.
+
+        Returns:
+            False, without a change, if the epoch is stale or another broker's.
+
+        Raises:
+            ValueError: this broker isn't in the ISR, or a member of it isn't assigned.
+        """
+        replicas = tuple(dict.fromkeys(replicas))
+        self._check_assignment(isr, replicas)
+        with self._lock:
+            is_same_epoch = leader_epoch == self.leader_epoch
+            if leader_epoch < self.leader_epoch or (
+                is_same_epoch and self.leader_id not in (self.broker_id, NO_LEADER)
+            ):
+                return False
+            if not (is_same_epoch and self.is_leader):
+                if not self.is_leader:
+                    self.leader_id = self.broker_id
+                    self.leader_term = next(self._terms)
+                self.leader_epoch = leader_epoch
+                self.leader_epoch_start_offset = self.log.end_offset
+                self.log.epochs.assign(leader_epoch, self.log.end_offset)
+                self._log_ends.begin(self.log)
+            self._members.assign(isr, replicas, now_ms)
+            self._advance_high_watermark()
+            return True
+
+    def _check_assignment(self, isr: Collection[int], replicas: tuple[int, ...]) -> None:
+        if self.broker_id not in isr:
+            raise ValueError(
+                f"broker {self.broker_id} was told to lead {self.topic_partition} with the ISR "
+                f"{tuple(isr)}: a leader is a member of it"
+            )
+        invalid_replicas = [broker_id for broker_id in isr if broker_id not in replicas]
+        if invalid_replicas:
+            raise ValueError(
+                f"the ISR {tuple(isr)} of {self.topic_partition} names {invalid_replicas}, "
+                f"which aren't among the replicas {replicas}"
+            )
+
+    @property
+    def effective_min_isr(self) -> int:
+        """``min_insync_replicas``, but no more than there are replicas."""
+        return min(self.min_insync_replicas, len(self._members.replicas))
+
+    def _advance_high_watermark(self) -> bool:
+        """Set the high watermark to the least log end offset of the maximal ISR, if that is more.
+
+        It is less while followers are still unknown to a new leader: it never goes back. It stands
+        still while fewer than ``effective_min_isr`` are in sync, as in Kafka from 3.7 on (KIP-966):
+        what so few have is not committed.
+        """
+        members, log = self._members, self.log
+        if len(members.isr) < self.effective_min_isr:
+            return False
+        least = members.least_end_offset(log.end_offset)
+        return least > log.high_watermark and log.update_high_watermark(least)
 
     # ---- the leader: appending
 
@@ -448,3 +530,18 @@ class Partition(Replica):
             if self.leader_id != self.broker_id:
                 raise self._not_leader()
             return self.log.end_offset_for_epoch(leader_epoch)
+
+    def _epoch_error(self, requested_epoch: int) -> KafkaError:
+        old = requested_epoch < self.leader_epoch
+        return KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH if old else ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"{self.topic_partition} is in leader epoch {self.leader_epoch} on broker "
+            f"{self.broker_id}, the request in {requested_epoch}",
+        )
+
+    def _not_leader(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"broker {self.broker_id} doesn't lead {self.topic_partition} in epoch "
+            f"{self.leader_epoch}; broker {self.leader_id} does, as far as it knows (-1: nobody)",
+        )

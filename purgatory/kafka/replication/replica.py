@@ -1,4 +1,4 @@
-"""A broker's copy of a partition: its log, its role, and how its role changes.
+"""A broker's copy of a partition: its log, its role, and what it does as a follower.
 
 The controller numbers every change of leadership: a request with an older epoch is refused. As a
 follower the replica copies what its leader has. It never truncates on its own at a change of
@@ -17,9 +17,9 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 
-from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH, UNKNOWN_OFFSET, EpochEndOffset
-from purgatory.kafka.log.log import Log, LogConfig, Segment
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH, UNKNOWN_OFFSET
+from purgatory.kafka.log.log import Log, Segment
 from purgatory.kafka.log.log_offsets import LogEnds, end_keys
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH, RecordBatch
 from purgatory.kafka.replication.in_sync_replicas import InSyncReplicas
@@ -27,98 +27,6 @@ from purgatory.kafka.replication.requests import PartitionFetch, PartitionFetchR
 from purgatory.kafka.topic_partition import TopicPartition
 
 NO_LEADER = -1
-
-
-class ReplicaRole:
-    """The role of the replica on ``broker_id``: the base of `Replica`.
-
-    A base class and not a part, because the waits look at ``leader_term`` for each of thousands of
-    operations, and the step through a part would be a fifth of the look.
-
-    Public attributes, to be read only: ``leader_id`` (-1 when unknown), ``leader_epoch``,
-    ``leader_epoch_start_offset`` (where a leader's own epoch began, -1 on a follower),
-    ``leader_term`` (the number of the term: another, higher one when this replica begins or ceases
-    to lead; 0 before it ever did).
-
-    Args:
-        topic_partition, broker_id: which replica.
-        terms: numbers the terms, from 1 on. Shared by all replicas of a broker, so that one that
-            is stopped and comes back has none of its former terms again.
-    """
-
-    __slots__ = (
-        "_terms",
-        "broker_id",
-        "leader_epoch",
-        "leader_epoch_start_offset",
-        "leader_id",
-        "leader_term",
-        "topic_partition",
-    )
-
-    def __init__(
-        self, topic_partition: TopicPartition, broker_id: int, terms: Iterator[int] | None = None
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.broker_id = broker_id
-        self.leader_id = NO_LEADER
-        self.leader_epoch = NO_LEADER_EPOCH
-        self.leader_epoch_start_offset = UNKNOWN_OFFSET
-        self.leader_term = 0
-        self._terms = count(1) if terms is None else terms
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this replica leads."""
-        return self.leader_id == self.broker_id
-
-    def _may_lead(self, leader_epoch: int) -> bool:
-        """Whether ``leader_epoch`` is new, or has this broker or none as its leader."""
-        if leader_epoch == self.leader_epoch:
-            return self.leader_id in (self.broker_id, NO_LEADER)
-        return leader_epoch > self.leader_epoch
-
-    def _become_leader(self, leader_epoch: int, log_end_offset: int) -> bool:
-        """Lead in ``leader_epoch``; return whether an epoch began with it."""
-        was_leader = self.is_leader
-        if was_leader and leader_epoch == self.leader_epoch:
-            return False
-        if not was_leader:
-            self.leader_id = self.broker_id
-            self.leader_term = next(self._terms)
-        self.leader_epoch = leader_epoch
-        self.leader_epoch_start_offset = log_end_offset
-        return True
-
-    def _may_follow(self, leader_epoch: int) -> bool:
-        """Whether ``leader_epoch`` is new, or the current one and not this broker's own."""
-        if leader_epoch == self.leader_epoch:
-            return not self.is_leader
-        return leader_epoch > self.leader_epoch
-
-    def _become_follower(self, leader_id: int) -> None:
-        """Follow ``leader_id``; -1: none."""
-        if self.is_leader:
-            self.leader_term = next(self._terms)
-        self.leader_id = leader_id
-        self.leader_epoch_start_offset = UNKNOWN_OFFSET
-
-    # ---- what it refuses
-
-    def _epoch_error(self, requested_epoch: int) -> KafkaError:
-        old = requested_epoch < self.leader_epoch
-        return KafkaError(
-            ErrorCode.FENCED_LEADER_EPOCH if old else ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"{self.topic_partition} is in leader epoch {self.leader_epoch} on broker "
-            f"{self.broker_id}, the request in {requested_epoch}",
-        )
-
-    def _not_leader(self) -> KafkaError:
-        return KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"broker {self.broker_id} doesn't lead {self.topic_partition} in epoch "
-            f"{self.leader_epoch}; broker {self.leader_id} does, as far as it knows (-1: nobody)",
-        )
 
 
 def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
@@ -130,14 +38,25 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
     if response.error is not ErrorCode.NONE:
         return _truncate_to_leader(log, response)
     if response.diverging_epoch is not None:
-        _truncate_where_diverging(log, response.diverging_epoch)
+        # Truncate to the last offset that both logs can share. If this log lacks the leader's
+        # epoch, the next fetch goes back one more, until both have it.
+        epoch, end_offset = response.diverging_epoch
+        own = log.end_offset_for_epoch(epoch)
+        if own != UNKNOWN_EPOCH:
+            end_offset = min(end_offset, own.end_offset)
+        log.truncate_to(min(end_offset, log.end_offset))
         return True
     batches = response.batches
     if batches and batches[0].base_offset < log.end_offset <= response.log_start_offset:
         # The leader deleted up to a point within a batch, and remembers no epoch from before it. So
         # this log's last batches may be others than the leader's were. All are deleted there.
         log.truncate_fully_and_start_at(log.end_offset)
-    elif batches and _ends_within(log, batches[0]):
+    elif (
+        batches
+        and batches[0].record_count < batches[0].offset_count
+        and batches[0].base_offset < log.end_offset
+        and log.start_offset != log.end_offset
+    ):
         # The leader compacted what lies there, which only one who is out of sync may have yet.
         log.truncate_to(batches[0].base_offset)
         if log.end_offset != batches[0].base_offset:
@@ -149,13 +68,6 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
     if response.log_start_offset > log.start_offset:
         log.delete_up_to(min(response.log_start_offset, log.high_watermark))
     return True
-
-
-def _ends_within(log: Log, batch: RecordBatch) -> bool:
-    """Whether a log that isn't empty ends within a batch that was compacted."""
-    is_empty = log.start_offset == log.end_offset
-    was_compacted = batch.record_count < batch.offset_count
-    return was_compacted and not is_empty and batch.base_offset < log.end_offset
 
 
 def _truncate_to_leader(log: Log, response: PartitionFetchResponse) -> bool:
@@ -171,30 +83,40 @@ def _truncate_to_leader(log: Log, response: PartitionFetchResponse) -> bool:
     return False
 
 
-def _truncate_where_diverging(log: Log, leaders: EpochEndOffset) -> None:
-    """Truncate the log to the last offset that both logs can share.
-
-    If this log does not have the leader's epoch, the next fetch goes back one more epoch, until
-    both logs have it.
-    """
-    own = log.end_offset_for_epoch(leaders.leader_epoch)
-    if own == UNKNOWN_EPOCH:
-        log.truncate_to(min(leaders.end_offset, log.end_offset))
-    else:
-        log.truncate_to(min(leaders.end_offset, own.end_offset, log.end_offset))
-
-
-class Replica(ReplicaRole):
+class Replica:
     """The replica on broker ``broker_id``, as leader or follower.
 
-    Public attributes, all to be read only: those of `ReplicaRole`, ``replicas`` and ``isr`` (broker
-    ids in the order of the assignment; the ISR is empty on a follower), ``log``, ``end_keys``.
+    Public attributes, all to be read only: ``leader_id`` (-1 when unknown), ``leader_epoch``,
+    ``leader_epoch_start_offset`` (where a leader's own epoch began, -1 on a follower),
+    ``leader_term`` (the number of the term: another, higher one when this replica begins or ceases
+    to lead; 0 before it ever did), ``log``, ``end_keys``.
+
+    Args:
+        topic_partition, broker_id: which replica.
+        log: its log.
+        min_insync_replicas: how many must be in sync for acks=all.
+        terms: numbers the terms, from 1 on. Shared by all replicas of a broker, so that one that
+            is stopped and comes back has none of its former terms again.
 
     Raises:
         ValueError: min_insync_replicas below 1.
     """
 
-    __slots__ = ("_lock", "_log_ends", "_members", "end_keys", "log", "min_insync_replicas")
+    __slots__ = (
+        "_lock",
+        "_log_ends",
+        "_members",
+        "_terms",
+        "broker_id",
+        "end_keys",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "leader_id",
+        "leader_term",
+        "log",
+        "min_insync_replicas",
+        "topic_partition",
+    )
 
     def __init__(
         self,
@@ -204,8 +126,14 @@ class Replica(ReplicaRole):
         min_insync_replicas: int = 1,
         terms: Iterator[int] | None = None,
     ) -> None:
-        _check_min_insync(topic_partition, min_insync_replicas)
-        super().__init__(topic_partition, broker_id, terms)
+        check_min_insync(topic_partition, min_insync_replicas)
+        self.topic_partition = topic_partition
+        self.broker_id = broker_id
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.leader_epoch_start_offset = UNKNOWN_OFFSET
+        self.leader_term = 0
+        self._terms = count(1) if terms is None else terms
         self.log = log
         self.end_keys = end_keys(topic_partition)
         self._log_ends = LogEnds(log)
@@ -214,6 +142,11 @@ class Replica(ReplicaRole):
         self._lock = threading.Lock()
 
     # ---- looking
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads."""
+        return self.leader_id == self.broker_id
 
     @property
     def replicas(self) -> tuple[int, ...]:
@@ -264,18 +197,6 @@ class Replica(ReplicaRole):
         follower = self._members.followers.get(broker_id)
         return UNKNOWN_OFFSET if follower is None else follower.log_end_offset
 
-    def configure(self, config: LogConfig, min_insync_replicas: int) -> bool:
-        """Apply new settings; return whether the high watermark moved by them.
-
-        Raises:
-            ValueError: as for a new replica and a new log.
-        """
-        _check_min_insync(self.topic_partition, min_insync_replicas)
-        with self._lock:
-            self.log.configure(config)
-            self.min_insync_replicas = min_insync_replicas
-            return self.leader_id == self.broker_id and self._advance_high_watermark()
-
     def apply_retention(self) -> bool:
         """Delete segments beyond ``retention_bytes``; return whether any were deleted."""
         with self._lock:
@@ -287,48 +208,6 @@ class Replica(ReplicaRole):
             return self.log.replace_segments(segments, batches) is not None
 
     # ---- changes of leadership
-
-    def make_leader(
-        self, leader_epoch: int, isr: Collection[int], replicas: Collection[int], now_ms: int
-    ) -> bool:
-        """Become the leader in ``leader_epoch``, or update the leader's assignment and ISR.
-
-        Args:
-            leader_epoch: from the controller, higher at each change.
-            isr: the in-sync replicas, including this broker.
-            replicas: the assigned replicas, in order.
-            now_ms: the time at which in-sync followers count as caught up.
-
-        Returns:
-            False, without a change, if the epoch is stale or another broker's.
-
-        Raises:
-            ValueError: this broker isn't in the ISR, or a member of it isn't assigned.
-        """
-        replicas = tuple(dict.fromkeys(replicas))
-        self._check_assignment(isr, replicas)
-        with self._lock:
-            if not self._may_lead(leader_epoch):
-                return False
-            if self._become_leader(leader_epoch, self.log.end_offset):
-                self.log.epochs.assign(leader_epoch, self.log.end_offset)
-                self._log_ends.begin(self.log)
-            self._members.assign(isr, replicas, now_ms)
-            self._advance_high_watermark()
-            return True
-
-    def _check_assignment(self, isr: Collection[int], replicas: tuple[int, ...]) -> None:
-        if self.broker_id not in isr:
-            raise ValueError(
-                f"broker {self.broker_id} was told to lead {self.topic_partition} with the ISR "
-                f"{tuple(isr)}: a leader is a member of it"
-            )
-        invalid_replicas = [broker_id for broker_id in isr if broker_id not in replicas]
-        if invalid_replicas:
-            raise ValueError(
-                f"the ISR {tuple(isr)} of {self.topic_partition} names {invalid_replicas}, "
-                f"which aren't among the replicas {replicas}"
-            )
 
     def make_follower(
         self, leader_id: int, leader_epoch: int, replicas: Collection[int] = ()
@@ -350,7 +229,9 @@ class Replica(ReplicaRole):
                 f"broker {leader_id} was told to follow itself on {self.topic_partition}"
             )
         with self._lock:
-            if not self._may_follow(leader_epoch):
+            if leader_epoch < self.leader_epoch or (
+                leader_epoch == self.leader_epoch and self.is_leader
+            ):
                 return False
             self._become_follower(leader_id)
             self.leader_epoch = leader_epoch
@@ -359,29 +240,17 @@ class Replica(ReplicaRole):
                 self._members.replicas = tuple(dict.fromkeys(replicas))
             return True
 
+    def _become_follower(self, leader_id: int) -> None:
+        if self.is_leader:
+            self.leader_term = next(self._terms)
+        self.leader_id = leader_id
+        self.leader_epoch_start_offset = UNKNOWN_OFFSET
+
     def resign(self) -> None:
         """Stop the replica: it neither leads nor follows. The log is kept."""
         with self._lock:
             self._become_follower(NO_LEADER)
             self._members.forget_followers()
-
-    @property
-    def effective_min_isr(self) -> int:
-        """``min_insync_replicas``, but no more than there are replicas."""
-        return min(self.min_insync_replicas, len(self._members.replicas))
-
-    def _advance_high_watermark(self) -> bool:
-        """Set the high watermark to the least log end offset of the maximal ISR, if that is more.
-
-        It is less while followers are still unknown to a new leader: it never goes back. It stands
-        still while fewer than ``effective_min_isr`` are in sync, as in Kafka from 3.7 on (KIP-966):
-        what so few have is not committed.
-        """
-        members, log = self._members, self.log
-        if len(members.isr) < self.effective_min_isr:
-            return False
-        least = members.least_end_offset(log.end_offset)
-        return least > log.high_watermark and log.update_high_watermark(least)
 
     # ---- the follower
 
@@ -425,7 +294,7 @@ class Replica(ReplicaRole):
             self._members._check(self.is_leader, self.leader_epoch)
 
 
-def _check_min_insync(topic_partition: TopicPartition, min_insync_replicas: int) -> None:
+def check_min_insync(topic_partition: TopicPartition, min_insync_replicas: int) -> None:
     if min_insync_replicas < 1:
         raise ValueError(
             f"min_insync_replicas={min_insync_replicas!r} for {topic_partition}: at least 1, "

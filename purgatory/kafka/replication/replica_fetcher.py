@@ -77,7 +77,11 @@ class FollowerFetching:
     def next_request(self) -> SessionFetchRequest | None:
         """Return the next request to the leader, or None. O(changed partitions)."""
         if self._retry_ms:
-            self._end_backoffs()
+            now_ms = self._manager.clock.now_ms()
+            elapsed = [key for key, retry_ms in self._retry_ms.items() if retry_ms <= now_ms]
+            for topic_partition in elapsed:
+                del self._retry_ms[topic_partition]
+                self._changed_partitions[topic_partition] = None
         fetches: Fetches = {}
         changed, self._changed_partitions = self._changed_partitions, {}
         for topic_partition in changed:
@@ -150,13 +154,6 @@ class FollowerFetching:
     def _remove(self, topic_partition: TopicPartition) -> None:
         if self.requested.pop(topic_partition, None) is not None:
             self._forgotten[topic_partition] = None
-
-    def _end_backoffs(self) -> None:
-        now_ms = self._manager.clock.now_ms()
-        elapsed = [key for key, retry_ms in self._retry_ms.items() if retry_ms <= now_ms]
-        for topic_partition in elapsed:
-            del self._retry_ms[topic_partition]
-            self._changed_partitions[topic_partition] = None
 
     def _log_error(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """Log that what came can't be appended: once, until something of that partition can."""

@@ -5,12 +5,11 @@ waits is in three purgatories, watched on its partitions; `partition_registry` l
 checks which of them.
 
 The manager has no thread, timer or clock of its own: time comes from the ``clock`` passed in,
-timeouts from the timers of the purgatories. Each kind of request has a file of its own
-(`delayed_produce`, `fetch`, `delayed_delete_records`).
+timeouts from the timers of the purgatories. How a fetch reads is in `fetch`.
 
 Ground rules
 ------------
-* The manager itself has no state beyond its parts, which guard their own.
+* The manager's parts guard their own state; which brokers live is replaced as a whole.
 * The purgatories' checks, ``respond`` and ``on_isr_change`` run without any of their locks held.
 """
 
@@ -20,16 +19,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.log.leader_epoch_cache import EpochEndOffset
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEndOffset
 from purgatory.kafka.log.log import Log, LogConfig
+from purgatory.kafka.log.log_offsets import encode
 from purgatory.kafka.log.producer_state import AppendOrigin
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.delayed_delete_records import (
-    DeleteRecordsRequests,
+    DelayedDeleteRecords,
+    DeleteRecordsStatus,
     RespondDeleteRecords,
 )
 from purgatory.kafka.replication.delayed_fetch import RespondFetch, read_partitions
-from purgatory.kafka.replication.delayed_produce import ProduceRequests, RespondProduce
+from purgatory.kafka.replication.delayed_produce import (
+    DelayedProduce,
+    ProduceStatus,
+    RespondProduce,
+)
 from purgatory.kafka.replication.fetch import FetchRequests
 from purgatory.kafka.replication.fetch_session import FollowerSession, RespondInSession
 from purgatory.kafka.replication.in_sync_replicas import IsrChange
@@ -39,10 +44,14 @@ from purgatory.kafka.replication.requests import (
     FetchParams,
     PartitionFetch,
     PartitionFetchResponse,
+    PartitionProduceResponse,
     SessionFetchRequest,
 )
 from purgatory.kafka.topic_partition import TopicPartition
 from timer import Clock
+
+_ACKS_ALL = -1
+_ACKS = (_ACKS_ALL, 0, 1)
 
 OnIsrChange = Callable[[TopicPartition, int, tuple[int, ...]], bool | None]
 
@@ -119,9 +128,8 @@ class ReplicaManager:
         )
         self.partition = self._partitions.get
         """Returns the replica here, or None. O(1)."""
-        self._produces = ProduceRequests(self._partitions, self._waiting)
         self._fetches = FetchRequests(self._partitions, self._waiting, clock, self._expand_isr)
-        self._deletions = DeleteRecordsRequests(self._partitions, self._waiting)
+        self._live_brokers: frozenset[int] | None = None
 
     # ---- requests
 
@@ -147,7 +155,45 @@ class ReplicaManager:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
                 is not called then.
         """
-        self._produces.append(timeout_ms, required_acks, entries, respond, origin)
+        if required_acks not in _ACKS:
+            response = PartitionProduceResponse(
+                ErrorCode.INVALID_REQUIRED_ACKS,
+                message=f"required acks {required_acks!r}: 0, 1 or -1 (all) can be asked for",
+            )
+            respond(dict.fromkeys(entries, response))
+            return
+        statuses = []
+        thresholds = {}
+        for topic_partition, entry in entries.items():
+            partition = self._partitions.get(topic_partition)
+            if partition is None:
+                error, message = self._partitions.absence_error(topic_partition)
+                statuses.append(ProduceStatus(topic_partition, error=error, message=message))
+                continue
+            batches = (entry,) if isinstance(entry, RecordBatch) else entry
+            try:
+                appended = partition.append_as_leader(batches, required_acks, origin)
+            except KafkaError as failure:
+                statuses.append(
+                    ProduceStatus(topic_partition, error=failure.code, message=failure.message)
+                )
+                continue
+            status = ProduceStatus(topic_partition, partition, appended)
+            statuses.append(status)
+            if required_acks == _ACKS_ALL:
+                status.start_waiting()
+                thresholds[topic_partition] = encode(appended.leader_term, appended.required_offset)
+            if appended.is_advanced:
+                self._waiting.complete_after_high_watermark(partition)
+            elif not appended.duplicate:
+                self._waiting.after_append(partition)
+        if thresholds:
+            self._waiting.produces.try_complete_else_watch(
+                DelayedProduce(timeout_ms, self._partitions, statuses, respond),
+                thresholds=thresholds,
+            )
+        else:
+            respond({status.topic_partition: status.response() for status in statuses})
 
     def fetch_records(
         self,
@@ -225,7 +271,50 @@ class ReplicaManager:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
                 is not called then.
         """
-        self._deletions.delete(timeout_ms, offsets, respond)
+        statuses = [
+            self._delete_on_leader(topic_partition, offset)
+            for topic_partition, offset in offsets.items()
+        ]
+        waiting = []
+        for status in statuses:
+            if status.error is ErrorCode.NONE:
+                # What a read-committed fetch waits behind may be gone: a transaction that is open.
+                partition = self._partitions.get(status.topic_partition)
+                if partition is not None:
+                    self._waiting.after_append(partition)
+                # The leader's own start may have been the least one.
+                self._waiting.deletions.check_and_complete(status.topic_partition)
+                if status.low_watermark < status.required_offset:
+                    status.start_waiting()
+                    waiting.append(status.topic_partition)
+        if waiting:
+            operation = DelayedDeleteRecords(
+                timeout_ms, self._partitions, self._low_watermark, statuses, respond
+            )
+            self._waiting.deletions.try_complete_else_watch(operation, waiting)
+        else:
+            respond({status.topic_partition: status.response() for status in statuses})
+
+    def _delete_on_leader(
+        self, topic_partition: TopicPartition, offset: int
+    ) -> DeleteRecordsStatus:
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            error, message = self._partitions.absence_error(topic_partition)
+            return DeleteRecordsStatus(topic_partition, offset, UNKNOWN_OFFSET, error, message)
+        try:
+            required_offset = partition.delete_records(offset)
+        except KafkaError as failure:
+            return DeleteRecordsStatus(
+                topic_partition, offset, UNKNOWN_OFFSET, failure.code, failure.message
+            )
+        low_watermark = self._low_watermark(partition)
+        if low_watermark is None:
+            low_watermark = UNKNOWN_OFFSET  # the wait finds out that another leads now
+        return DeleteRecordsStatus(topic_partition, required_offset, low_watermark)
+
+    def _low_watermark(self, partition: Partition) -> int | None:
+        return partition.low_watermark_if_leader(self._live_brokers)
 
     # ---- leadership and liveness
 
@@ -337,14 +426,9 @@ class ReplicaManager:
         if self._partitions.mark_offline(topic_partition):
             self._waiting.check_all_and_forget(topic_partition)
 
-    def maybe_shrink_isr(self, now_ms: int | None = None) -> None:
-        """Remove lagging followers from the ISRs. Call it every half of ``max_lag_ms``.
-
-        Args:
-            now_ms: the time; by default the clock's.
-        """
-        if now_ms is None:
-            now_ms = self.clock.now_ms()
+    def maybe_shrink_isr(self) -> None:
+        """Remove lagging followers from the ISRs. Call it every half of ``max_lag_ms``."""
+        now_ms = self.clock.now_ms()
         for partition in self.partitions():
             self._change_isr(partition, partition.propose_shrink(now_ms, self.max_lag_ms))
 
@@ -371,7 +455,7 @@ class ReplicaManager:
 
     def set_live_brokers(self, broker_ids: Collection[int] | None) -> None:
         """Set the brokers whose log start offsets count for low watermarks; None: all brokers."""
-        self._deletions.live_brokers = None if broker_ids is None else frozenset(broker_ids)
+        self._live_brokers = None if broker_ids is None else frozenset(broker_ids)
         for partition in self.partitions():
             self.delete_records_purgatory.check_and_complete(partition.topic_partition)
 

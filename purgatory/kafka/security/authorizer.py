@@ -3,7 +3,7 @@
 A super user may do everything. Then an entry that denies wins over all that allow, wherever it
 stands. An operation is allowed by an entry for it, or for one that implies it. Where no entry is
 about the resource at all, ``allow_everyone_if_no_acl_found`` decides. A change of the lists is
-answered when every live broker decides by it (`DelayedAlterAcls`); a broker that comes back takes
+responded to when every live broker applies it (`DelayedAlterAcls`); a broker that comes back takes
 the current lists.
 
 Ground rules
@@ -303,7 +303,7 @@ class DelayedAlterAcls(DelayedOperation):
         respond: takes NONE, or REQUEST_TIMED_OUT: the change is made, and some don't have it yet.
     """
 
-    __slots__ = ("_answered", "_is_applied", "_respond")
+    __slots__ = ("_is_applied", "_respond", "_responded")
 
     def __init__(
         self,
@@ -314,17 +314,17 @@ class DelayedAlterAcls(DelayedOperation):
         super().__init__(timeout_ms)
         self._is_applied = is_applied
         self._respond = respond
-        self._answered = False
+        self._responded = False
 
     def try_complete(self) -> bool:
         return self._is_applied() and self.force_complete()
 
     def on_complete(self) -> None:
-        self._answered = True
+        self._responded = True
         is_applied = self._is_applied()
         self._respond(ErrorCode.NONE if is_applied else ErrorCode.REQUEST_TIMED_OUT)
 
     def on_failure(self, error: BaseException) -> None:
-        if not self._answered:
-            self._answered = True
+        if not self._responded:
+            self._responded = True
             self._respond(ErrorCode.UNKNOWN_SERVER_ERROR)

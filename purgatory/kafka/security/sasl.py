@@ -100,13 +100,11 @@ class ScramCredential(NamedTuple):
     server_key: bytes
 
 
-def new_credential(
-    mechanism: ScramMechanism, password: str, iterations: int = MIN_ITERATIONS
-) -> ScramCredential:
-    """Make a credential of a password, with a new salt. Takes milliseconds, by ``iterations``."""
+def new_credential(mechanism: ScramMechanism, password: str) -> ScramCredential:
+    """Make a credential of a password, with a new salt. Takes milliseconds."""
     salt = secrets.token_bytes(_SALT_BYTES)
-    salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
-    return derive_credential(mechanism, salted, salt, iterations)
+    salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, MIN_ITERATIONS)
+    return derive_credential(mechanism, salted, salt, MIN_ITERATIONS)
 
 
 def derive_credential(

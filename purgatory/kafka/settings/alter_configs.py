@@ -65,7 +65,7 @@ class ConfigResource(NamedTuple):
 
 
 CUSTOM = "custom:"
-_CUSTOM = Setting(None, STRING, None, "Not known; nothing here goes by it.")
+_CUSTOM = Setting(None, STRING, None, "Unknown; it has no effect.")
 TOPIC_CONFIGS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
 
 BROKER_KEYS: Mapping[str, str] = {

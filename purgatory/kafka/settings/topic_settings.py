@@ -1,11 +1,10 @@
 """The settings of topics, by Kafka's names: their types, defaults and bounds.
 
-A value is taken where it is what the cluster does, and refused where the cluster would ignore it.
-So a setting that isn't followed may have one value: that which the cluster has. Where there is
-nothing that a setting could be about (no index, no compaction that could come too early), any value
-is kept to.
+A value that the cluster would ignore is rejected: a setting that isn't implemented accepts only the
+value that describes what the cluster does. Where a setting has nothing to affect (there is no index
+on disk), any value is accepted.
 
-What holds for a topic is its own, else what its broker has, else the default.
+The effective value is the topic's own, else its broker's, else the default.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from purgatory.kafka.settings.broker_settings import ignored_settings
 from purgatory.settings.problems import known_names
 
 BrokerSetting = Callable[[str], str | None]
-"""Returns what a broker has of its own for a setting of topics, or None."""
+"""Returns a broker's own value of a topic setting, or None."""
 
 NEVER = str(2**63 - 1)
 """How Kafka writes a time that never comes, and a number that is never reached."""
@@ -39,11 +38,11 @@ class Setting(NamedTuple):
     Args:
         default: as text; None stands for the cluster's own.
         kind: Kafka's number of its type: 1 boolean, 2 string, 3 int, 5 long, 6 double, 7 list.
-        of_broker: what its default is called among a broker's settings; None: it has none there.
-        doc: what it does.
-        least, most: the least and the greatest number that it may be, for numbers.
-        choices: what it may be, for words.
-        fixed: whether it may only be what it is already.
+        of_broker: the broker setting that is its default; None: there is none.
+        doc: its description.
+        least, most: bounds, for numbers.
+        choices: the allowed values, for strings.
+        fixed: whether no other value is allowed.
     """
 
     default: str | None
@@ -65,61 +64,61 @@ _SUPPORTED: Mapping[str, Setting] = {
         _PRODUCER,
         STRING,
         "compression.type",
-        "How batches are compressed; by default, as their producer did it.",
+        "The compression of batches; producer keeps that of the producer.",
         choices=(_PRODUCER, *CODECS),
     ),
     "compression.gzip.level": Setting(
-        "-1", _INT, "compression.gzip.level", "How hard gzip tries to be small.", -1, 9
+        "-1", _INT, "compression.gzip.level", "The compression level of gzip.", -1, 9
     ),
     "compression.lz4.level": Setting(
-        "9", _INT, "compression.lz4.level", "How hard lz4 tries to be small.", 1, 17
+        "9", _INT, "compression.lz4.level", "The compression level of lz4.", 1, 17
     ),
     "compression.zstd.level": Setting(
-        "3", _INT, "compression.zstd.level", "How hard zstd tries to be small.", -131072, 22
+        "3", _INT, "compression.zstd.level", "The compression level of zstd.", -131072, 22
     ),
     "cleanup.policy": Setting(
         "delete",
         LIST,
         "log.cleanup.policy",
-        "Whether old records go, or those that later ones of their keys replace; both, or neither.",
+        "Whether old segments are deleted, or records compacted by key; both, or neither.",
         choices=("delete", "compact"),
     ),
     "flush.messages": Setting(
         NEVER,
         _LONG,
         "log.flush.interval.messages",
-        "After how many records they are forced onto the disk: here with each batch, unless never.",
+        "The number of records between two forced flushes to disk; here each batch, or never.",
         1,
     ),
     "flush.ms": Setting(
         NEVER,
         _LONG,
         "log.flush.interval.ms",
-        "After which time records are forced onto the disk: here with each batch, unless never.",
+        "The time between two forced flushes to disk; here after each batch, or never.",
         0,
     ),
     "max.message.bytes": Setting(
-        "1048588", _INT, "message.max.bytes", "The largest record batch that is taken.", least=1
+        "1048588", _INT, "message.max.bytes", "The largest record batch allowed.", least=1
     ),
     "message.timestamp.after.max.ms": Setting(
         NEVER,
         _LONG,
         "log.message.timestamp.after.max.ms",
-        "How far a record's time may lie ahead of the broker's.",
+        "How far a record's timestamp may be ahead of the broker's time.",
         least=0,
     ),
     "message.timestamp.before.max.ms": Setting(
         NEVER,
         _LONG,
         "log.message.timestamp.before.max.ms",
-        "How far a record's time may lie behind the broker's.",
+        "How far a record's timestamp may be behind the broker's time.",
         least=0,
     ),
     "message.timestamp.type": Setting(
         "CreateTime",
         STRING,
         "log.message.timestamp.type",
-        "Whether records have the producer's time, or the leader's when it appends them.",
+        "Whether timestamps are the producer's, or the leader's at the append.",
         choices=("CreateTime", _APPEND_TIME),
     ),
     "min.insync.replicas": Setting(
@@ -133,28 +132,28 @@ _SUPPORTED: Mapping[str, Setting] = {
         "-1",
         _LONG,
         "log.retention.bytes",
-        "How much of a partition is kept; -1 keeps all.",
+        "The size that a partition's log may reach; -1: no limit.",
         least=-1,
     ),
     "retention.ms": Setting(
         "-1",
         _LONG,
         "log.retention.ms",
-        "How long records are kept, in milliseconds; -1 keeps all.",
+        "How long records are retained, in milliseconds; -1: no limit.",
         least=-1,
     ),
     "delete.retention.ms": Setting(
         "86400000",
         _LONG,
         "log.cleaner.delete.retention.ms",
-        "How long a record without a value stays after compaction first looked at it.",
+        "How long tombstones are retained after their first compaction.",
         0,
     ),
     "min.cleanable.dirty.ratio": Setting(
         "0.5",
         _DOUBLE,
         "log.cleaner.min.cleanable.ratio",
-        "Which part of a log compaction has to find new.",
+        "The part of a log that must be new for a compaction.",
         0,
         1,
     ),
@@ -162,31 +161,31 @@ _SUPPORTED: Mapping[str, Setting] = {
         "0",
         _LONG,
         "log.cleaner.min.compaction.lag.ms",
-        "How old records are at least that are compacted.",
+        "The least age of records that are compacted.",
         0,
     ),
     "max.compaction.lag.ms": Setting(
         NEVER,
         _LONG,
         "log.cleaner.max.compaction.lag.ms",
-        "How old records become at most before compaction looks at them.",
+        "The greatest age of records that are not compacted yet.",
         1,
     ),
     "segment.ms": Setting(
-        NEVER, _LONG, "log.roll.ms", "How old a segment becomes before the next is begun.", 1
+        NEVER, _LONG, "log.roll.ms", "The age of a segment after which the log rolls.", 1
     ),
     "unclean.leader.election.enable": Setting(
         "false",
         _BOOLEAN,
         "unclean.leader.election.enable",
-        "Whether a replica that is not in sync leads when no other is left: what it lacks is lost.",
+        "Whether a replica out of sync may lead when no other is alive; records may be lost.",
         choices=_BOOLEAN_VALUES,
     ),
     "segment.bytes": Setting(
         "1073741824",
         _INT,
         "log.segment.bytes",
-        "How large a segment grows before the next is begun.",
+        "The size of a segment at which the log rolls.",
         least=14,
     ),
 }
@@ -215,7 +214,7 @@ _WITHOUT_EFFECT: Mapping[str, Setting] = {
         "60000",
         _LONG,
         "log.segment.delete.delay.ms",
-        "Files go at once; their readers read on.",
+        "Files are deleted at once; open readers go on.",
         0,
     ),
     "index.interval.bytes": Setting(
@@ -231,7 +230,7 @@ _WITHOUT_EFFECT: Mapping[str, Setting] = {
         "10485760", _INT, "log.index.size.max.bytes", "There is no index on disk.", 4
     ),
     "segment.jitter.ms": Setting(
-        "0", _LONG, "log.roll.jitter.ms", "Segments are not begun by time.", 0
+        "0", _LONG, "log.roll.jitter.ms", "The log does not roll by time.", 0
     ),
 }
 
@@ -248,23 +247,23 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
             ignored.default,
             _KINDS[ignored.kind],
             ignored.name,
-            "Known from Kafka; nothing here goes by it.",
+            "Accepted for compatibility; it has no effect.",
             ignored.least,
             choices=_BOOLEAN_VALUES if ignored.kind == "boolean" else (),
         )
         for ignored in ignored_settings()
     },
 }
-"""What a broker has: the defaults of topics, by the names that these have for them, and its own."""
+"""The settings of brokers: the defaults of topics, by the brokers' names, and their own."""
 
 
 def validate_settings(
     settings: Mapping[str, str | None], of_broker: BrokerSetting = lambda _: None
 ) -> dict[str, str]:
-    """Return the settings that were given to a topic, checked.
+    """Return a topic's settings, validated.
 
     Raises:
-        KafkaError: INVALID_CONFIG: an unknown one, or a value that it can't have.
+        KafkaError: INVALID_CONFIG: an unknown setting, or an invalid value.
     """
     checked = {}
     for name, value in settings.items():
@@ -278,7 +277,7 @@ def validate_settings(
 
 
 def unknown_setting(name: str, resource: str, known: Iterable[str]) -> KafkaError:
-    """Return the error for a setting that there isn't."""
+    """Return the error for an unknown setting."""
     message = f"there is no setting {name!r} of {resource}; {known_names(name, known)}"
     return KafkaError(ErrorCode.INVALID_CONFIG, message)
 
@@ -287,10 +286,10 @@ def check_value(name: str, setting: Setting, value: str, fixed_value: str) -> No
     """Check the value of a setting.
 
     Args:
-        name: what the setting was called.
-        setting: which.
+        name: of the setting.
+        setting: its definition.
         value: as text.
-        fixed_value: what it is, where it may only be that.
+        fixed_value: the only value of a fixed setting.
 
     Raises:
         KafkaError: INVALID_CONFIG.
@@ -347,7 +346,7 @@ def effective_value(settings: Mapping[str, str], name: str, of_broker: BrokerSet
 
 
 def log_config(settings: Mapping[str, str], of_broker: BrokerSetting) -> LogConfig:
-    """Return how the logs of a topic with these settings are kept on a broker."""
+    """Return the log config of a topic with these settings on a broker."""
 
     def value(name: str) -> str:
         return effective_value(settings, name, of_broker)

@@ -69,9 +69,8 @@ class ShareCoordinator:
 
     def coordinator_partition(self, key: ShareKey) -> TopicPartition:
         """Return the partition whose leader stores a share partition's state."""
-        return self.partition_of_coordinator_key(
-            f"{key.group_id}:{_format_uuid(key.topic_id)}:{key.partition}"
-        )
+        topic_id = urlsafe_b64encode(key.topic_id.bytes).decode().rstrip("=")
+        return self.partition_of_coordinator_key(f"{key.group_id}:{topic_id}:{key.partition}")
 
     def partition_of_coordinator_key(self, key: str) -> TopicPartition:
         """Return the same by FindCoordinator's key, `group:topic id:partition`."""
@@ -213,8 +212,3 @@ def _store(states: dict[ShareKey, ShareState], key: ShareKey, state: ShareState 
 
 def _ignore(_: object) -> None:
     """Ignore a response."""
-
-
-def _format_uuid(topic_id: UUID) -> str:
-    """Return an id as Kafka writes it."""
-    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

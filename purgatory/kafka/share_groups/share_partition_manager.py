@@ -125,11 +125,13 @@ class ShareSessions:
 
     def connection_sessions(self, connection: Hashable) -> list[ShareSession]:
         """Return the sessions of a connection. O(sessions)."""
-        return [batch for batch in self._sessions.values() if batch.connection == connection]
+        return [session for session in self._sessions.values() if session.connection == connection]
 
     def group_sessions(self, group_id: str) -> Iterable[ShareSession]:
         """Return a group's sessions. O(sessions)."""
-        return [batch for batch in self._sessions.values() if batch.owner.group_id == group_id]
+        return [
+            session for session in self._sessions.values() if session.owner.group_id == group_id
+        ]
 
 
 _NO_RECORDS = ShareFetchResult()
@@ -377,9 +379,9 @@ class SharePartitionManager:
         if read.error is not ErrorCode.NONE:
             return ShareFetchResult(read.error, read.message)
         visible = [batch for batch in visible_batches(read) if batch.record_count]
-        transactional_offsets = {batch.base_offset for batch in visible}
+        visible_offsets = {batch.base_offset for batch in visible}
         for batch in read.batches:
-            if batch.base_offset not in transactional_offsets:
+            if batch.base_offset not in visible_offsets:
                 in_flight.archive(batch.base_offset, batch.last_offset)
         acquired = share_partition.acquire(
             member_id,

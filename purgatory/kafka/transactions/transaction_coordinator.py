@@ -184,51 +184,42 @@ class TransactionCoordinator:
                 answer CONCURRENT_TRANSACTIONS: the producer is to ask again.
         """
         try:
-            self._init_producer_id(transactional_id, timeout_ms, expected, respond)
+            if not 0 < timeout_ms <= self.config.max_timeout_ms:
+                raise TransactionRefusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            transaction = self._state_manager.find(transactional_id)
+            if transaction is None:
+                record = new_record(self._new_producer_id(), timeout_ms)
+                transaction = self._state_manager.add(transactional_id, record)
+            if transaction.pending is not None:
+                raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+            if expected is not None:
+                check_expected(transaction.record, expected)
+            state = transaction.record.state
+            if state in DECIDED:
+                raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+            if state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
+                if expected is not None:
+                    check_producer(transaction.record, expected)
+                self._marker_manager.fence_and_abort(
+                    transaction,
+                    lambda code: respond(
+                        InitProducerIdResult(code or ErrorCode.CONCURRENT_TRANSACTIONS)
+                    ),
+                )
+                return
+            initial = initialized(
+                transaction.record, expected, timeout_ms, self._now_ms(), self._new_producer_id
+            )
+
+            def stored(code: ErrorCode) -> None:
+                if code is ErrorCode.NONE:
+                    respond(InitProducerIdResult(code, initial.producer_id, initial.producer_epoch))
+                else:
+                    respond(InitProducerIdResult(code))
+
+            self._marker_manager.write(transaction, initial, stored)
         except TransactionRefusal as refusal:
             respond(InitProducerIdResult(refusal.code))
-
-    def _init_producer_id(
-        self,
-        transactional_id: str,
-        timeout_ms: int,
-        expected: ProducerIdentity | None,
-        respond: RespondInit,
-    ) -> None:
-        if not 0 < timeout_ms <= self.config.max_timeout_ms:
-            raise TransactionRefusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        transaction = self._state_manager.find(transactional_id)
-        if transaction is None:
-            record = new_record(self._new_producer_id(), timeout_ms)
-            transaction = self._state_manager.add(transactional_id, record)
-        if transaction.pending is not None:
-            raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
-        if expected is not None:
-            check_expected(transaction.record, expected)
-        state = transaction.record.state
-        if state in DECIDED:
-            raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
-        if state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
-            if expected is not None:
-                check_producer(transaction.record, expected)
-            self._marker_manager.fence_and_abort(
-                transaction,
-                lambda code: respond(
-                    InitProducerIdResult(code or ErrorCode.CONCURRENT_TRANSACTIONS)
-                ),
-            )
-            return
-        initial = initialized(
-            transaction.record, expected, timeout_ms, self._now_ms(), self._new_producer_id
-        )
-
-        def stored(code: ErrorCode) -> None:
-            if code is ErrorCode.NONE:
-                respond(InitProducerIdResult(code, initial.producer_id, initial.producer_epoch))
-            else:
-                respond(InitProducerIdResult(code))
-
-        self._marker_manager.write(transaction, initial, stored)
 
     def add_partitions(
         self,

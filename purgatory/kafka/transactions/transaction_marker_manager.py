@@ -68,16 +68,6 @@ class MarkerChannel(Protocol):
         """
 
 
-class TransactionEvents(Protocol):
-    """Notifications of the delayed operations to the coordinator."""
-
-    def expire(self, transaction: Transaction) -> None:
-        """A transaction has timed out, or a transactional id has expired."""
-
-    def retry(self, transaction: Transaction) -> None:
-        """Retry to complete a decided transaction."""
-
-
 class DelayedTransactionRequest(DelayedOperation):
     """Waits until a transaction has another record, or times out."""
 
@@ -105,26 +95,25 @@ class DelayedMarkers(DelayedTransactionRequest):
         self._respond(ErrorCode.NONE)
 
 
-class DelayedDeadline(DelayedTransactionRequest):
+class DelayedStep(DelayedTransactionRequest):
+    """Waits for the time of a transaction's next step."""
+
+    def __init__(
+        self, transaction: Transaction, delay_ms: int, step: Callable[[Transaction], object]
+    ) -> None:
+        super().__init__(transaction, delay_ms)
+        self._step = step
+
+    def on_expiration(self) -> None:
+        self._step(self.transaction)
+
+
+class DelayedDeadline(DelayedStep):
     """Waits for the timeout of a transaction, or of a transactional id."""
 
-    def __init__(self, transaction: Transaction, delay_ms: int, events: TransactionEvents) -> None:
-        super().__init__(transaction, delay_ms)
-        self._events = events
 
-    def on_expiration(self) -> None:
-        self._events.expire(self.transaction)
-
-
-class DelayedRetry(DelayedTransactionRequest):
+class DelayedRetry(DelayedStep):
     """Waits for the backoff after a failed attempt."""
-
-    def __init__(self, transaction: Transaction, delay_ms: int, events: TransactionEvents) -> None:
-        super().__init__(transaction, delay_ms)
-        self._events = events
-
-    def on_expiration(self) -> None:
-        self._events.retry(self.transaction)
 
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
@@ -292,10 +281,10 @@ class TransactionMarkerManager:
         self.write(transaction, completed(transaction.record, self._now_ms()), stored)
 
     def _schedule_retry(self, transaction: Transaction) -> None:
-        retry = DelayedRetry(transaction, self._config.retry_ms, self)
+        retry = DelayedRetry(transaction, self._config.retry_ms, self._retry)
         self._markers.try_complete_else_watch(retry, [transaction.key])
 
-    def retry(self, transaction: Transaction) -> None:
+    def _retry(self, transaction: Transaction) -> None:
         """Send the missing markers, once the decision is durable."""
         if not self._state_manager.is_known(transaction):
             return
@@ -318,10 +307,10 @@ class TransactionMarkerManager:
             delay_ms = self._config.retry_ms
         else:
             delay_ms = self._config.id_expiration_ms
-        waiting = DelayedDeadline(transaction, delay_ms, self)
+        waiting = DelayedDeadline(transaction, delay_ms, self._expire)
         self._timeouts.try_complete_else_watch(waiting, [transaction.key])
 
-    def expire(self, transaction: Transaction) -> None:
+    def _expire(self, transaction: Transaction) -> None:
         """Abort a transaction that has timed out; forget an expired transactional id."""
         if not self._state_manager.is_known(transaction):
             return

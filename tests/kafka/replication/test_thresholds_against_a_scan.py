@@ -54,7 +54,7 @@ class Scanning(RequestPurgatories):
 def scanning(broker: Broker) -> Broker:
     manager = broker.manager
     waiting = Scanning(*manager._waiting)
-    for part in (manager, manager._produces, manager._fetches, manager._deletions):
+    for part in (manager, manager._fetches):
         part._waiting = waiting
     return broker
 
