@@ -21,10 +21,10 @@ import asyncio
 import types
 import typing
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from kio.index import load_response_schema
@@ -43,6 +43,9 @@ from purgatory.cluster.protocol.wire import (
 )
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from purgatory.proxy.connection import BrokerConnection, ClientConnection
 
 _log = Logger("purgatory.proxy")
 _PREFIX_BYTES = 4
@@ -145,20 +148,6 @@ def _reader(api_key: int, version: int) -> tuple[Any, Any, Callable[..., Any], C
     return header_class, response_class, entity_reader(header_class), entity_reader(response_class)
 
 
-class ClientSide(Protocol):
-    """A client's connection."""
-
-    def abort(self) -> None:
-        """Reset it, and the one to the broker."""
-
-
-class BrokerSide(Protocol):
-    """A connection to a broker."""
-
-    def reset(self) -> None:
-        """Reset it."""
-
-
 class ProxiedBroker:
     """A broker behind the proxy.
 
@@ -170,15 +159,23 @@ class ProxiedBroker:
     def __init__(self, address: Endpoint, broker_id: int = UNKNOWN_BROKER) -> None:
         self.address = address
         self.broker_id = broker_id
-        self.connections: set[ClientSide] = set()
+        self.connections: set[ClientConnection] = set()
         self.requests: Counter[str] = Counter()
         """How many came, by API."""
-        self.closing: set[BrokerSide] = set()
+        self.closing: set[BrokerConnection] = set()
         """The connections to it whose clients are gone."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self.listening: Listening | None = None
         self.endpoint = address
         """The address that clients are given: of the proxy, once that listens."""
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a connection's task, for the end of which `close` waits."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def cut_connections(self) -> int:
         """Cut all clients' connections, and return how many there were."""
@@ -188,7 +185,7 @@ class ProxiedBroker:
         return len(connections)
 
     async def close(self) -> None:
-        """Listen no more, cut all connections, and return when none is open."""
+        """Listen no more, cut all connections, and return when none is open or served."""
         if self.listening is not None:
             await self.listening.stop()
             self.listening.release()
@@ -196,7 +193,7 @@ class ProxiedBroker:
         self.cut_connections()
         for connection in self.closing:
             connection.reset()  # by TLS it would wait for the broker to close it, too
-        while self.connections or self.closing:
+        while self.connections or self.closing or self._tasks:
             await asyncio.sleep(0)
 
 

@@ -69,7 +69,9 @@ REFUSALS: Mapping[str, str] = {
 }
 """Why a proxy doesn't have a kind of fault, and what does."""
 
-_MAX_RESPONSES = 1_000
+_MAX_RESPONSES, _MAX_RESPONSE_BYTES = 1_000, 64 * 1024 * 1024
+"""So many of the last responses about metadata are kept, and so many bytes of them."""
+
 _MAX_SESSIONS = 1_000
 _FETCH = "fetch"
 _PRODUCE = "produce"
@@ -109,6 +111,7 @@ class ProxyFaults(ConnectionFaults):
         self._trace = trace
         self._addresses = addresses
         self._metadata: OrderedDict[_MetadataKey, bytes] = OrderedDict()
+        self._metadata_bytes = 0
         self._frozen: dict[int, dict[_MetadataKey, bytes]] = {}
         self._sessions: OrderedDict[tuple[int, int], dict[SessionPartition, None]] = OrderedDict()
 
@@ -304,10 +307,14 @@ class ProxyFaults(ConnectionFaults):
             if frozen is not None:
                 frozen[key] = response
             else:
+                self._metadata_bytes += len(response) - len(self._metadata.pop(key, b""))
                 self._metadata[key] = response
-                self._metadata.move_to_end(key)
-                if len(self._metadata) > _MAX_RESPONSES:
-                    self._metadata.popitem(last=False)
+                while (
+                    len(self._metadata) > _MAX_RESPONSES
+                    or self._metadata_bytes > _MAX_RESPONSE_BYTES
+                ):
+                    _, dropped = self._metadata.popitem(last=False)
+                    self._metadata_bytes -= len(dropped)
         return response
 
     # Fetch sessions.

@@ -44,6 +44,7 @@ _METADATA, _METADATA_VERSION = 3, 1
 _ANSWER_TIMEOUT_S = 10.0
 _ANYWHERE = ("0.0.0.0", "::", "")
 _MAX_PORT = 65_535
+_MAX_WARNINGS = 1_000
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,10 @@ class Proxy(FaultTarget):
         listening = Listening(broker.broker_id, {name: Endpoint(host, port)})
         try:
             await listening.start([self._listener], lambda _: self._accept(broker), self._tls)
+        except asyncio.CancelledError:  # whose response told of the broker, that client is gone
+            await listening.stop()
+            listening.release()
+            raise
         except ClusterError as error:
             reason = getattr(error.__cause__, "strerror", None) or error
             raise ClusterError(
@@ -235,7 +240,7 @@ class Proxy(FaultTarget):
 
     def _warn_once(self, event: str, **values: Any) -> None:
         key = event, *values.items()
-        if key not in self._warned:
+        if key not in self._warned and len(self._warned) < _MAX_WARNINGS:
             self._warned.add(key)
             _log.warning(event, **values)
 
@@ -257,7 +262,7 @@ class Proxy(FaultTarget):
                     reason=str(error),
                 )
                 return
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, UnicodeError) as error:
                 reasons.append(f"{broker.address} ({_reason(error)})")
         raise ClusterError(f"no broker can be connected to: {', '.join(reasons)}")
 
