@@ -24,12 +24,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kio.index import load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_reader
 
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.listeners import Endpoint, Listening
@@ -39,6 +38,7 @@ from purgatory.cluster.protocol.wire import (
     Request,
     Versions,
     encode_response,
+    readers,
     write_response,
 )
 from purgatory.core.recent_errors import Logger
@@ -68,13 +68,6 @@ KNOWN_VERSIONS: Mapping[int, Versions] = {
 def is_known(api_key: int, version: int) -> bool:
     """Whether the codec knows a version of an API."""
     return version in schema_name_map.get(api_key_map.get(api_key, ""), {})
-
-
-class _Node(NamedTuple):
-    """The address of a broker in a response."""
-
-    broker_id: int
-    endpoint: Endpoint
 
 
 @cache
@@ -128,24 +121,17 @@ def open_response(request: Request, frame: bytes) -> tuple[bytes, Any]:
     Raises:
         BadResponseError: it can't be decoded.
     """
-    header_class, response_class, read_header, read_body = _reader(
-        request.api_key, request.api_version
+    response_class, read_header, read_body = readers(
+        load_response_schema, request.api_key, request.api_version
     )
     try:
-        rest = frame[_PREFIX_BYTES:]
+        rest, header_class = frame[_PREFIX_BYTES:], response_class.__header_schema__
         checked = check_frame(rest, header_class, response_class, len(rest), _MAX_ELEMENTS)
         body = checked[read_header(checked, 0)[1] :]
         return body, read_body(body, 0)[0]
     except Exception as error:  # whatever the codec stumbles over, such as an unknown error code
         name = f"{request.api_name} v{request.api_version}"
         raise BadResponseError(f"a response to {name} can't be decoded: {error}") from error
-
-
-@cache
-def _reader(api_key: int, version: int) -> tuple[Any, Any, Callable[..., Any], Callable[..., Any]]:
-    response_class: Any = load_response_schema(api_key, version)
-    header_class = response_class.__header_schema__
-    return header_class, response_class, entity_reader(header_class), entity_reader(response_class)
 
 
 class ProxiedBroker:
@@ -267,8 +253,8 @@ class Addresses:
                 topic_id = getattr(topic, "topic_id", None)
                 if topic_id is not None and topic.name:
                     self.topic_names[topic_id] = topic.name
-        for node in _nodes(entity):
-            await self.learn(node.broker_id, node.endpoint)
+        for broker_id, address in _nodes(entity):
+            await self.learn(broker_id, address)
         return self._replaced(entity)
 
     def _lower_versions(self, entity: Any) -> Any:
@@ -344,11 +330,12 @@ def _is_too_new(api: Any) -> bool:
     )
 
 
-def _nodes(entity: Any) -> Iterator[_Node]:
+def _nodes(entity: Any) -> Iterator[tuple[int, Endpoint]]:
+    """Yield the ids of the brokers in a response, with their addresses."""
     entity_class: Any = type(entity)
     id_field, inner = _node_fields(entity_class)
     if id_field is not None and entity.host:
-        yield _Node(getattr(entity, id_field), Endpoint(entity.host, entity.port))
+        yield getattr(entity, id_field), Endpoint(entity.host, entity.port)
     for name in inner:
         value = getattr(entity, name)
         for element in value if isinstance(value, tuple) else (value,):
