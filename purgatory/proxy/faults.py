@@ -38,8 +38,6 @@ from purgatory.kafka.faults import (
     Fault,
     FreezeMetadata,
     LoseRequests,
-    MessageFault,
-    Pause,
     RefuseProduces,
     ResponseFault,
 )
@@ -144,39 +142,27 @@ class ProxyFaults(ConnectionFaults):
             return True
         if is_readable and (name in METADATA_APIS or self._is_recorded(request)):
             return True
-        for active_fault in self.active:
-            match active_fault.fault:
-                case Pause(broker=paused):
-                    if paused == broker_id:
-                        return True
-                case RefuseProduces(broker=one):
-                    if is_readable and name == _PRODUCE and one in (None, broker_id):
-                        return True
-                case ResponseFault():
-                    pass
-                case LoseRequests() as fault:
-                    if fault.applies_to(broker_id, name, request.client_id):
-                        return True
-                case MessageFault() as fault:
-                    if is_readable and fault.applies_to(broker_id, name, request.client_id):
-                        return True
-        return False
+        if not self.active:
+            return False
+        matching = [fault for _, fault in self.matching(broker_id, name, request.client_id)]
+        if self.is_paused(broker_id) or any(isinstance(one, LoseRequests) for one in matching):
+            return True
+        refuses_produces = name == _PRODUCE and any(
+            isinstance(one.fault, RefuseProduces) for one in self.active
+        )
+        return is_readable and (
+            refuses_produces or any(not isinstance(one, ResponseFault) for one in matching)
+        )
 
     def concerns_response(self, broker: ProxiedBroker, request: Request) -> bool:
         """Whether a response is looked into, and so taken whole."""
         return self._addresses.may_concern(request) or self._alters_response(broker, request)
 
     def _alters_response(self, broker: ProxiedBroker, request: Request) -> bool:
-        for active_fault in self.active:
-            fault = active_fault.fault
-            if isinstance(fault, Pause):
-                if fault.broker == broker.broker_id:
-                    return True
-            elif isinstance(fault, ResponseFault) and fault.applies_to(
-                broker.broker_id, request.api_name, request.client_id
-            ):
-                return True
-        return False
+        matching = self.matching(broker.broker_id, request.api_name, request.client_id)
+        return self.is_paused(broker.broker_id) or any(
+            isinstance(fault, ResponseFault) for _, fault in matching
+        )
 
     def _is_readable(self, request: Request) -> bool:
         return request.api_key in self._target.apis and is_known(

@@ -146,8 +146,7 @@ class Proxy(FaultTarget):
     @property
     def brokers(self) -> Mapping[int, ProxiedBroker]:
         """The brokers whose ids are known."""
-        known = (broker for broker in self._addresses.brokers if broker.broker_id >= 0)
-        return {broker.broker_id: broker for broker in sorted(known, key=lambda b: b.broker_id)}
+        return {key: broker for key, broker in sorted(self.all_brokers.items()) if key >= 0}
 
     @property
     def all_brokers(self) -> Mapping[int, ProxiedBroker]:
