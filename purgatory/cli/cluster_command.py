@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from purgatory.cli import options
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
+    from purgatory.cluster import ClusterTrace
     from purgatory.cluster.server import Serving
     from purgatory.pipeline.stream.publisher import RowPublisher
 
@@ -367,7 +369,7 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
 
     log_to_standard_error()
 
-    from purgatory.cluster import ClusterError, ClusterTrace, trace_writer
+    from purgatory.cluster import ClusterTrace
     from purgatory.cluster.server import serve
     from purgatory.pipeline.stream.publisher import publishing
     from purgatory.trace.trace_tables import AllOf, Tables, WithoutTopics
@@ -376,25 +378,44 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
         uvloop.run(serve(serving))
         return
     publisher = None if prefix is None else _publisher(serving, prefix)
-    try:
-        writer = None if trace is None else trace_writer(trace, "cluster")
-    except ValueError as error:
-        raise ClusterError(f"--trace {error}") from error
+    writer = None if trace is None else new_trace_writer(trace, "cluster")
     recorders: list[Tables] = [recorder for recorder in (writer, publisher) if recorder is not None]
     tables = recorders[0] if len(recorders) == 1 else AllOf(recorders)
     if publisher is not None:
         tables = WithoutTopics(tables, publisher.topics.values())
     written = ClusterTrace(tables, None if writer is None else writer.change)
     companion = None if publisher is None else partial(publishing, written, publisher)
-    try:
+    with finishing(written, writer, "cluster"):
         uvloop.run(serve(dataclasses.replace(serving, trace=written, companion=companion)))
+
+
+def new_trace_writer(folder: Path, name: str) -> Any:
+    """Begin a trace in the folder of --trace.
+
+    Raises:
+        ClusterError: it can't be created, or is not empty.
+    """
+    from purgatory.cluster import ClusterError, trace_writer
+
+    try:
+        return trace_writer(folder, name)
+    except ValueError as error:
+        raise ClusterError(f"--trace {error}") from error
+
+
+@contextmanager
+def finishing(trace: ClusterTrace | None, writer: Any, name: str) -> Iterator[None]:
+    """Finish a trace, and what writes it, if any; abandon it where an error ends what it is of."""
+    try:
+        yield
     except BaseException:
-        if writer is not None:
-            writer.abandon(written.duration_ms, "the cluster failed")
+        if trace is not None and writer is not None:
+            writer.abandon(trace.duration_ms, f"the {name} failed")
         raise
-    written.close()
-    if writer is not None:
-        writer.finish(written.duration_ms, {})
+    if trace is not None:
+        trace.close()
+        if writer is not None:
+            writer.finish(trace.duration_ms, {})
 
 
 def log_to_standard_error() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,15 +12,11 @@ from purgatory.cli import options
 from purgatory.cli.cluster_command import (
     CONTROL_PORT,
     checked_token,
+    finishing,
     log_to_standard_error,
+    new_trace_writer,
     tls_files,
 )
-from purgatory.settings.addresses import split_host_and_port
-
-if TYPE_CHECKING:
-    from purgatory.cluster import ClusterTrace
-
-_MAX_PORT = 65_535
 
 
 def proxy(
@@ -67,7 +61,8 @@ def proxy(
     """Inject faults between Kafka clients and a real cluster."""
     import uvloop
 
-    from purgatory.cluster import ClusterError, Tls
+    from purgatory.cluster import ClusterError, ClusterTrace, Tls
+    from purgatory.cluster.listeners import Endpoint
     from purgatory.cluster.server import load_fault_plan
     from purgatory.proxy import ProxyConfig, UpstreamTls
     from purgatory.proxy.server import serve
@@ -80,7 +75,7 @@ def proxy(
         if to_key is not None and to_cert is None:
             raise ClusterError("--to-key without --to-cert")
         files = tls_files(tls_cert, tls_key, tls_client_ca)
-        host, port = _listen(listen)
+        host, port = Endpoint.parse(listen)
         config = ProxyConfig(
             to=to.split(","),
             host=host,
@@ -91,38 +86,10 @@ def proxy(
         )
         plan = () if faults is None else load_fault_plan(faults)
         token = checked_token(control_token)
-        with _tracing(trace) as written:
+        writer = None if trace is None else new_trace_writer(trace, "proxy")
+        written = None if writer is None else ClusterTrace(writer, writer.change)
+        with finishing(written, writer, "proxy"):
             uvloop.run(serve(config, control_port, control_host, token, plan, written, view))
     except ClusterError as error:
         print(f"purgatory proxy: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
-
-
-@contextmanager
-def _tracing(folder: Path | None) -> Iterator[ClusterTrace | None]:
-    """Write a trace into a folder, if there is one."""
-    from purgatory.cluster import ClusterError, start_trace
-
-    if folder is None:
-        yield None
-        return
-    try:
-        trace, writer = start_trace(folder, "proxy")
-    except ValueError as error:
-        raise ClusterError(f"--trace {error}") from error
-    try:
-        yield trace
-    except BaseException:
-        writer.abandon(trace.duration_ms, "the proxy failed")
-        raise
-    trace.close()
-    writer.finish(trace.duration_ms, {})
-
-
-def _listen(text: str) -> tuple[str, int]:
-    from purgatory.cluster import ClusterError
-
-    host, port = split_host_and_port(text)
-    if not host or not port.isdecimal() or int(port) > _MAX_PORT:
-        raise ClusterError(f"--listen {text}: write HOST:PORT, as in 127.0.0.1:19092")
-    return host, int(port)

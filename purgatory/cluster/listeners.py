@@ -13,26 +13,36 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
-from purgatory.settings.addresses import host_and_port
+from purgatory.settings.addresses import host_and_port, split_host_and_port
 
 _log = Logger("purgatory.cluster")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
 """How OpenSSL calls bytes that are no TLS."""
 
+MAX_PORT = 65_535
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 """How a client can say who it is (SASL)."""
 
 MECHANISMS: Sequence[Mechanism] = get_args(Mechanism)
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """How clients can come, as they call it."""
+
+
+@contextlib.contextmanager
+def refusing_file(name: str, path: Path | None) -> Iterator[None]:
+    """Have a `ClusterError` say which file of certificates can't be used."""
+    try:
+        yield
+    except (OSError, ssl.SSLError) as error:
+        raise ClusterError(f"{name} {path}: can't be used: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -60,16 +70,12 @@ class Tls:
             ClusterError: one of them can't be used.
         """
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
+        with refusing_file("certificate", self.certificate):
             context.load_cert_chain(self.certificate, self.key)
-        except (OSError, ssl.SSLError) as error:
-            raise ClusterError(f"certificate {self.certificate}: can't be used: {error}") from error
         if self.client_ca is None:
             return context
-        try:
+        with refusing_file("client_ca", self.client_ca):
             context.load_verify_locations(self.client_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise ClusterError(f"client_ca {self.client_ca}: can't be used: {error}") from error
         required = self.client_auth == "required"
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
         return context
@@ -138,6 +144,18 @@ class Endpoint(NamedTuple):
 
     def __str__(self) -> str:
         return host_and_port(self.host, self.port)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `str` gives: "kafka-1:9092".
+
+        Raises:
+            ClusterError: it is no address.
+        """
+        host, port = split_host_and_port(text.strip())
+        if not host or not port.isdecimal() or int(port) > MAX_PORT:
+            raise ClusterError(f"{text!r} is no address; kafka-1:9092 would be one")
+        return cls(host, int(port))
 
 
 class Listening:

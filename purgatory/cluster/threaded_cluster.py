@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.config import ClusterConfig
@@ -29,7 +29,6 @@ from purgatory.cluster.fault_injection import (
     ConnectionFaults,
     FaultMethod,
     FaultMethods,
-    Faults,
 )
 from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.trace import ClusterTrace
@@ -48,7 +47,22 @@ T = TypeVar("T")
 _START_TIMEOUT_S = 30.0
 
 
-class ThreadedLoop(ABC):
+class Served(Protocol):
+    """What clients connect to: a cluster, or a proxy."""
+
+    @property
+    def fault(self) -> ConnectionFaults:
+        """The faults."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client is given."""
+
+
+AnyServed = TypeVar("AnyServed", bound=Served)
+
+
+class ThreadedLoop(ABC, Generic[AnyServed]):
     """Runs something on the event loop of a thread of its own.
 
     Args:
@@ -72,14 +86,23 @@ class ThreadedLoop(ABC):
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"purgatory-{name}", daemon=True)
         self._controls: list[FaultControl] = []
+        self._served: AnyServed | None = None
+        self.fault = ThreadedFaults(self)
 
     @property
-    @abstractmethod
-    def running_faults(self) -> ConnectionFaults:
-        """The faults, to be touched on the thread only."""
+    def running(self) -> AnyServed:
+        """The cluster or proxy itself, to be touched on its own thread only: see `call`."""
+        if self._served is None:
+            raise ClusterError(f"the {self._name} was not started")
+        return self._served
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client is given."""
+        return self.running.bootstrap_servers
 
     @abstractmethod
-    def _running(self) -> AbstractAsyncContextManager[None]:
+    def _running(self) -> AbstractAsyncContextManager[AnyServed]:
         """Start it, and stop it in the end, on the loop."""
 
     @abstractmethod
@@ -209,7 +232,7 @@ class ThreadedLoop(ABC):
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        async with self._running():
+        async with self._running() as self._served:
             self._started.set()
             try:
                 await self._stopping.wait()
@@ -221,7 +244,7 @@ class ThreadedLoop(ABC):
 class ThreadedFault(Endable):
     """A fault in force, for blocking code."""
 
-    def __init__(self, cluster: ThreadedLoop, begun: ActiveFault) -> None:
+    def __init__(self, cluster: ThreadedLoop[Any], begun: ActiveFault) -> None:
         self._cluster = cluster
         self._begun = begun
 
@@ -243,7 +266,7 @@ class ThreadedFault(Endable):
         self._cluster.call(self._begun.end)
 
 
-class ThreadedCluster(ThreadedLoop):
+class ThreadedCluster(ThreadedLoop[Cluster]):
     """Runs a cluster beside blocking code. Use it as a context manager, or start and stop it.
 
     Args:
@@ -266,8 +289,6 @@ class ThreadedCluster(ThreadedLoop):
         super().__init__("cluster", trace, recorded)
         self.config = config or ClusterConfig()
         self._tls = tls
-        self.fault = ThreadedFaults(self)
-        self._cluster: Cluster | None = None
 
     # What it can be asked.
 
@@ -278,13 +299,8 @@ class ThreadedCluster(ThreadedLoop):
         return Control(self.running, host, port, token)
 
     def __repr__(self) -> str:
-        state = "not started" if self._cluster is None else self._cluster.bootstrap_servers
+        state = "not started" if self._served is None else self._served.bootstrap_servers
         return f"<{type(self).__name__} {state}>"
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """What a client is given."""
-        return self.running.bootstrap_servers
 
     def bootstrap_servers_of(self, listener: str) -> str:
         """Return the bootstrap servers of another listener.
@@ -293,13 +309,6 @@ class ThreadedCluster(ThreadedLoop):
             ClusterError: there is no listener of that name.
         """
         return self.running.bootstrap_servers_of(listener)
-
-    @property
-    def running(self) -> Cluster:
-        """The cluster itself, to be touched on its own thread only: see `call`."""
-        if self._cluster is None:
-            raise ClusterError("the cluster was not started")
-        return self._cluster
 
     def state(self) -> dict[str, Any]:
         """Return `cluster_state`."""
@@ -342,35 +351,31 @@ class ThreadedCluster(ThreadedLoop):
 
         self.call(create)
 
-    @property
-    def running_faults(self) -> Faults:
-        return self.running.fault
-
     @asynccontextmanager
-    async def _running(self) -> AsyncIterator[None]:
-        self._cluster = Cluster(self.config, self._trace)
+    async def _running(self) -> AsyncIterator[Cluster]:
+        cluster = Cluster(self.config, self._trace)
         try:
-            await self._cluster.start(self._tls)
-            yield
+            await cluster.start(self._tls)
+            yield cluster
         finally:
-            await self._cluster.stop()
+            await cluster.stop()
 
 
 class ThreadedFaults(FaultMethods[ThreadedFault]):
     """The methods of `Faults`, for blocking code."""
 
-    def __init__(self, cluster: ThreadedLoop) -> None:
+    def __init__(self, cluster: ThreadedLoop[Any]) -> None:
         self._cluster = cluster
 
     def _begin(self, fault: Fault) -> ThreadedFault:
-        begin = self._cluster.running_faults.begin
+        begin = self._cluster.running.fault.begin
         return ThreadedFault(self._cluster, self._cluster.call(partial(begin, fault)))
 
     kill = FaultMethod(Kill)
 
     def revive(self, broker: int) -> None:
         """Start a broker that was killed."""
-        self._cluster.call(partial(self._cluster.running_faults.revive, broker))
+        self._cluster.call(partial(self._cluster.running.fault.revive, broker))
 
     def cut_connections(self, broker: int | None = None) -> int:
         """Cut the clients' connections, of one broker or of all; return how many there were."""
@@ -378,4 +383,4 @@ class ThreadedFaults(FaultMethods[ThreadedFault]):
 
     def end_all(self) -> None:
         """End every fault."""
-        self._cluster.call(self._cluster.running_faults.end_all)
+        self._cluster.call(self._cluster.running.fault.end_all)

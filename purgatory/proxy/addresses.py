@@ -21,15 +21,14 @@ import asyncio
 import types
 import typing
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kio.index import load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_reader
 
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.listeners import Endpoint, Listening
@@ -39,10 +38,14 @@ from purgatory.cluster.protocol.wire import (
     Request,
     Versions,
     encode_response,
+    readers,
     write_response,
 )
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from purgatory.proxy.connection import BrokerConnection, ClientConnection
 
 _log = Logger("purgatory.proxy")
 _PREFIX_BYTES = 4
@@ -65,13 +68,6 @@ KNOWN_VERSIONS: Mapping[int, Versions] = {
 def is_known(api_key: int, version: int) -> bool:
     """Whether the codec knows a version of an API."""
     return version in schema_name_map.get(api_key_map.get(api_key, ""), {})
-
-
-class _Node(NamedTuple):
-    """The address of a broker in a response."""
-
-    broker_id: int
-    endpoint: Endpoint
 
 
 @cache
@@ -125,38 +121,17 @@ def open_response(request: Request, frame: bytes) -> tuple[bytes, Any]:
     Raises:
         BadResponseError: it can't be decoded.
     """
-    header_class, response_class, read_header, read_body = _reader(
-        request.api_key, request.api_version
+    response_class, read_header, read_body = readers(
+        load_response_schema, request.api_key, request.api_version
     )
     try:
-        rest = frame[_PREFIX_BYTES:]
+        rest, header_class = frame[_PREFIX_BYTES:], response_class.__header_schema__
         checked = check_frame(rest, header_class, response_class, len(rest), _MAX_ELEMENTS)
         body = checked[read_header(checked, 0)[1] :]
         return body, read_body(body, 0)[0]
     except Exception as error:  # whatever the codec stumbles over, such as an unknown error code
         name = f"{request.api_name} v{request.api_version}"
         raise BadResponseError(f"a response to {name} can't be decoded: {error}") from error
-
-
-@cache
-def _reader(api_key: int, version: int) -> tuple[Any, Any, Callable[..., Any], Callable[..., Any]]:
-    response_class: Any = load_response_schema(api_key, version)
-    header_class = response_class.__header_schema__
-    return header_class, response_class, entity_reader(header_class), entity_reader(response_class)
-
-
-class ClientSide(Protocol):
-    """A client's connection."""
-
-    def abort(self) -> None:
-        """Reset it, and the one to the broker."""
-
-
-class BrokerSide(Protocol):
-    """A connection to a broker."""
-
-    def reset(self) -> None:
-        """Reset it."""
 
 
 class ProxiedBroker:
@@ -170,15 +145,23 @@ class ProxiedBroker:
     def __init__(self, address: Endpoint, broker_id: int = UNKNOWN_BROKER) -> None:
         self.address = address
         self.broker_id = broker_id
-        self.connections: set[ClientSide] = set()
+        self.connections: set[ClientConnection] = set()
         self.requests: Counter[str] = Counter()
         """How many came, by API."""
-        self.closing: set[BrokerSide] = set()
+        self.closing: set[BrokerConnection] = set()
         """The connections to it whose clients are gone."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self.listening: Listening | None = None
         self.endpoint = address
         """The address that clients are given: of the proxy, once that listens."""
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a connection's task, for the end of which `close` waits."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def cut_connections(self) -> int:
         """Cut all clients' connections, and return how many there were."""
@@ -188,7 +171,7 @@ class ProxiedBroker:
         return len(connections)
 
     async def close(self) -> None:
-        """Listen no more, cut all connections, and return when none is open."""
+        """Listen no more, cut all connections, and return when none is open or served."""
         if self.listening is not None:
             await self.listening.stop()
             self.listening.release()
@@ -196,7 +179,7 @@ class ProxiedBroker:
         self.cut_connections()
         for connection in self.closing:
             connection.reset()  # by TLS it would wait for the broker to close it, too
-        while self.connections or self.closing:
+        while self.connections or self.closing or self._tasks:
             await asyncio.sleep(0)
 
 
@@ -270,8 +253,8 @@ class Addresses:
                 topic_id = getattr(topic, "topic_id", None)
                 if topic_id is not None and topic.name:
                     self.topic_names[topic_id] = topic.name
-        for node in _nodes(entity):
-            await self.learn(node.broker_id, node.endpoint)
+        for broker_id, address in _nodes(entity):
+            await self.learn(broker_id, address)
         return self._replaced(entity)
 
     def _lower_versions(self, entity: Any) -> Any:
@@ -347,11 +330,12 @@ def _is_too_new(api: Any) -> bool:
     )
 
 
-def _nodes(entity: Any) -> Iterator[_Node]:
+def _nodes(entity: Any) -> Iterator[tuple[int, Endpoint]]:
+    """Yield the ids of the brokers in a response, with their addresses."""
     entity_class: Any = type(entity)
     id_field, inner = _node_fields(entity_class)
     if id_field is not None and entity.host:
-        yield _Node(getattr(entity, id_field), Endpoint(entity.host, entity.port))
+        yield getattr(entity, id_field), Endpoint(entity.host, entity.port)
     for name in inner:
         value = getattr(entity, name)
         for element in value if isinstance(value, tuple) else (value,):

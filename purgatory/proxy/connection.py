@@ -13,6 +13,7 @@ Ground rules
 ------------
 * Everything happens on the event loop's thread.
 * A side is not read from while the other one doesn't take what came, or a frame is held back.
+* While a client doesn't take a response, none of its requests is served.
 * Bytes that are no frame of the protocol close both connections, with one line in the log, and
   touch no others.
 """
@@ -23,7 +24,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from kio.schema.index import api_key_map
 
@@ -36,34 +37,15 @@ from purgatory.proxy.addresses import BadResponseError, ProxiedBroker, is_known
 from purgatory.proxy.request_start import PREFIX_BYTES, Start, read_start
 from purgatory.settings.addresses import host_and_port
 
+if TYPE_CHECKING:
+    from purgatory.proxy.faults import ProxyFaults
+
 _log = Logger("purgatory.proxy")
 
 _RESPONSE_START_BYTES, _MIN_RESPONSE_BYTES = 8, 4
 _SASL_HANDSHAKE = 17
 _QUEUED_BYTES = 1024 * 1024
 _CONNECT_TIMEOUT_S = 30.0
-
-
-class Hooks(Protocol):
-    """What looks into frames."""
-
-    def concerns_request(self, broker: ProxiedBroker, request: Request) -> bool:
-        """Whether a request has to be served by `serve`."""
-
-    def concerns_response(self, broker: ProxiedBroker, request: Request) -> bool:
-        """Whether a response is looked into, and so taken whole."""
-
-    async def serve(self, connection: ClientConnection, start: Start, frame: bytes) -> None:
-        """Have a request answered."""
-
-    def try_deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> bool:
-        """Send a response, if that takes no time and it stays as it is; return whether it was."""
-
-    def on_close(self, connection: ClientConnection) -> None:
-        """Called when a client is gone."""
-
-    async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
-        """Send a response."""
 
 
 class Side(asyncio.Protocol):
@@ -136,7 +118,7 @@ class ClientConnection(Side):
     Args:
         broker: whose listener it came by.
         listener: how that listens.
-        hooks: look into frames.
+        faults: look into frames.
         tls: for the broker; None: a plain connection.
         warn_once: logs a warning, the first time.
     """
@@ -145,14 +127,14 @@ class ClientConnection(Side):
         self,
         broker: ProxiedBroker,
         listener: Listener,
-        hooks: Hooks,
+        faults: ProxyFaults,
         tls: ssl.SSLContext | None,
         warn_once: Callable[..., None],
     ) -> None:
         super().__init__()
         self.broker = broker
         self.listener = listener
-        self.hooks = hooks
+        self.faults = faults
         self.is_cut = False
         self.other: BrokerConnection | None = None
         self._tls = tls
@@ -160,6 +142,7 @@ class ClientConnection(Side):
         self._takes_tokens = False
         self._needed_bytes = 0
         self._arrived: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -168,7 +151,17 @@ class ClientConnection(Side):
         if self.broker.is_closed:  # while this one was accepted
             self.abort()
             return
-        self._task = asyncio.get_running_loop().create_task(self._connect())
+        self._task = self.broker.start_task(self._connect())
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._writable = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
 
     def data_received(self, data: bytes) -> None:
         if self._task is None:
@@ -190,7 +183,7 @@ class ClientConnection(Side):
             self.broker.closing.add(self.other)
             if not self.is_cut:
                 self.other.close()
-        self.hooks.on_close(self)
+        self.faults.on_close(self)
 
     def abort(self) -> None:
         """Reset the connection; the one to the broker goes with it."""
@@ -203,8 +196,10 @@ class ClientConnection(Side):
         """Close the connection, since the broker's is closed, once a request is served."""
         if self._task is None:
             self.close()
-        else:
-            self._task.add_done_callback(lambda _: self.close())
+            return
+        self._task.add_done_callback(lambda _: self.close())
+        if self._needed_bytes:  # the rest of a request that nobody will serve
+            self._task.cancel()
 
     async def _connect(self) -> None:
         host, port = self.broker.address
@@ -218,7 +213,7 @@ class ClientConnection(Side):
                     ssl=tls,
                     server_hostname=None if tls is None else host,
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # the last: a name that can't be one
             reason = str(error) or f"no connection within {_CONNECT_TIMEOUT_S:g} s"
             _log.warning(
                 "broker_unreachable",
@@ -254,7 +249,7 @@ class ClientConnection(Side):
                 if start is None:
                     break
                 if self._is_concerned(start.request):
-                    self._task = asyncio.get_running_loop().create_task(self._serve(start))
+                    self._task = self.broker.start_task(self._serve(start))
                     break
                 self._expect(start)
                 self._left = start.size
@@ -275,7 +270,7 @@ class ClientConnection(Side):
         if not is_known(request.api_key, request.api_version):
             version = request.api_version
             self._warn_once("version_is_unknown", api=request.api_key, version=version)
-        return self.hooks.concerns_request(self.broker, request)
+        return self.faults.concerns_request(self.broker, request)
 
     def _expect(self, start: Start, response: asyncio.Future[bytes] | None = None) -> None:
         assert self.other is not None
@@ -290,7 +285,9 @@ class ClientConnection(Side):
         try:
             frame = await self._take(start.size)
             await self.other.drain()
-            await self.hooks.serve(self, start, frame)
+            await self.faults.serve(self, start, frame)
+            if self._writable is not None:
+                await self._writable
         except Exception as error:
             self.fail("request_failed", error)
         else:
@@ -316,7 +313,8 @@ class ClientConnection(Side):
             return None
         response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._expect(start, response)
-        self.other.write(frame)
+        if not self.other.write(frame):
+            response.cancel()  # the broker is gone, and with this task the client's connection
         return await response
 
     def refuse(self, error: BadRequestError) -> None:
@@ -369,8 +367,8 @@ class BrokerConnection(Side):
         self._pending.append((request, response))
 
     async def drain(self) -> None:
-        """Wait until all responses were passed on."""
-        if not self._is_drained():
+        """Wait until all responses were passed on, or the broker is gone."""
+        if self.transport is not None and not self._is_drained():
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
@@ -395,10 +393,8 @@ class BrokerConnection(Side):
             self._drained.cancel()
         if self._task is None:
             self._client.end()
-        elif self._client.is_cut:
-            self._task.cancel()
-        else:
-            self._task.add_done_callback(lambda _: self._client.end())
+        elif self._client.is_cut or self._client.transport is None:
+            self._task.cancel()  # there is no client for the response
 
     def _pass(self, data: bytes) -> None:
         """Pass on what may be passed on, up to a response that is held back."""
@@ -416,7 +412,7 @@ class BrokerConnection(Side):
                 if size - at < (PREFIX_BYTES if is_token else _RESPONSE_START_BYTES):
                     break
                 request, response, end = self._read_start(data, at)
-                is_held = request is not None and self._client.hooks.concerns_response(
+                is_held = request is not None and self._client.faults.concerns_response(
                     self._client.broker, request
                 )
                 if response is None and not is_held:
@@ -431,9 +427,9 @@ class BrokerConnection(Side):
                 self._pending.popleft()
                 if response is None:
                     assert request is not None
-                    if self._client.hooks.try_deliver(self._client, request, frame):
+                    if self._client.faults.try_deliver(self._client, request, frame):
                         continue
-                    self._task = asyncio.get_running_loop().create_task(self._send(request, frame))
+                    self._task = self._client.broker.start_task(self._send(request, frame))
                     break
                 if not response.done():
                     response.set_result(frame)
@@ -475,7 +471,7 @@ class BrokerConnection(Side):
         """Send a response that was held back, and go on."""
         self.hold("held")
         try:
-            await self._client.hooks.deliver(self._client, request, frame)
+            await self._client.faults.deliver(self._client, request, frame)
         except Exception as error:
             self._client.fail("response_failed", error)
         else:
@@ -483,3 +479,5 @@ class BrokerConnection(Side):
             self._pass(self.take_unread())
             if self._task is None:
                 self.release("held")
+                if self.transport is None:
+                    self._client.end()

@@ -9,19 +9,19 @@ Ground rules
 * Everything happens on the event loop's thread.
 * Stale metadata is what any broker responded to the same request before: clients ask one and then
   another. The last responses are kept.
-* Which partitions a fetch session has is known from its first fetch. A session that began before
-  the fault is ended, by the error with which brokers end one: its client begins a new one.
+* While an error may be injected into fetches, clients have no fetch sessions, so that each fetch
+  lists its partitions. A session that began before is ended by the error by which brokers end one.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
-from uuid import UUID
 
 from purgatory.cluster.fault_injection import METADATA_APIS, ConnectionFaults, FaultTarget
-from purgatory.cluster.faulty_responses import SessionPartition, faulty_response
+from purgatory.cluster.faulty_responses import faulty_response
 from purgatory.cluster.protocol.connection import Response
 from purgatory.cluster.protocol.error_responses import error_places, error_response
 from purgatory.cluster.protocol.wire import (
@@ -38,12 +38,11 @@ from purgatory.kafka.faults import (
     Fault,
     FreezeMetadata,
     LoseRequests,
-    MessageFault,
-    Pause,
     RefuseProduces,
     ResponseFault,
 )
 from purgatory.kafka.faults.active_faults import ActiveFault
+from purgatory.kafka.replication.fetch_session import FINAL_EPOCH, FIRST_EPOCH
 from purgatory.proxy.addresses import (
     KNOWN_VERSIONS,
     Addresses,
@@ -69,8 +68,9 @@ REFUSALS: Mapping[str, str] = {
 }
 """Why a proxy doesn't have a kind of fault, and what does."""
 
-_MAX_RESPONSES = 1_000
-_MAX_SESSIONS = 1_000
+_MAX_RESPONSES, _MAX_RESPONSE_BYTES = 1_000, 64 * 1024 * 1024
+"""So many of the last responses about metadata are kept, and so many bytes of them."""
+
 _FETCH = "fetch"
 _PRODUCE = "produce"
 
@@ -97,20 +97,20 @@ class ProxyFaults(ConnectionFaults):
     Args:
         target: the brokers, and the rows of APIs.
         addresses: rewrites responses.
-        trace: records what passes; None: nothing is recorded.
+        recorder: records what passes; None: nothing is recorded.
     """
 
     refusals = REFUSALS
 
     def __init__(
-        self, target: FaultTarget, addresses: Addresses, trace: ProxyTrace | None = None
+        self, target: FaultTarget, addresses: Addresses, recorder: ProxyTrace | None = None
     ) -> None:
         super().__init__(target)
-        self._trace = trace
+        self._recorder = recorder
         self._addresses = addresses
         self._metadata: OrderedDict[_MetadataKey, bytes] = OrderedDict()
+        self._metadata_bytes = 0
         self._frozen: dict[int, dict[_MetadataKey, bytes]] = {}
-        self._sessions: OrderedDict[tuple[int, int], dict[SessionPartition, None]] = OrderedDict()
 
     # Begin and end.
 
@@ -131,8 +131,6 @@ class ProxyFaults(ConnectionFaults):
     def _on_end(self, active_fault: ActiveFault) -> None:
         super()._on_end(active_fault)
         self._frozen.pop(active_fault.number, None)
-        if not self.active:
-            self._sessions.clear()  # they change from now on, unseen
 
     # What concerns a message.
 
@@ -144,39 +142,27 @@ class ProxyFaults(ConnectionFaults):
             return True
         if is_readable and (name in METADATA_APIS or self._is_recorded(request)):
             return True
-        for active_fault in self.active:
-            match active_fault.fault:
-                case Pause(broker=paused):
-                    if paused == broker_id:
-                        return True
-                case RefuseProduces(broker=one):
-                    if is_readable and name == _PRODUCE and one in (None, broker_id):
-                        return True
-                case ResponseFault():
-                    pass
-                case LoseRequests() as fault:
-                    if fault.applies_to(broker_id, name, request.client_id):
-                        return True
-                case MessageFault() as fault:
-                    if is_readable and fault.applies_to(broker_id, name, request.client_id):
-                        return True
-        return False
+        if not self.active:
+            return False
+        matching = [fault for _, fault in self.matching(broker_id, name, request.client_id)]
+        if self.is_paused(broker_id) or any(isinstance(one, LoseRequests) for one in matching):
+            return True
+        refuses_produces = name == _PRODUCE and any(
+            isinstance(one.fault, RefuseProduces) for one in self.active
+        )
+        return is_readable and (
+            refuses_produces or any(not isinstance(one, ResponseFault) for one in matching)
+        )
 
     def concerns_response(self, broker: ProxiedBroker, request: Request) -> bool:
         """Whether a response is looked into, and so taken whole."""
         return self._addresses.may_concern(request) or self._alters_response(broker, request)
 
     def _alters_response(self, broker: ProxiedBroker, request: Request) -> bool:
-        for active_fault in self.active:
-            fault = active_fault.fault
-            if isinstance(fault, Pause):
-                if fault.broker == broker.broker_id:
-                    return True
-            elif isinstance(fault, ResponseFault) and fault.applies_to(
-                broker.broker_id, request.api_name, request.client_id
-            ):
-                return True
-        return False
+        matching = self.matching(broker.broker_id, request.api_name, request.client_id)
+        return self.is_paused(broker.broker_id) or any(
+            isinstance(fault, ResponseFault) for _, fault in matching
+        )
 
     def _is_readable(self, request: Request) -> bool:
         return request.api_key in self._target.apis and is_known(
@@ -184,14 +170,14 @@ class ProxyFaults(ConnectionFaults):
         )
 
     def _is_recorded(self, request: Request) -> bool:
-        return self._trace is not None and self._trace.concerns(request)
+        return self._recorder is not None and self._recorder.concerns(request)
 
     # Effects.
 
     def on_close(self, connection: ClientConnection) -> None:
         """Record that a client is gone."""
-        if self._trace is not None:
-            self._trace.record_close(connection)
+        if self._recorder is not None:
+            self._recorder.trace.record_close(connection)
 
     def try_deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> bool:
         """Send a response, if that takes no time and it stays as it is; return whether it was."""
@@ -224,12 +210,12 @@ class ProxyFaults(ConnectionFaults):
             if answer is not None:
                 await self.send(broker_id, connection, start.request, answer)
             return
-        request = decode_request(frame[PREFIX_BYTES:], KNOWN_VERSIONS)
-        trace = self._trace if self._is_recorded(request) else None
-        received_us = 0 if trace is None else trace.now_us()
+        request = received = decode_request(frame[PREFIX_BYTES:], KNOWN_VERSIONS)
+        recorder = self._recorder if self._is_recorded(request) else None
+        received_us = 0 if recorder is None else recorder.trace.now_us()
 
         async def execute(remaining: Request) -> Response:
-            sent = frame if remaining is request else encode_request(remaining)
+            sent = frame if remaining is received else encode_request(remaining)
             answer, entity = None, None
             try:
                 answer = await connection.forward(start, sent)
@@ -239,24 +225,26 @@ class ProxyFaults(ConnectionFaults):
                     raise _UntouchedResponseError(answer)
                 body, entity = open_response(request, answer)
             finally:
-                if trace is not None:
-                    trace.record_exchange(connection, remaining, entity, received_us)
-            self._record_session(broker_id, request, entity)
+                if recorder is not None:
+                    recorder.record_exchange(connection, remaining, entity, received_us)
             rewritten = await self._addresses.rewrite_entity(request, entity)
             return body if rewritten is entity else write_response(rewritten)
 
         api = self._target.apis[request.api_key]
-        session = self._session(broker_id, request)
-        places = error_places(request.api_key, request.api_version, api.errors)
-        if session is None:
-            code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-            response: Response = write_response(error_response(places, request.body, code))
+        code = None
+        if self._refuses_sessions(broker_id, request):
+            if request.body.session_epoch > FIRST_EPOCH:
+                code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            # The broker begins no session, and ends the one that it may name.
+            request = request._replace(body=replace(request.body, session_epoch=FINAL_EPOCH))
         elif request.api_name == _PRODUCE and self.refuses_produce(broker_id):
-            code = ErrorCode.NOT_ENOUGH_REPLICAS
             if request.body.acks == 0:
                 connection.abort()
                 return
-            response = write_response(error_response(places, request.body, code))
+            code = ErrorCode.NOT_ENOUGH_REPLICAS
+        places = error_places(request.api_key, request.api_version, api.errors)
+        if code is not None:
+            response: Response = write_response(error_response(places, request.body, code))
         else:
             try:
                 faulty = await faulty_response(
@@ -267,7 +255,6 @@ class ProxyFaults(ConnectionFaults):
                     connection,
                     lambda remaining: self._with_metadata(broker_id, remaining, execute),
                     self._addresses.topic_names.get,
-                    session,
                 )
             except _UntouchedResponseError as untouched:
                 await self.send(broker_id, connection, request, untouched.frame)
@@ -281,8 +268,8 @@ class ProxyFaults(ConnectionFaults):
             request.api_key, request.api_version, request.correlation_id, response
         )
         arrived = await self.send(broker_id, connection, request, encoded)
-        if trace is not None:
-            trace.record_delivery(connection, request, arrived)
+        if recorder is not None:
+            recorder.trace.record_delivery(connection, request, arrived)
 
     async def _with_metadata(
         self, broker_id: int, request: Request, execute: Callable[[Request], Awaitable[Response]]
@@ -304,50 +291,23 @@ class ProxyFaults(ConnectionFaults):
             if frozen is not None:
                 frozen[key] = response
             else:
+                self._metadata_bytes += len(response) - len(self._metadata.pop(key, b""))
                 self._metadata[key] = response
-                self._metadata.move_to_end(key)
-                if len(self._metadata) > _MAX_RESPONSES:
-                    self._metadata.popitem(last=False)
+                while (
+                    len(self._metadata) > _MAX_RESPONSES
+                    or self._metadata_bytes > _MAX_RESPONSE_BYTES
+                ):
+                    _, dropped = self._metadata.popitem(last=False)
+                    self._metadata_bytes -= len(dropped)
         return response
 
-    # Fetch sessions.
-
-    def _session(self, broker_id: int, request: Request) -> Sequence[SessionPartition] | None:
-        """Return the partitions that a fetch requests without listing them; None: that is not
-        known, and its session has to end."""
-        if request.api_name != _FETCH or getattr(request.body, "session_epoch", -1) < 1:
-            return ()
-        if not any(
-            isinstance(fault, ErrorFault)
-            for _, fault in self.matching(broker_id, _FETCH, request.client_id)
-        ):
-            return ()
-        partitions = self._sessions.get((broker_id, request.body.session_id))
-        if partitions is None:
-            return None
-        for topic in request.body.forgotten_topics_data:
-            for partition in topic.partitions:
-                partitions.pop((_topic_key(topic), partition), None)
-        partitions.update(dict.fromkeys(_listed(request)))
-        return tuple(partitions)
-
-    def _record_session(self, broker_id: int, request: Request, response: Any) -> None:
-        """Take down a session that begins with this fetch."""
-        session_id = getattr(response, "session_id", 0)
-        if request.api_name == _FETCH and session_id and request.body.session_epoch == 0:
-            self._sessions[broker_id, session_id] = dict.fromkeys(_listed(request))
-            if len(self._sessions) > _MAX_SESSIONS:
-                self._sessions.popitem(last=False)
-
-
-def _listed(request: Request) -> list[SessionPartition]:
-    return [
-        (_topic_key(topic), one.partition)
-        for topic in request.body.topics
-        for one in topic.partitions
-    ]
-
-
-def _topic_key(topic: Any) -> str | UUID:
-    key: str | UUID = getattr(topic, "topic", None) or topic.topic_id
-    return key
+    def _refuses_sessions(self, broker_id: int, request: Request) -> bool:
+        """Whether this is a fetch of which it has to be known which partitions it is for."""
+        return (
+            request.api_name == _FETCH
+            and hasattr(request.body, "session_epoch")
+            and any(
+                isinstance(fault, ErrorFault)
+                for _, fault in self.matching(broker_id, _FETCH, request.client_id)
+            )
+        )

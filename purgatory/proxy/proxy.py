@@ -27,7 +27,15 @@ from kio.index import load_request_schema
 from purgatory.cluster.api.registry import APIS
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.fault_injection import FaultTarget
-from purgatory.cluster.listeners import Endpoint, Listener, Listening, Tls, log_failed_handshakes
+from purgatory.cluster.listeners import (
+    MAX_PORT,
+    Endpoint,
+    Listener,
+    Listening,
+    Tls,
+    log_failed_handshakes,
+    refusing_file,
+)
 from purgatory.cluster.protocol.wire import Request, encode_request
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
@@ -36,14 +44,14 @@ from purgatory.proxy.addresses import UNKNOWN_BROKER, Addresses, ProxiedBroker
 from purgatory.proxy.connection import ClientConnection
 from purgatory.proxy.faults import ProxyFaults
 from purgatory.proxy.trace import ProxyTrace
-from purgatory.settings.addresses import split_host_and_port, without_brackets
+from purgatory.settings.addresses import without_brackets
 
 _log = Logger("purgatory.proxy")
 _METADATA, _METADATA_VERSION = 3, 1
 """The oldest version of Metadata in which a request may be for no topic."""
 _ANSWER_TIMEOUT_S = 10.0
 _ANYWHERE = ("0.0.0.0", "::", "")
-_MAX_PORT = 65_535
+_MAX_WARNINGS = 1_000
 
 
 @dataclass(frozen=True)
@@ -67,17 +75,11 @@ class UpstreamTls:
         Raises:
             ClusterError: one of them can't be used.
         """
-        try:
+        with refusing_file("ca", self.ca):
             context = ssl.create_default_context(cafile=self.ca)
-        except (OSError, ssl.SSLError) as error:
-            raise ClusterError(f"ca {self.ca}: can't be used: {error}") from error
         if self.certificate is not None:
-            try:
+            with refusing_file("certificate", self.certificate):
                 context.load_cert_chain(self.certificate, self.key)
-            except (OSError, ssl.SSLError) as error:
-                raise ClusterError(
-                    f"certificate {self.certificate}: can't be used: {error}"
-                ) from error
         return context
 
 
@@ -108,19 +110,13 @@ class ProxyConfig:
         if not self.to:
             raise ClusterError("to: no broker is given; kafka-1:9092 would be one")
         for address in self.to:
-            _endpoint(address)
+            if not Endpoint.parse(address).port:
+                raise ClusterError(f"{address!r}: brokers don't listen on port 0")
         if self.advertised_host is None and without_brackets(self.host) in _ANYWHERE:
             raise ClusterError(
                 f"host={self.host!r}: clients can't connect to that; advertised_host is the name "
                 "that they are given"
             )
-
-
-def _endpoint(address: str) -> Endpoint:
-    host, port = split_host_and_port(address.strip())
-    if not host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
-        raise ClusterError(f"{address!r} is no address of a broker; kafka-1:9092 would be one")
-    return Endpoint(host, int(port))
 
 
 class Proxy(FaultTarget):
@@ -137,7 +133,7 @@ class Proxy(FaultTarget):
         self._listener = Listener("the proxy", host=config.host, tls=config.tls)
         self._tls: dict[str, ssl.SSLContext] = {}
         self._to_tls: ssl.SSLContext | None = None
-        self._bootstrap = [ProxiedBroker(_endpoint(address)) for address in config.to]
+        self._bootstrap = [ProxiedBroker(Endpoint.parse(address)) for address in config.to]
         self._addresses = Addresses(self._bootstrap, self._listen)
         self._listeners = 0
         self._warned: set[object] = set()
@@ -150,8 +146,7 @@ class Proxy(FaultTarget):
     @property
     def brokers(self) -> Mapping[int, ProxiedBroker]:
         """The brokers whose ids are known."""
-        known = (broker for broker in self._addresses.brokers if broker.broker_id >= 0)
-        return {broker.broker_id: broker for broker in sorted(known, key=lambda b: b.broker_id)}
+        return {key: broker for key, broker in sorted(self.all_brokers.items()) if key >= 0}
 
     @property
     def all_brokers(self) -> Mapping[int, ProxiedBroker]:
@@ -213,13 +208,17 @@ class Proxy(FaultTarget):
         """
         first, host = self.config.first_port, without_brackets(self.config.host)
         port = first + self._listeners if first else 0
-        if port > _MAX_PORT:
+        if port > MAX_PORT:
             raise ClusterError(f"no port is left for broker {broker.address} above {first}")
         self._listeners += 1
         name = self._listener.name
         listening = Listening(broker.broker_id, {name: Endpoint(host, port)})
         try:
             await listening.start([self._listener], lambda _: self._accept(broker), self._tls)
+        except asyncio.CancelledError:  # whose response told of the broker, that client is gone
+            await listening.stop()
+            listening.release()
+            raise
         except ClusterError as error:
             reason = getattr(error.__cause__, "strerror", None) or error
             raise ClusterError(
@@ -235,7 +234,7 @@ class Proxy(FaultTarget):
 
     def _warn_once(self, event: str, **values: Any) -> None:
         key = event, *values.items()
-        if key not in self._warned:
+        if key not in self._warned and len(self._warned) < _MAX_WARNINGS:
             self._warned.add(key)
             _log.warning(event, **values)
 
@@ -257,7 +256,7 @@ class Proxy(FaultTarget):
                     reason=str(error),
                 )
                 return
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, UnicodeError) as error:
                 reasons.append(f"{broker.address} ({_reason(error)})")
         raise ClusterError(f"no broker can be connected to: {', '.join(reasons)}")
 

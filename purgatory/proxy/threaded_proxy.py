@@ -11,21 +11,18 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.threaded_cluster import ThreadedFaults, ThreadedLoop
+from purgatory.cluster.threaded_cluster import ThreadedLoop
 from purgatory.cluster.trace import ClusterTrace
-from purgatory.kafka.errors import ClusterError
-from purgatory.proxy.faults import ProxyFaults
 from purgatory.proxy.proxy import Proxy, ProxyConfig, running_proxy
 
 if TYPE_CHECKING:
     from purgatory.proxy.control import ProxyControl
 
 
-class ThreadedProxy(ThreadedLoop):
+class ThreadedProxy(ThreadedLoop[Proxy]):
     """Runs a proxy beside blocking code. Use it as a context manager, or start and stop it.
 
     Args:
@@ -43,38 +40,18 @@ class ThreadedProxy(ThreadedLoop):
     ) -> None:
         super().__init__("proxy", trace, recorded)
         self.config = config
-        self.fault = ThreadedFaults(self)
-        self._proxy: Proxy | None = None
 
     def __repr__(self) -> str:
-        state = "not started" if self._proxy is None else self._proxy.bootstrap_servers
+        state = "not started" if self._served is None else self._served.bootstrap_servers
         return f"<{type(self).__name__} {state} to {', '.join(self.config.to)}>"
-
-    @property
-    def running(self) -> Proxy:
-        """The proxy itself, to be touched on its own thread only: see `call`."""
-        if self._proxy is None:
-            raise ClusterError("the proxy was not started")
-        return self._proxy
-
-    @property
-    def running_faults(self) -> ProxyFaults:
-        return self.running.fault
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """What a client is given."""
-        return self.running.bootstrap_servers
 
     def state(self) -> dict[str, Any]:
         """Return `Proxy.state`."""
         state: dict[str, Any] = self.call(self.running.state)
         return state
 
-    @asynccontextmanager
-    async def _running(self) -> AsyncIterator[None]:
-        async with running_proxy(self.config, self._trace) as self._proxy:
-            yield
+    def _running(self) -> AbstractAsyncContextManager[Proxy]:
+        return running_proxy(self.config, self._trace)
 
     def _new_control(self, host: str, port: int, token: str | None) -> ProxyControl:
         # It comes with aiohttp, which takes as long as nearly all the rest, and few need it.

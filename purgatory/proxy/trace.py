@@ -78,7 +78,7 @@ class ProxyTrace:
     """
 
     def __init__(self, trace: ClusterTrace, addresses: Addresses) -> None:
-        self._trace = trace
+        self.trace = trace
         self._addresses = addresses
         self._offsets: WeakKeyDictionary[ClientConnection, dict[TopicPartition, int]] = (
             WeakKeyDictionary()
@@ -95,10 +95,6 @@ class ProxyTrace:
     def concerns(self, request: Request) -> bool:
         """Whether an exchange is recorded."""
         return request.api_key in _RECORDED
-
-    def now_us(self) -> int:
-        """The time, as rows have it."""
-        return self._trace.now_us()
 
     def record_exchange(
         self, connection: ClientConnection, request: Request, response: Any, received_us: int
@@ -117,21 +113,11 @@ class ProxyTrace:
             self._record_fetch(connection, request, response)
         elif request.api_key == _OFFSET_COMMIT and response is not None:
             offsets = self._stored_offsets(request, response)
-            self._trace.record_commit(request.body.group_id, offsets)
+            self.trace.record_commit(request.body.group_id, offsets)
         elif request.api_key == _END_TXN:
             self._record_end_txn(request, response, received_us)
         elif response is not None and not getattr(response, "error_code", 0):
             self._record_transaction(request, response, received_us)
-
-    def record_delivery(
-        self, connection: ClientConnection, request: Request, is_delivered: bool
-    ) -> None:
-        """Record whether a response reached the client."""
-        self._trace.record_delivery(connection, request, is_delivered)
-
-    def record_close(self, connection: ClientConnection) -> None:
-        """Record that a connection is closed."""
-        self._trace.record_close(connection)
 
     # Transactions.
 
@@ -187,7 +173,7 @@ class ProxyTrace:
         if error is not ErrorCode.NONE:
             if error not in _REFUSALS:
                 self._unknown_ends.add(producer)
-                self._trace.transactions.on_unknown_end(body.transactional_id)
+                self.trace.transactions.on_unknown_end(body.transactional_id)
             return
         self._unknown_ends.discard(producer)
         result = TransactionResult(body.committed)
@@ -206,15 +192,13 @@ class ProxyTrace:
         received_us: int,
     ) -> None:
         is_committed = result is TransactionResult.COMMIT
-        if self._trace.transactions.is_open(transactional_id):  # else a request was repeated
+        if self.trace.transactions.is_open(transactional_id):  # else a request was repeated
             prepared, complete = _COMMIT_STATES if is_committed else _ABORT_STATES
             # Others may read what is committed before the response to that comes.
             self._record_state(transactional_id, prepared, ended_by, received_us)
             self._record_state(transactional_id, complete, ended_by)
         for key, offset in self._pending_offsets.pop(producer, {}).items():
-            self._trace.transactions.on_offset_ended(
-                producer.producer_id, key, offset, is_committed
-            )
+            self.trace.transactions.on_offset_ended(producer.producer_id, key, offset, is_committed)
 
     def _record_state(
         self,
@@ -224,7 +208,7 @@ class ProxyTrace:
         at_us: int | None = None,
     ) -> None:
         record = TransactionRecord(state, *producer, timeout_ms=0)
-        self._trace.transactions.on_record(transactional_id, record, at_us)
+        self.trace.transactions.on_record(transactional_id, record, at_us)
 
     # Sends, reads and commits.
 
@@ -248,9 +232,9 @@ class ProxyTrace:
                         producer = ProducerIdentity(batch.producer_id, batch.producer_epoch)
                         self._record_state(request.body.transactional_id, _ONGOING, producer)
         if response is None:
-            self._trace.record_abandoned(request, entries, received_us)
+            self.trace.record_abandoned(request, entries, received_us)
             return
-        self._trace.record_append(connection, request, entries, responses, received_us)
+        self.trace.record_append(connection, request, entries, responses, received_us)
 
     def _record_fetch(self, connection: ClientConnection, request: Request, response: Any) -> None:
         offsets = self._offsets.setdefault(connection, {})
@@ -269,7 +253,7 @@ class ProxyTrace:
                 batches=tuple(whole_batches(one.records)),
                 aborted_transactions=aborted,
             )
-        self._trace.record_fetch(connection, request, responses, offsets)
+        self.trace.record_fetch(connection, request, responses, offsets)
 
     def _stored_offsets(
         self, request: Request, response: Any

@@ -15,6 +15,7 @@ from tests.cluster.transactional_run import (
     RESULTS,
     UNCOMMITTED,
     copy_in_transactions,
+    create_topics,
     producer,
     read_results,
     take_over,
@@ -45,6 +46,7 @@ def fixture_rows() -> Rows:
     rows = Rows()
     trace = ClusterTrace(rows)
     with ThreadedCluster(ClusterConfig(brokers=3), trace) as cluster:
+        create_topics(cluster)
         copy_in_transactions(cluster, INPUT_COUNT)
         take_over(cluster)
         for isolation in (COMMITTED, UNCOMMITTED):

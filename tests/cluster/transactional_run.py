@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from purgatory.cluster import ThreadedCluster
+from purgatory.proxy import ThreadedProxy
 from tests.cluster.kafka_client import TIMEOUT_S
 
 INPUTS, RESULTS = "inputs", "results"
@@ -18,7 +19,10 @@ COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 AMID = "amid"
 """A reader with read_committed while a transaction is under way."""
 
-PRODUCERS = [
+Served = ThreadedCluster | ThreadedProxy
+"""Where the clients connect to: a cluster, or a proxy in front of it."""
+
+PRODUCERS: list[dict[str, Any]] = [
     {"group": name, "idempotence": True, "max_in_flight": 5, "single_writer": False}
     for name in ("source", "copier", "zombie", "successor")
 ]
@@ -31,11 +35,11 @@ CONSUMERS = [
 """How the clients are configured, for the head of a trace."""
 
 
-def producer(cluster: ThreadedCluster, name: str, **settings: Any) -> Producer:
+def producer(served: Served, name: str, **settings: Any) -> Producer:
     """A producer of this name; `init_transactions` is called where it has a transactional id."""
     made = Producer(
         {
-            **_common(cluster, name),
+            **_common(served, name),
             "enable.idempotence": True,
             "linger.ms": 0,
             "retry.backoff.ms": 20,
@@ -47,14 +51,14 @@ def producer(cluster: ThreadedCluster, name: str, **settings: Any) -> Producer:
     return made
 
 
-def _common(cluster: ThreadedCluster, name: str) -> Mapping[str, Any]:
-    return {"bootstrap.servers": cluster.bootstrap_servers, "client.id": name, "log_level": 0}
+def _common(served: Served, name: str) -> Mapping[str, Any]:
+    return {"bootstrap.servers": served.bootstrap_servers, "client.id": name, "log_level": 0}
 
 
-def _consumer(cluster: ThreadedCluster, name: str, isolation: str) -> Consumer:
+def _consumer(served: Served, name: str, isolation: str) -> Consumer:
     return Consumer(
         {
-            **_common(cluster, name),
+            **_common(served, name),
             "group.id": name,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -64,20 +68,24 @@ def _consumer(cluster: ThreadedCluster, name: str, isolation: str) -> Consumer:
     )
 
 
-def copy_in_transactions(cluster: ThreadedCluster, inputs: int = 8) -> None:
+def create_topics(cluster: ThreadedCluster) -> None:
+    """Create the topics that the others use."""
+    for topic, partitions in TOPICS.items():
+        cluster.create_topic(topic, partitions)
+
+
+def copy_in_transactions(served: Served, inputs: int = 8) -> None:
     """Copy inputs to two partitions of results, each with its offset in one transaction.
 
     Each third transaction is aborted, and its input copied anew under another value.
     """
-    for topic, partitions in TOPICS.items():
-        cluster.create_topic(topic, partitions)
-    source = producer(cluster, "source")
+    source = producer(served, "source")
     for number in range(inputs):
         source.produce(INPUTS, b"input %d" % number, partition=0)
     source.flush(TIMEOUT_S)
-    copier = producer(cluster, "copier", **{"transactional.id": "copier"})
+    copier = producer(served, "copier", **{"transactional.id": "copier"})
     tries = 0
-    with closing(_consumer(cluster, "copies", COMMITTED)) as consumer:
+    with closing(_consumer(served, "copies", COMMITTED)) as consumer:
         consumer.subscribe([INPUTS])
         for _ in range(inputs):
             message = _next(consumer)
@@ -109,13 +117,13 @@ def _copy(
         copier.abort_transaction(TIMEOUT_S)
 
 
-def take_over(cluster: ThreadedCluster) -> None:
+def take_over(served: Served) -> None:
     """Have a producer's transaction aborted by a successor, after which it tries to go on."""
-    zombie = producer(cluster, "zombie", **{"transactional.id": "taken over"})
+    zombie = producer(served, "zombie", **{"transactional.id": "taken over"})
     zombie.begin_transaction()
     zombie.produce(RESULTS, b"of the zombie", partition=0)
     zombie.flush(TIMEOUT_S)
-    successor = producer(cluster, "successor", **{"transactional.id": "taken over"})
+    successor = producer(served, "successor", **{"transactional.id": "taken over"})
     successor.begin_transaction()
     successor.produce(RESULTS, b"of the successor", partition=0)
     successor.flush(TIMEOUT_S)
@@ -126,11 +134,11 @@ def take_over(cluster: ThreadedCluster) -> None:
     successor.commit_transaction(TIMEOUT_S)
 
 
-def read_results(cluster: ThreadedCluster, isolation: str) -> list[bytes]:
+def read_results(served: Served, isolation: str) -> list[bytes]:
     """Read all results, up to the end of each partition."""
     values: list[bytes] = []
     left = TOPICS[RESULTS]
-    with closing(_consumer(cluster, isolation, isolation)) as consumer:
+    with closing(_consumer(served, isolation, isolation)) as consumer:
         consumer.assign([TopicPartition(RESULTS, number, 0) for number in range(left)])
         while left:
             message = consumer.poll(TIMEOUT_S)
@@ -142,14 +150,14 @@ def read_results(cluster: ThreadedCluster, isolation: str) -> list[bytes]:
     return values
 
 
-def read_amid(cluster: ThreadedCluster) -> None:
+def read_amid(served: Served) -> None:
     """Read a record with read_committed while its transaction is under way, which is no cluster's
     to show."""
-    successor = producer(cluster, "successor", **{"transactional.id": "slow"})
+    successor = producer(served, "successor", **{"transactional.id": "slow"})
     successor.begin_transaction()
     successor.produce(RESULTS, b"not yet", partition=1)
     successor.flush(TIMEOUT_S)
-    with closing(_consumer(cluster, AMID, COMMITTED)) as consumer:
+    with closing(_consumer(served, AMID, COMMITTED)) as consumer:
         consumer.assign([TopicPartition(RESULTS, 1, 0)])
         value = None
         while value != b"not yet":

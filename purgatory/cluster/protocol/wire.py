@@ -89,8 +89,9 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
         usual = read_produce(api_version, frame)
         if usual is not None:
             return Request(api_key, api_version, correlation_id, *usual)
-    request_class, tail_bytes, read_header, read_body = _readers(api_key, api_version)
+    request_class, read_header, read_body = readers(load_request_schema, api_key, api_version)
     try:
+        tail_bytes = _TAIL_BYTES.get(api_key, 0) if request_class.__flexible__ else 0
         frame = check_frame(frame, request_class.__header_schema__, request_class, tail_bytes)
         header, header_bytes = read_header(frame, 0)
         body, body_bytes = read_body(frame, header_bytes)
@@ -195,13 +196,13 @@ def milliseconds(duration: timedelta) -> int:
 
 
 @cache
-def _readers(
-    api_key: int, api_version: int
-) -> tuple[Any, int, Callable[..., Any], Callable[..., Any]]:
-    request_class = load_request_schema(api_key, api_version)
-    tail_bytes = _TAIL_BYTES.get(api_key, 0) if request_class.__flexible__ else 0
-    read_header = entity_reader(request_class.__header_schema__)
-    return request_class, tail_bytes, read_header, entity_reader(request_class)
+def readers(
+    load_schema: Callable[[int, int], Any], api_key: int, api_version: int
+) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
+    """Return the class of a request or a response, and what reads its header and its body."""
+    message_class = load_schema(api_key, api_version)
+    read_header = entity_reader(message_class.__header_schema__)
+    return message_class, read_header, entity_reader(message_class)
 
 
 @cache
