@@ -129,7 +129,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--virtual-schedule",
         type=_schedule,
         metavar="SCHEDULE",
-        help="run what is ready in this order: fifo, mixed, random, weighted, pct, "
+        help="run what is ready in this order: fifo, mixed, random, sticky, pct, "
         "pct:DEPTH, or a failure's",
     )
     group.addoption(

@@ -308,7 +308,6 @@ class VirtualLoop(ConnectingLoop):
         self._timers = 0
         self._labels = 0
         self._signals: dict[int, Callable[[], object]] = {}
-        self._job_slept = False
         self.story: Story | None = None
         if has_story:
             self._record_story()

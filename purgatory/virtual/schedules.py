@@ -43,8 +43,8 @@ _NO_CHOICE: Final = frozenset(
 )
 """asyncio's own callbacks that make a task ready which waits for a time, or for several futures."""
 
-_WEIGHTED_SHARE: Final = 7 / 8
-_MAX_WEIGHT: Final = 10
+_STICKY_SHARE: Final = 7 / 8
+_GOES_ON_SHARE: Final = 1 / 2
 _PCT_DEPTH: Final = 3
 _MAX_DEPTH: Final = 100
 _PCT_CHOICES: Final = 10_000
@@ -121,37 +121,26 @@ class RandomSchedule(Schedule):
         return self._rng.randrange(len(owners))
 
 
-class _PrioritySchedule(Schedule):
-    """Each task has a random priority between 0 and 1."""
+class StickySchedule(RandomSchedule):
+    """Any of them, but with even odds the one that was chosen last goes on.
 
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__()
-        self._rng = rng
-
-    def _priority(self, owner: Any) -> float:
-        """Return the priority of a task or a handle; others have a new one each time."""
-        priority: float | None = None
-        if isinstance(owner, _WITH_PRIORITY):
-            priority = getattr(owner, "priority", None)
-        if priority is None:
-            priority = self._rng.random()
-            _set_priority(owner, priority)
-        return priority
-
-
-class WeightedSchedule(_PrioritySchedule):
-    """Any of them, where one task is up to ten times as probable as another.
-
-    So some tasks are quick in the whole run, and some are slow. Most bugs need one task to be
-    overtaken by several steps of another, for which an equal chance has to fall so several times.
+    Most bugs need several steps of one task between two of another, for which an equal chance has
+    to fall in the same way so many times.
     """
 
+    _last: Any = None
+
     def _choose(self, owners: Sequence[Any]) -> int:
-        weights = [_MAX_WEIGHT ** self._priority(owner) for owner in owners]
-        return self._rng.choices(range(len(owners)), weights)[0]
+        if self._rng.random() < _GOES_ON_SHARE:
+            for index, owner in enumerate(owners):
+                if owner is self._last:
+                    return index
+        index = super()._choose(owners)
+        self._last = owners[index]
+        return index
 
 
-class PCTSchedule(_PrioritySchedule):
+class PCTSchedule(RandomSchedule):
     """Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010).
 
     The highest priority runs; at ``depth - 1`` random choices, the one that would run next falls
@@ -178,6 +167,16 @@ class PCTSchedule(_PrioritySchedule):
         self._last = owners[index]
         return index
 
+    def _priority(self, owner: Any) -> float:
+        """Return the priority of a task or a handle; others have a new one each time."""
+        priority: float | None = None
+        if isinstance(owner, _WITH_PRIORITY):
+            priority = getattr(owner, "priority", None)
+        if priority is None:
+            priority = self._rng.random()
+            _set_priority(owner, priority)
+        return priority
+
     def _highest(self, owners: Sequence[Any]) -> int:
         priorities = [self._priority(owner) for owner in owners]
         return priorities.index(max(priorities))
@@ -195,8 +194,8 @@ def _set_priority(owner: Any, priority: float) -> None:
 def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
     """Return the schedule that a text names: None for "fifo".
 
-    "random"; "weighted"; "pct" or "pct:3"; "mixed", seven times of eight weighted, else pct of a
-    depth up to 4; or deviations, as in "12:1,40:2".
+    "random"; "sticky"; "pct" or "pct:3"; "mixed", seven times of eight sticky, else pct of a depth
+    up to 4; or deviations, as in "12:1,40:2".
 
     Args:
         rng: decides what is random; None: only to see whether the text is a schedule.
@@ -210,13 +209,13 @@ def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
     if text == FIFO:
         return None
     if text == MIXED:
-        if rng.random() < _WEIGHTED_SHARE:
-            return WeightedSchedule(rng)
+        if rng.random() < _STICKY_SHARE:
+            return StickySchedule(rng)
         return PCTSchedule(rng, rng.randint(1, 4))
     if text == "random":
         return RandomSchedule(rng)
-    if text == "weighted":
-        return WeightedSchedule(rng)
+    if text == "sticky":
+        return StickySchedule(rng)
     name, colon, depth = text.partition(":")
     if name == "pct" and (not colon or (depth.isdecimal() and 1 <= int(depth) <= _MAX_DEPTH)):
         return PCTSchedule(rng, int(depth) if colon else _PCT_DEPTH)
@@ -225,7 +224,7 @@ def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
         choice, colon, index = item.partition(":")
         if not (colon and choice.isdecimal() and index.isdecimal()):
             raise WorldError(
-                f"the schedule {text!r} is none of fifo, mixed, random, weighted, pct, "
+                f"the schedule {text!r} is none of fifo, mixed, random, sticky, pct, "
                 f"pct:DEPTH (1 to {_MAX_DEPTH}), or deviations from first in, first out, such as "
                 "12:1,40:2 (the choice, and the number of the callback that it takes)"
             )

@@ -72,6 +72,7 @@ Attempt = Callable[[RepeatedTest], WorldFailure | None]
 """Runs a test, and returns its failure; None: it passed."""
 
 MAX_ATTEMPTS: Final = 300
+_SHIFTS: Final = (-1, 1, -2, 2)
 _MAX_TOLD: Final = 100
 """With more deviations than that a command has the schedule's name, and the seed."""
 
@@ -186,9 +187,31 @@ class Shrinking:
             try:
                 for _ in ddmin(sorted(deviations), fails_with):
                     pass
+                while self._shrink_by_a_shift():
+                    pass
             finally:
                 if len(self.smallest.deviations) > _MAX_TOLD:
                     self.smallest = named
+
+    def _shrink_by_a_shift(self) -> bool:
+        """Find a failure with a deviation less, and return whether there was one.
+
+        The others come a choice or two earlier or later, since each may have been there to make up
+        for the one that is gone.
+        """
+        smallest = self.smallest
+        for left_out in sorted(smallest.deviations)[:-1]:
+            for shift in _SHIFTS:
+                part = {
+                    max(choice + shift * (choice > left_out), 0): index
+                    for choice, index in smallest.deviations.items()
+                    if choice != left_out
+                }
+                test = replace(smallest.test, schedule=format_deviations(part))
+                if self._fails(test) and len(self.smallest.deviations) < len(smallest.deviations):
+                    return True
+                self.smallest = smallest
+        return False
 
 
 def _summary(original: WorldFailure, smallest: WorldFailure) -> str:

@@ -98,9 +98,9 @@ class World:
             middle of its range of delays, none is lost, and the bandwidth is unlimited. Faults are
             injected as usual.
         schedule: which of the callbacks that are ready runs next: "fifo", the first, as asyncio has
-            it; "random", any of them; "weighted", any of them, where some tasks are quick and some
-            slow; "pct" or "pct:3", by priorities of tasks that change at 2 random choices
-            (`PCTSchedule`); "mixed", "weighted" with most seeds, and "pct" with the others; or
+            it; "random", any of them; "sticky", any of them, but often the one that ran last goes
+            on; "pct" or "pct:3", by priorities of tasks that change at 2 random choices
+            (`PCTSchedule`); "mixed", "sticky" with most seeds, and "pct" with the others; or
             deviations from "fifo", such as "12:1,40:2", as failures tell them.
         story: whether it records what woke each step of the program, for `story`, at some cost.
         allow: exceptions from the sandbox: any of "sockets", "threads", "processes". Their effects

@@ -12,8 +12,8 @@ left.
 
 The rivals need Python 3.12 or later. All tools run on the Python of ``RIVALS``, by default
 ``build/rivals``, a virtual environment with ``simloom==0.5.0 simloop==0.2.2`` and the world's
-requirements, ``structlog prometheus-client``; its core is in pure Python there. Without it the
-world alone is measured.
+requirements, ``structlog prometheus-client pytest``; its core is in pure Python there. Without it
+the world alone is measured.
 """
 
 from __future__ import annotations

@@ -93,6 +93,15 @@ def test_deviations_of_the_schedule_are_left_out_last() -> None:
     assert [test.schedule for test in tried[:5]] == ["random"] * 5
 
 
+def test_deviations_come_earlier_where_one_before_them_is_left_out() -> None:
+    def fails(test: RepeatedTest) -> str | None:
+        needed = {"7:2", "9:1"} <= {*test.schedule.split(",")}
+        return "the bug" if test.schedule == "random" or needed or test.schedule == "8:1" else None
+
+    smallest, _ = _tested(fails, replace(_TEST, schedule="random"))
+    assert smallest.schedule == "8:1"
+
+
 def test_a_schedule_that_is_not_needed_goes() -> None:
     smallest, _ = _tested(lambda test: "the bug", replace(_TEST, schedule="pct:3"))
     assert smallest == replace(_TEST, without=[*range(10)], plain_network=True)

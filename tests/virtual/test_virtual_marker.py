@@ -183,7 +183,7 @@ _OPTIONS = dict.fromkeys(("seeds", "seed", "schedule", "without", "plain_network
         ({"exhaustive": -1}, "exhaustive=-1: a whole number, 0 or more"),
         ({"seeds": 5, "schedules": 5}, "give seeds or schedules, not both"),
         ({"schedule": 5}, "a schedule is a text such as 'random', not 5"),
-        ({"schedule": "lifo"}, "the schedule 'lifo' is none of fifo, mixed, random, weighted,"),
+        ({"schedule": "lifo"}, "the schedule 'lifo' is none of fifo, mixed, random, sticky,"),
         ({"exhaustive": 1, "schedule": "pct"}, "exhaustive=2 takes each schedule in turn"),
     ],
 )
