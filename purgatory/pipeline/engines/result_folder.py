@@ -37,10 +37,6 @@ class UriFolder:
     def __truediv__(self, name: str) -> UriFolder:
         return UriFolder(self._files, f"{self._text}/{name}")
 
-    def mkdir(self) -> None:
-        """Create the folder."""
-        self._files.make_folder(self._text)
-
     def write_bytes(self, content: bytes) -> None:
         """Create the file."""
         self._files.write(self._text, content)
@@ -61,9 +57,6 @@ def spark_output_path(folder: Path | UriFolder) -> str:
 
 # A local folder, and the tables in it.
 
-
-Order = Sequence["str | Column"]
-"""The columns by which the rows of a table are sorted, each from its least value on."""
 
 REPORT = "report.html"
 COMPLETE = "_SUCCESS"
@@ -161,29 +154,16 @@ def _move(results: Path, target: Path, backup: Path) -> None:
         ) from error
 
 
-def write_sorted(table: DataFrame, folder: OutputFolder, order: Order) -> pa.Table:
-    """Write a small table as one sorted Parquet file in its own folder, and return its rows.
-
-    The rows are collected in memory: only for tables that do not grow with the traces.
-    """
-    rows = sorted_rows(table, order)
-    write_table(rows, folder)
-    return rows
-
-
 def write_table(rows: pa.Table, folder: OutputFolder) -> None:
     """Write a table as one Parquet file in its own folder."""
-    folder.mkdir()
-    file = folder / PARQUET_FILE
-    if isinstance(file, Path):
-        pq.write_table(rows, file, compression="zstd")
-    else:
-        content = pa.BufferOutputStream()
-        pq.write_table(rows, content, compression="zstd")
-        file.write_bytes(content.getvalue().to_pybytes())
+    if isinstance(folder, Path):
+        folder.mkdir()
+    content = pa.BufferOutputStream()
+    pq.write_table(rows, content, compression="zstd")
+    (folder / PARQUET_FILE).write_bytes(content.getvalue().to_pybytes())
 
 
-def sorted_rows(table: DataFrame, order: Order) -> pa.Table:
+def sorted_rows(table: DataFrame, order: Sequence[str | Column]) -> pa.Table:
     """Collect a small table, and sort it as Spark does: nulls first."""
     import pyarrow.compute as pc  # not needed with DuckDB, which sorts itself
 

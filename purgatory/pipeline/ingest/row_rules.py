@@ -5,7 +5,7 @@ too. A value that does not fit its type becomes null, and a second expression is
 
 An id may be a text. If it is a whole number of 64 bits as that is written, it is that number; any
 other becomes a negative number out of its digest, which whoever reads the trace has to check: two
-texts must not have become the same (`trace_rows.require_distinct_ids` and `read_tables`).
+texts must not have become the same (`spark_reader.require_distinct_ids` and `read_tables`).
 """
 
 from __future__ import annotations

@@ -40,9 +40,6 @@ class StoreFiles(Protocol):
     def write(self, text: str, content: bytes) -> None:
         """Create a file, and its folders."""
 
-    def make_folder(self, text: str) -> None:
-        """Create a folder, and its parents."""
-
     def delete(self, text: str) -> None:
         """Remove a file, or a folder with its content, if it exists."""
 

@@ -86,12 +86,6 @@ MOST_KEYS = 40
 """The most keys of a run in `expiry`: those with the most expired operations."""
 
 
-def check_keys(most_keys: int) -> None:
-    """Raise ValueError for a negative number."""
-    if most_keys < 0:
-        raise ValueError(f"most_keys must be at least 0, and is {most_keys}")
-
-
 ATTEMPTS_ORDER: Order = (
     ("run_id", None),
     ("group", None),

@@ -56,7 +56,6 @@ def heatmaps(points: DataFrame, plan: Plan) -> DataFrame:
         The columns of `HEATMAPS_DDL`. `mean` is over the means of points, `seed_sd` the standard
         deviation between the seeds of a point (pooled; null with one seed), `least` and `most` are
         the means of the extreme points.
-
     """
     tables = [
         _heatmap(points, plan, number, table) for number, table in enumerate(heatmap_tables(plan))

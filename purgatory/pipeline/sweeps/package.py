@@ -33,7 +33,6 @@ def code_digest() -> str:
 
     A version number would have to be raised with each change. So comments count as well: a sweep is
     run again once too often rather than once too rarely.
-
     """
     files = [file for package in PACKAGES for file in _files(resources.files(package), package)]
     files.append((MEASURES, resources.files("purgatory.pipeline.sweeps") / MEASURES))

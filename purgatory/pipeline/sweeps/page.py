@@ -53,7 +53,6 @@ def sweep_page(
         answers: each as `Answer.plain()` gives it.
         failures: some of the scenarios that failed: `settings`, `seed` and `error`.
         parquet: where the page finds the Parquet of the heat maps.
-
     """
     title = f"Sweep {head['name']}"
     header = f"<header><h1>{escape(title)}</h1>{_about(head)}</header>"
@@ -74,7 +73,6 @@ def sweep_sections(
     Args:
         heatmaps, answers, failures, parquet: as of `sweep_page`.
         failed: how many scenarios failed in all.
-
     """
     by_number = group_by(heatmaps, "heatmap")
     parts = [_heatmap(number, rows, parquet) for number, rows in by_number.items()]
@@ -92,7 +90,6 @@ def heatmap_plot(rows: Sequence[Row]) -> Figure:
 
     Args:
         rows: those of the heat map in the table `heatmaps`.
-
     """
     return _line(rows) if rows[0]["y_setting"] is None else _heat_map(rows)
 
@@ -331,7 +328,6 @@ def swept_sections(folder: Path) -> str:
 
     Raises:
         PipelineError: it is no such folder, or its files can't be read.
-
     """
     try:
         heatmaps = pq.read_table(folder / HEATMAPS).to_pylist()

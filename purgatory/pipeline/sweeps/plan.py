@@ -110,7 +110,6 @@ class Parameter:
         span: the range, if it has no list of values.
         wraps: whether a plain number stands for a distribution with a spread of 0.
         floats: whether an integer stands for a float.
-
     """
 
     path: str
@@ -208,7 +207,6 @@ class Plan:
         folder: where the base scenario's relative paths start.
         base: the base scenario with all its keys, as plain data.
         parameters: the swept settings.
-
     """
 
     sweep: SweepFile
@@ -307,7 +305,6 @@ def load_plan(path: str | Path) -> Plan:
 
     Raises:
         SweepError: something in the file or the base scenario is wrong; a line for each thing.
-
     """
     file = Path(path)
     return _plan(read_sweep_file(file), str(path), file.resolve().parent)
@@ -323,7 +320,6 @@ def parse_plan(text: str, source: str = "sweep", folder: Path | None = None) -> 
 
     Raises:
         SweepError: something in it is wrong.
-
     """
     return _plan(parse_sweep_file(text, source), source, (folder or Path()).resolve())
 
@@ -417,7 +413,6 @@ def _normal(
 
     What is wrong with the value by itself is an error. What is wrong with it only beside other
     settings is left: another setting of the same point may make it right.
-
     """
     changed: Any = document
     for key_path in key_paths:

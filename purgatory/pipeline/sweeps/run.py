@@ -107,7 +107,6 @@ def sweep(
         SweepError: the sweep's file is not as it must be.
         OutputError: the folder holds something else.
         KeyboardInterrupt: what was done is kept; the same call goes on with the rest.
-
     """
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
     out = Path(folder).resolve()
@@ -128,7 +127,6 @@ def prepare_folder(out: Path, plan: Plan) -> None:
 
     Raises:
         OutputError: it holds something else, or can't be made.
-
     """
     try:
         check_folder(out)
@@ -153,7 +151,6 @@ def check_folder(out: Path) -> None:
 
     Raises:
         OutputError: saying what is there.
-
     """
     if not out.exists():
         return
@@ -180,7 +177,6 @@ def results(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
 
     A scenario that is not done yet has no results; one that was done twice, by tasks that were run
     again, or tried again after it failed, has one row: the one without an error, if there is one.
-
     """
     pq.write_table(plan.table(), out / PARTS / _PLAN)
     planned = session.read.parquet(spark_path(out / PARTS / _PLAN))
@@ -345,7 +341,6 @@ class Sweep:
         failed: how many scenarios failed.
         failures: the first of these.
         report: the page.
-
     """
 
     points: DataFrame
@@ -367,7 +362,6 @@ def sweep_all(
     """Run the missing scenarios of a sweep, and write all tables, the answers and the page.
 
     Args and what is raised: as of `sweep`.
-
     """
     points = sweep(session, plan, folder, retry_failed=retry_failed, on_progress=on_progress)
     heatmap_table = write_table(session, heatmaps(points, plan), folder.resolve(), HEATMAPS)

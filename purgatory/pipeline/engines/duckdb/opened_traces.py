@@ -13,17 +13,11 @@ from purgatory.pipeline.engines.duckdb.connection import (
     duckdb_connection,
     require_room,
 )
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, select_rows, write_table
-from purgatory.pipeline.engines.duckdb.waits import (
-    attempts_table,
-    cause_tables,
-    distribution_table,
-    expiry_table,
-    latencies_table,
-    occupancy_table,
-    slowest_table,
-    throughput_table,
-    waits_table,
+from purgatory.pipeline.engines.duckdb.job_sql import (
+    make_table,
+    run_job,
+    select_rows,
+    write_table,
 )
 from purgatory.pipeline.engines.result_folder import (
     check_output,
@@ -41,8 +35,9 @@ from purgatory.pipeline.ingest.stores import Uri, resolve_locations, without_had
 from purgatory.pipeline.ingest.trace_set import TraceSet, read_trace_set
 from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
-from purgatory.pipeline.jobs.registry import AUDIT, MOST_PLOTTED_RUNS
+from purgatory.pipeline.jobs.registry import AUDIT, MOST_PLOTTED_RUNS, WAITS
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS, fault_rows, span_rows
+from purgatory.pipeline.jobs.tables import MOST_KEYS, Exactness
 from purgatory.pipeline.result_rows import negative_ids, with_texts
 
 if TYPE_CHECKING:
@@ -201,23 +196,37 @@ def _s3() -> S3Files:
 # The tables of each job.
 
 
+def make_waits(
+    connection: duckdb.DuckDBPyConnection,
+    *,
+    window_us: int | None = None,
+    by_topic: bool = False,
+    percentiles: Exactness = "exact",
+) -> None:
+    """Make `waits` from `operations`, as `jobs.waits.waits` computes it."""
+    job = "waits" if by_topic else "waits_over_topics"
+    run_job(
+        connection, job if percentiles == "exact" else f"{job}_approximate", window_us=window_us
+    )
+
+
 def _waits(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
-    waits_table(
+    make_waits(
         run.connection,
         window_us=options["window_us"],
         by_topic=True,
         percentiles=options["percentiles"],
     )
-    slowest_table(run.connection, options["slowest"])
+    run_job(run.connection, "slowest", number=options["slowest"])
     if options["page"]:
-        expiry_table(run.connection)
+        run_job(run.connection, "expiry", most_keys=MOST_KEYS)
 
 
 def _occupancy(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
     make_table(run.connection, "spans", SPANS, span_rows(run.traces, run.last_ends_us()))
     make_table(run.connection, "faults", FAULTS, fault_rows(run.traces))
-    occupancy_table(run.connection)
-    cause_tables(run.connection, options["hot_keys"])
+    run_job(run.connection, "occupancy")
+    run_job(run.connection, "occupancy_causes", number=options["hot_keys"])
 
 
 def _audit(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
@@ -231,17 +240,16 @@ def _analyze(run: DuckDBTraces, _options: Mapping[str, Any]) -> None:
     make_table(connection, "spans", SPANS, spans_from_runs(runs))
     plotted = [(run["run_id"], window_us(run)) for run in runs[:MOST_PLOTTED_RUNS]]
     make_table(connection, "windows", WINDOWS, plotted)
-    waits_table(connection)
-    latencies_table(connection)
-    attempts_table(connection)
-    occupancy_table(connection)
+    make_waits(connection)
+    for name in ("latencies", "attempts", "occupancy"):
+        run_job(connection, name)
     audit_tables(connection, configuration_of(run.traces, run.bad_rows()))
     # What follows is only of the runs that get plots: the others' operations go.
     connection.execute(f"DELETE FROM operations WHERE NOT {_OF_PLOTTED}")
-    distribution_table(connection)
-    expiry_table(connection)
-    slowest_table(connection)
-    throughput_table(connection)
+    run_job(connection, "distribution")
+    run_job(connection, "expiry", most_keys=MOST_KEYS)
+    run_job(connection, "slowest", number=WAITS.options["slowest"].default)
+    run_job(connection, "throughput")
     _make_waits_over_time(connection)
 
 
@@ -257,7 +265,7 @@ def _make_waits_over_time(connection: duckdb.DuckDBPyConnection) -> None:
             "JOIN windows USING (run_id) "
             f"WHERE outcome != 'immediate' AND window_us = {width_us:d}"
         )
-        waits_table(connection, window_us=width_us, percentiles="approximate")
+        make_waits(connection, window_us=width_us, percentiles="approximate")
         connection.execute("INSERT INTO waits_over_time SELECT * FROM waits")
     connection.execute("DROP TABLE IF EXISTS waits")
     connection.execute("ALTER TABLE whole_waits RENAME TO waits")
