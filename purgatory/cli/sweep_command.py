@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,7 @@ from purgatory.cli.exit_status import exit_on_error
 
 if TYPE_CHECKING:
     from purgatory.pipeline.sweeps.plan import Plan
-    from purgatory.pipeline.sweeps.run import Progress, Sweep
+    from purgatory.pipeline.sweeps.run import Sweep
 
 MAX_PRINTED_FAILURES = 5
 """The number of failed scenarios that are printed; the page has more, the table `points` all."""
@@ -59,15 +58,17 @@ def sweep(
         print(_plan_text(plan, remaining), file=sys.stdout if plan_only else sys.stderr)
         if plan_only:
             return 0
+        from purgatory.pipeline.engines.progress import EngineProgress, show_progress
         from purgatory.pipeline.engines.spark.session import spark_session
 
         # Java has little to do: the work is in Python, the tables have a row per scenario.
         small = plan.scenarios <= MAX_SCENARIOS
+        last = deque([EngineProgress()], maxlen=1)
         with (
             spark_session(master, small=small) as session,
-            _progress_printer(progress) as on_progress,
+            show_progress("Sweep", lambda: last[0], progress),
         ):
-            done = sweep_all(session, plan, out, retry_failed=retry_failed, on_progress=on_progress)
+            done = sweep_all(session, plan, out, retry_failed=retry_failed, on_progress=last.append)
     _print(done)
     return 1 if check and done.failed else 0
 
@@ -79,39 +80,6 @@ def _plan_text(plan: Plan, remaining: int) -> str:
         f"{plan.sweep.name}: {plan.points:,} points x {plan.sweep.repetitions} seeds = "
         f"{plan.scenarios:,} scenarios{done_text}"
     )
-
-
-@contextmanager
-def _progress_printer(shown: bool | None) -> Iterator[Callable[[Progress], object] | None]:
-    """A progress bar on a terminal; elsewhere, with --progress, a line for each tenth."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True)
-    if shown is False or (shown is None and not console.is_terminal):
-        yield None
-        return
-    if not console.is_terminal:
-        yield _Lines()
-        return
-    columns = (TextColumn("scenarios"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=console, transient=True) as bars:
-        bar = bars.add_task("scenarios", total=None)
-        yield lambda now: bars.update(bar, completed=now.done, total=now.todo)
-
-
-class _Lines:
-    """Progress as lines for a log, one for each tenth."""
-
-    def __init__(self) -> None:
-        self._tenth = 0
-
-    def __call__(self, now: Progress) -> None:
-        tenths = 10 * now.done // max(1, now.todo)
-        if tenths > self._tenth:
-            self._tenth = tenths
-            print(f"{now.done:,} of {now.todo:,} scenarios done", file=sys.stderr, flush=True)
 
 
 def _print(done: Sweep) -> None:

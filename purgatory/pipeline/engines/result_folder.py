@@ -7,7 +7,7 @@ replaced.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,11 +89,29 @@ def check_output(out: Path, inputs: Sequence[TracePath], overwrite: bool) -> Non
     for folder in (path.resolve() for path in inputs if isinstance(path, Path)):
         if target == folder or target in folder.parents or folder in target.parents:
             raise OutputError(f"--out {out} and the trace {folder} overlap; name another folder")
-    if not target.exists():
-        return
-    if not target.is_dir():
+    check_entries(str(out), names_in(out), overwrite)
+
+
+def names_in(out: Path) -> set[str]:
+    """The names in an output folder; none where it is still to be made.
+
+    Raises:
+        OutputError: it is a file.
+    """
+    if not out.exists():
+        return set()
+    if not out.is_dir():
         raise OutputError(f"--out {out}: is a file; name a folder to be made")
-    check_entries(str(out), {entry.name for entry in target.iterdir()}, overwrite)
+    return {entry.name for entry in out.iterdir()}
+
+
+def refuse_foreign(out: str, entries: Collection[str], known: Set[str], what: str) -> None:
+    """Raise OutputError if an output folder has something else than results of `what`."""
+    foreign = sorted(set(entries) - known)
+    if foreign:
+        raise OutputError(
+            f"--out {out}: holds {foreign[0]!r}, which is no result of {what}; name another folder"
+        )
 
 
 def check_entries(out: str, entries: Collection[str], overwrite: bool) -> None:
@@ -102,15 +120,8 @@ def check_entries(out: str, entries: Collection[str], overwrite: bool) -> None:
     Raises:
         OutputError: there is another file than results, or results without `overwrite`.
     """
-    if not entries:
-        return
-    foreign = sorted(set(entries) - _RESULTS)
-    if foreign:
-        raise OutputError(
-            f"--out {out}: holds {foreign[0]!r}, which is no result of an analysis; name another "
-            "folder"
-        )
-    if not overwrite:
+    refuse_foreign(out, entries, _RESULTS, "an analysis")
+    if entries and not overwrite:
         raise OutputError(f"--out {out}: has results already; allow --overwrite or name another")
 
 
@@ -155,12 +166,21 @@ def _move(results: Path, target: Path, backup: Path) -> None:
 
 
 def write_table(rows: pa.Table, folder: OutputFolder) -> None:
-    """Write a table as one Parquet file in its own folder."""
-    if isinstance(folder, Path):
-        folder.mkdir()
+    """Write a table as one Parquet file in its own folder.
+
+    Raises:
+        OutputError: there is no room for it.
+    """
     content = pa.BufferOutputStream()
     pq.write_table(rows, content, compression="zstd")
-    (folder / PARQUET_FILE).write_bytes(content.getvalue().to_pybytes())
+    try:
+        if isinstance(folder, Path):
+            folder.mkdir()
+        (folder / PARQUET_FILE).write_bytes(content.getvalue().to_pybytes())
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise OutputError(f"{folder}: can't be written: {error.strerror}") from error
 
 
 def sorted_rows(table: DataFrame, order: Sequence[str | Column]) -> pa.Table:

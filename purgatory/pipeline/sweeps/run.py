@@ -34,6 +34,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from purgatory.pipeline.engines.progress import EngineProgress
+from purgatory.pipeline.engines.result_folder import names_in, refuse_foreign
 from purgatory.pipeline.engines.spark.connect import is_connect
 from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import OutputError, PipelineError
@@ -69,15 +71,6 @@ _LOOK_EVERY_S = 0.25
 _PLAN = "plan.parquet"
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Numbers of scenarios: done and to be done in this run, and done in earlier runs."""
-
-    done: int
-    todo: int
-    earlier: int
-
-
 def sweep(
     session: SparkSession,
     plan: Plan | str | Path,
@@ -86,7 +79,7 @@ def sweep(
     retry_failed: bool = False,
     cores: int | None = None,
     ship: bool | None = None,
-    on_progress: Callable[[Progress], object] | None = None,
+    on_progress: Callable[[EngineProgress], object] | None = None,
 ) -> DataFrame:
     """Run the missing scenarios of a sweep, and return the table of all of them.
 
@@ -98,7 +91,8 @@ def sweep(
         cores: how many tasks run at the same time; by default as many as the session says.
         ship: whether to send this project to the workers; by default if they are not on this
             machine.
-        on_progress: called a few times a second while scenarios run.
+        on_progress: called a few times a second while scenarios run, with the number of those that
+            are done, of those without a result before.
 
     Returns:
         The table `points`: a row per scenario, in the order of the plan. See `docs/sweep.md`.
@@ -112,12 +106,11 @@ def sweep(
     out = Path(folder).resolve()
     prepare_folder(out, plan)
     numbers = missing(plan, out, retry_failed=retry_failed)
-    done = plan.scenarios - len(numbers)
     if numbers:
         if _is_remote(session) if ship is None else ship:
             ship_package(session, out / PARTS)
         task = _task(plan, numbers, out / PARTS, cores or _cores(session))
-        _run(session, task, len(numbers), done, on_progress)
+        _run(session, task, len(numbers), on_progress)
     merge_parts(session, out)
     return write_points(session, plan, out)
 
@@ -152,16 +145,8 @@ def check_folder(out: Path) -> None:
     Raises:
         OutputError: saying what is there.
     """
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise OutputError(f"--out {out}: is a file; name a folder to be made")
-    entries = {entry.name for entry in out.iterdir()}
-    foreign = sorted(entries - _OURS)
-    if foreign:
-        raise OutputError(
-            f"--out {out}: holds {foreign[0]!r}, which is no result of a sweep; name another folder"
-        )
+    entries = names_in(out)
+    refuse_foreign(str(out), entries, _OURS, "a sweep")
     if entries and MARK not in entries:
         raise OutputError(f"--out {out}: holds no sweep ({MARK} is missing); name another folder")
 
@@ -241,8 +226,7 @@ def _run(
     session: SparkSession,
     task: Task,
     todo: int,
-    earlier: int,
-    on_progress: Callable[[Progress], object] | None,
+    on_progress: Callable[[EngineProgress], object] | None,
 ) -> None:
     """Run all batches as one job, while this thread reports progress and can be interrupted."""
     failed: list[BaseException] = []
@@ -265,7 +249,8 @@ def _run(
             thread.join(wait_s)
             if on_progress is not None:
                 begin_s = time.monotonic()
-                on_progress(Progress(rows_written(task.parts, task.run), todo, earlier))
+                done = rows_written(task.parts, task.run)
+                on_progress(EngineProgress(f"{done:,} of {todo:,} scenarios done", done, todo))
                 # A folder of very many parts takes long to look at: then it is done less often.
                 wait_s = max(_LOOK_EVERY_S, 20 * (time.monotonic() - begin_s))
     except BaseException:
@@ -357,7 +342,7 @@ def sweep_all(
     folder: Path,
     *,
     retry_failed: bool = False,
-    on_progress: Callable[[Progress], object] | None = None,
+    on_progress: Callable[[EngineProgress], object] | None = None,
 ) -> Sweep:
     """Run the missing scenarios of a sweep, and write all tables, the answers and the page.
 
