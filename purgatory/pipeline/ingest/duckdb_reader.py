@@ -17,17 +17,16 @@ from itertools import groupby
 import duckdb
 import pyarrow as pa
 
-from purgatory.pipeline.engines.duckdb.job_sql import make_table
+from purgatory.pipeline.engines.duckdb.job_sql import literal, make_table
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source, sources_of
-from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal
 from purgatory.pipeline.ingest.json_lines import ARROW_KINDS, JsonLines
 from purgatory.pipeline.ingest.parquet_rows import (
     ARROW,
+    DUCKDB,
     MACROS,
     ParquetRows,
     Rows,
-    constant_cell,
     count_good,
     insert_good,
     insert_texts,
@@ -35,20 +34,22 @@ from purgatory.pipeline.ingest.parquet_rows import (
     quoted_name,
     select_good,
 )
-from purgatory.pipeline.ingest.quarantine import (
-    QUARANTINE,
-    first_error,
-    quarantine_row,
-)
 from purgatory.pipeline.ingest.row_rules import (
     MOST_CONTENT,
     Cell,
+    constant,
     id_cell,
     same_number,
     translated_cell,
 )
 from purgatory.pipeline.ingest.trace_files import Part
-from purgatory.pipeline.ingest.trace_set import Trace, TraceSet
+from purgatory.pipeline.ingest.trace_set import (
+    QUARANTINE,
+    Trace,
+    TraceSet,
+    first_error,
+    quarantine_row,
+)
 from purgatory.pipeline.result_rows import Row
 from purgatory.trace.trace_schema import TABLES
 
@@ -170,9 +171,9 @@ def _require_distinct_ids(connection: duckdb.DuckDBPyConnection) -> None:
 def _json_cell(name: str, kind: str, source: Source) -> Cell:
     """A column of a block of lines, which says in `_wrong` what its own types rule out."""
     if source.name is None:
-        return constant_cell(source, kind)
+        return constant(source, kind, DUCKDB)
     if source.values is not None:
-        return translated_cell(quoted_name(name), source, duckdb_type(kind), literal)
+        return translated_cell(quoted_name(name), source, kind, DUCKDB)
     cell = id_cell(quoted_name(name)) if source.takes_texts else Cell(quoted_name(name))
     return replace(cell, wrong=f"_wrong IS NOT DISTINCT FROM {literal(name)}")
 

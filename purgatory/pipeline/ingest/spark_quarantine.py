@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.engines.result_folder import OutputFolder, spark_output_path, write_table
-from purgatory.pipeline.ingest.quarantine import QUARANTINE
 from purgatory.pipeline.ingest.spark_reader import (
     TableRows,
     id_texts,
@@ -23,7 +22,7 @@ from purgatory.pipeline.ingest.spark_reader import (
     require_distinct_ids,
     require_none,
 )
-from purgatory.pipeline.ingest.trace_set import QuarantinedFile, TraceSet
+from purgatory.pipeline.ingest.trace_set import QUARANTINE, QuarantinedFile, TraceSet
 from purgatory.pipeline.result_rows import Row
 from purgatory.trace.trace_schema import TABLES
 

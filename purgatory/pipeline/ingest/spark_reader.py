@@ -29,7 +29,6 @@ from purgatory.pipeline.ingest.column_mapping import (
     sources_of,
 )
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
-from purgatory.pipeline.ingest.quarantine import QUARANTINE, first_error, quarantine_row
 from purgatory.pipeline.ingest.row_rules import (
     JSON_OPTIONS,
     MOST_CONTENT,
@@ -46,7 +45,15 @@ from purgatory.pipeline.ingest.row_rules import (
     same_number,
 )
 from purgatory.pipeline.ingest.stores import TracePath, parse_location, resolve_locations
-from purgatory.pipeline.ingest.trace_set import Trace, TraceSet, read_trace_set, spark_path
+from purgatory.pipeline.ingest.trace_set import (
+    QUARANTINE,
+    Trace,
+    TraceSet,
+    first_error,
+    quarantine_row,
+    read_trace_set,
+    spark_path,
+)
 from purgatory.trace.trace_schema import IDS, TABLES
 
 ROW_CHECK_COLUMNS = "run_id string, table string, reason string, end_us bigint, has_texts boolean"

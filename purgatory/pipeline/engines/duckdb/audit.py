@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, run_job, select_rows, select_table
-from purgatory.pipeline.ingest.duckdb_types import duckdb_type
+from purgatory.pipeline.engines.duckdb.job_sql import (
+    duckdb_type,
+    make_table,
+    run_job,
+    select_rows,
+    select_table,
+)
 from purgatory.pipeline.jobs.audit.anomalies import (
     AUDIT_TABLES,
     COUNTS_ORDER,

@@ -29,10 +29,9 @@ from purgatory.pipeline.engines.results import run_rows, spans_from_runs, window
 from purgatory.pipeline.engines.termination import working_folder
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.duckdb_reader import ReadTables, read_tables
-from purgatory.pipeline.ingest.quarantine import QUARANTINE_ORDER
 from purgatory.pipeline.ingest.store_copies import local_copies
 from purgatory.pipeline.ingest.stores import Uri, resolve_locations, without_hadoop
-from purgatory.pipeline.ingest.trace_set import TraceSet, read_trace_set
+from purgatory.pipeline.ingest.trace_set import QUARANTINE_ORDER, TraceSet, read_trace_set
 from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.registry import AUDIT, MOST_PLOTTED_RUNS, WAITS

@@ -36,12 +36,11 @@ from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES, OPTIONAL
 from purgatory.pipeline.jobs.audit.audit_job import Audit, audit
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.expressions import sort_columns
-from purgatory.pipeline.jobs.latencies import attempts, latencies
+from purgatory.pipeline.jobs.latencies import attempts, latencies, throughput
 from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law, occupancy, occupancy_of_keys
 from purgatory.pipeline.jobs.peaks import peaks
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS, Job, View
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS, fault_rows, span_rows
-from purgatory.pipeline.jobs.throughput import throughput
 from purgatory.pipeline.jobs.waits import distribution, expiry, slowest, waits
 from purgatory.pipeline.result_rows import Order, Row, group_by, negative_ids, with_texts
 
