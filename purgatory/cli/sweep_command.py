@@ -11,6 +11,8 @@ import typer
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import exit_on_error
+from purgatory.cli.job_commands import REQUIRED, command_of
+from purgatory.pipeline.jobs.registry import SWEEP
 
 if TYPE_CHECKING:
     from purgatory.pipeline.sweeps.plan import Plan
@@ -23,30 +25,15 @@ MAX_SCENARIOS = 100_000
 """Up to this number of scenarios, one task writes the tables, in a Java set up to start fast."""
 
 
-def sweep(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="SWEEP.toml", help="Settings to vary, repetitions, questions."),
-    ],
-    out: options.Out,
-    master: options.Master = "local[*]",
-    retry_failed: Annotated[
-        bool,
-        typer.Option("--retry-failed", help="Run failed scenarios of earlier runs again."),
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Exit with status 1 if a scenario failed.")
-    ] = False,
-    plan_only: Annotated[
-        bool, typer.Option("--plan", help="Print the number of scenarios, and run none.")
-    ] = False,
-    progress: options.ShowProgress = None,
+def _sweep(
+    file: Path,
+    out: Path,
+    master: str,
+    retry_failed: bool,
+    check: bool,
+    plan_only: bool,
+    progress: bool | None,
 ) -> int:
-    """Simulate many variants of a scenario, and answer which settings keep a bound.
-
-    Results are written as they come: after Ctrl-C the same command continues, and an extended sweep
-    runs only new scenarios.
-    """
     results_note = f"results so far are in {out}; the same command continues"
     with exit_on_error("sweep", results_note=results_note):
         from purgatory.pipeline.sweeps.plan import load_plan
@@ -71,6 +58,30 @@ def sweep(
             done = sweep_all(session, plan, out, retry_failed=retry_failed, on_progress=last.append)
     _print(done)
     return 1 if check and done.failed else 0
+
+
+_File = Annotated[
+    Path, typer.Argument(metavar="SWEEP.toml", help="Settings to vary, repetitions, questions.")
+]
+_Check = Annotated[bool, typer.Option("--check", help="Exit with status 1 if a scenario failed.")]
+_PlanOnly = Annotated[
+    bool, typer.Option("--plan", help="Print the number of scenarios, and run none.")
+]
+
+sweep = command_of(
+    SWEEP,
+    _sweep,
+    {
+        "file": (_File, REQUIRED),
+        "out": (options.Out, REQUIRED),
+        "master": (options.Master, "local[*]"),
+    },
+    {
+        "check": (_Check, False),
+        "plan_only": (_PlanOnly, False),
+        "progress": (options.ShowProgress, None),
+    },
+)
 
 
 def _plan_text(plan: Plan, remaining: int) -> str:

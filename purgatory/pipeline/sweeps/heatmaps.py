@@ -14,6 +14,8 @@ from itertools import combinations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from purgatory.pipeline.jobs.expressions import sort_columns
+from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.sweeps.plan import Parameter, Plan
 from purgatory.pipeline.sweeps.sweep_file import HeatmapTable
 
@@ -60,7 +62,7 @@ def heatmaps(points: DataFrame, plan: Plan) -> DataFrame:
     tables = [
         _heatmap(points, plan, number, table) for number, table in enumerate(heatmap_tables(plan))
     ]
-    return reduce(DataFrame.unionByName, tables).orderBy("heatmap", "y_level", "x_level")
+    return reduce(DataFrame.unionByName, tables).orderBy(*sort_columns(SWEEP.outputs["heatmaps"]))
 
 
 def level(parameter: Parameter) -> Column:
