@@ -64,7 +64,14 @@ ID_TEXTS = "number bigint, text string"
 
 _TEXTS: Mapping[str, Callable[[Mapping[str, Cell]], str]] = {
     "_has_texts": has_texts,
-    "_texts": lambda cells: f"array({', '.join(map(_pair, id_text_pairs(cells)))})",
+    "_texts": lambda cells: (
+        "array("
+        + ", ".join(
+            f"named_struct('number', {number}, 'text', {text})"
+            for number, text in id_text_pairs(cells)
+        )
+        + ")"
+    ),
 }
 """What may be asked of a row beside its columns."""
 
@@ -288,10 +295,6 @@ def require_distinct_ids(texts: DataFrame) -> None:
     same = texts_by_number.where("one <> other").select("one", "other").take(1)
     if same:
         raise TraceError(same_number(*same[0]))
-
-
-def _pair(pair: tuple[str, str]) -> str:
-    return f"named_struct('number', {pair[0]}, 'text', {pair[1]})"
 
 
 def _check_case(session: SparkSession, path: TracePath, twin: str) -> None:

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
@@ -69,51 +69,18 @@ class QuarantinedFile:
 
 
 @dataclass(frozen=True)
-class Trace:
-    """The trace of one run.
+class Trace(TraceHead):
+    """The trace of one run: what its head says, and the files of each table.
 
     `complete` is false for a run that was interrupted: its operations still open then are in no
     table, and `duration_ms` is 0 if the run had no time to write it. It is false, too, where parts
-    or rows are missing that `run.json` names. `seed` is None where another program wrote the trace.
+    or rows are missing that `run.json` names. `mapping` has the names of columns in these files,
+    where they differ.
     """
 
     folder: TracePath
-    head: TraceHead
-    complete: bool
     files: Mapping[str, Sequence[Part]]
-    """The files of each table."""
-    mapping: ColumnMapping = field(default_factory=dict)
-    """The names of columns in these files, where they differ."""
-
-    @property
-    def run_id(self) -> str:
-        return self.head.run_id
-
-    @property
-    def scenario(self) -> str:
-        return self.head.scenario
-
-    @property
-    def seed(self) -> int | None:
-        return self.head.seed
-
-    @property
-    def duration_ms(self) -> int:
-        return self.head.duration_ms
-
-    @property
-    def faults(self) -> Sequence[Fault]:
-        return self.head.faults
-
-    @property
-    def producers(self) -> Sequence[Mapping[str, object]] | None:
-        """The settings of the producer groups in `run.json`, if it has them."""
-        return self.head.producers
-
-    @property
-    def consumers(self) -> Sequence[Mapping[str, object]] | None:
-        """The settings of the consumer groups in `run.json`, if it has them."""
-        return self.head.consumers
+    mapping: ColumnMapping
 
     @property
     def parts(self) -> Mapping[str, Sequence[TracePath]]:
@@ -275,7 +242,7 @@ def _read(
         )
         for table in TABLES
     }
-    trace = Trace(folder, head, head.complete, files, mapping or {})
+    trace = Trace(**vars(head), folder=folder, files=files, mapping=mapping or {})
     for table in TABLES:
         _check_whole(trace, table, written_elsewhere, quarantine)
     lost = len(quarantine.quarantined) > before
@@ -325,7 +292,7 @@ def _check_whole(
 def _missing_part(
     trace: Trace, table: str, written_elsewhere: bool, quarantined: Sequence[QuarantinedFile]
 ) -> tuple[TracePath, str, str] | None:
-    parts, head, path = trace.files[table], trace.head, trace.folder / table
+    parts, path = trace.files[table], trace.folder / table
     if not path.is_dir() and not written_elsewhere and table in REQUIRED_TABLES:
         detail = (
             f"{trace.folder}: the table {table!r} is missing; a trace has the folders "
@@ -333,9 +300,9 @@ def _missing_part(
         )
         return path, "missing table", detail
     counts = [*(part.rows for part in parts), *(file.rows for file in quarantined)]
-    if not head.complete or head.tables is None or None in counts:
+    if not trace.complete or trace.tables is None or None in counts:
         return None
-    expected = head.tables.get(table)
+    expected = trace.tables.get(table)
     if expected is None and not parts and table not in REQUIRED_TABLES:
         return None
     run_file = trace.folder / RUN_FILE

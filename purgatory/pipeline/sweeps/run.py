@@ -109,7 +109,8 @@ def sweep(
     prepare_folder(out, plan)
     numbers = missing(plan, out, retry_failed=retry_failed)
     if numbers:
-        if _is_remote(session) if ship is None else ship:
+        is_local = not is_connect(session) and session.sparkContext.master.startswith("local")
+        if not is_local if ship is None else ship:
             ship_package(session, out / PARTS)
         task = _task(plan, numbers, out / PARTS, cores or _cores(session))
         _run(session, task, len(numbers), on_progress)
@@ -295,10 +296,6 @@ def _cores(session: SparkSession) -> int:
     if is_connect(session):
         return _CORES_UNKNOWN  # too many only makes for more, smaller batches
     return int(session.sparkContext.defaultParallelism)
-
-
-def _is_remote(session: SparkSession) -> bool:
-    return is_connect(session) or not str(session.sparkContext.master).startswith("local")
 
 
 # A whole sweep: scenarios, heat maps, answers and a page in one folder.
