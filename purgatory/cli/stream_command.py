@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import exit_on_error
+from purgatory.cli.exit_status import exit_on_error, interruptible
 from purgatory.cli.job_commands import REQUIRED, command_of
 from purgatory.pipeline.jobs.registry import STREAM
 
@@ -116,7 +114,8 @@ def _run(
         session: SparkSession = stack.enter_context(
             spark_session(master, java_options=JAVA_OPTIONS, settings=SETTINGS)
         )
-        stop = _stop_on_signals(stack)
+        stop = threading.Event()
+        stack.enter_context(interruptible(stop.set))  # the usual end of this command
         print(f"results: {config.out}", file=sys.stderr, flush=True)
         records = topic_records(session, config.bootstrap_servers, prefix, most_rows, config.client)
         run_queries(session, records, config, sinks, metrics, stop)
@@ -131,17 +130,3 @@ def _serve(stack: ExitStack, metrics: StreamMetrics, port: int) -> None:
     except OSError as error:
         raise OutputError(f"--metrics-port {port}: can't be used: {error}") from error
     print(f"metrics: http://{ADDRESS}:{at}/metrics", file=sys.stderr, flush=True)
-
-
-def _stop_on_signals(stack: ExitStack) -> threading.Event:
-    """Return an event that SIGINT and SIGTERM set: they are the usual end of this command."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        return stop
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        stack.callback(signal.signal, number, signal.signal(number, handle))
-    return stop

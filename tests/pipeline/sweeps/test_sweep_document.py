@@ -97,10 +97,6 @@ def test_every_column_is_described() -> None:
     assert len([name for name in MEASURES if name.startswith("fetch_consumer_")]) == 8
 
 
-def columns(ddl: str) -> list[tuple[str, str]]:
-    return [(column.split()[0], column.split()[1]) for column in ddl.split(", ")]
-
-
 def test_the_numbers_that_are_named() -> None:
     assert f"At most {MOST_SCENARIOS:,} scenarios" in DOCUMENT
     assert f"<= {MOST_REPETITIONS:,}" in DOCUMENT
