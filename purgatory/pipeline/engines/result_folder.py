@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -25,21 +26,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
+@dataclass(frozen=True)
 class UriFolder:
     """A folder or file of results at a URI, with the methods of `Path` that writing needs."""
 
-    def __init__(self, files: StoreFiles, text: str) -> None:
-        self._files, self._text = files, text
+    files: StoreFiles
+    text: str
 
     def __str__(self) -> str:
-        return self._text
+        return self.text
 
     def __truediv__(self, name: str) -> UriFolder:
-        return UriFolder(self._files, f"{self._text}/{name}")
+        return UriFolder(self.files, f"{self.text}/{name}")
 
     def write_bytes(self, content: bytes) -> None:
         """Create the file."""
-        self._files.write(self._text, content)
+        self.files.write(self.text, content)
 
     def write_text(self, content: str, encoding: str) -> None:
         """Create a text file."""

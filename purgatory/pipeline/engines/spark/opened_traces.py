@@ -24,7 +24,7 @@ from purgatory.pipeline.engines.result_folder import (
     write_table,
 )
 from purgatory.pipeline.engines.results import run_rows, spans_from_runs, window_us
-from purgatory.pipeline.engines.spark.connect import arrow_table, local_table
+from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.engines.spark.session import MOST_SMALL_ROWS, spark_session
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
@@ -227,21 +227,12 @@ def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFr
     """
     last = operations.groupBy("run_id").agg(f.max("end_us").alias("end_us")).toArrow()
     ends_us = dict(zip(last["run_id"].to_pylist(), last["end_us"].to_pylist(), strict=True))
-    return _small_table(session, SPANS, span_rows(traces, ends_us))
+    return local_table(session, span_rows(traces, ends_us), spark_columns(SPANS))
 
 
 def run_faults(session: SparkSession, traces: Sequence[Trace]) -> DataFrame:
     """The faults of all runs, as `peaks` takes them."""
-    return _small_table(session, FAULTS, fault_rows(traces))
-
-
-def _small_table(
-    session: SparkSession, kinds: Mapping[str, str], rows: Sequence[tuple[object, ...]]
-) -> DataFrame:
-    types = {"string": pa.string(), "bigint": pa.int64()}
-    schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()])
-    columns = [dict(zip(kinds, row, strict=True)) for row in rows]
-    return arrow_table(session, pa.Table.from_pylist(columns, schema=schema))
+    return local_table(session, fault_rows(traces), spark_columns(FAULTS))
 
 
 # The tables of each job. Those that are both written and asked for a part are persisted.
@@ -270,7 +261,7 @@ def _waits(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
 @contextmanager
 def _occupancy(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
     session, traces, operations = run.session, run.traces, run.table("operations")
-    spans = _small_table(session, SPANS, span_rows(traces, run.last_ends_us()))
+    spans = local_table(session, span_rows(traces, run.last_ends_us()), spark_columns(SPANS))
     sizes = occupancy(operations, spans).persist()
     hot = hot_keys(operations, spans, options["hot_keys"]).persist()
     yield {
