@@ -18,9 +18,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -32,7 +34,6 @@ from pydantic import ValidationError
 
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.sweeps.measures import RESULTS
-from purgatory.pipeline.sweeps.package import code_digest
 from purgatory.pipeline.sweeps.sweep_file import (
     DrawnSetting,
     KeyPath,
@@ -489,3 +490,49 @@ def _file_digest(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return "missing"
+
+
+# The code that runs a scenario, as a hash.
+
+
+PACKAGES = (
+    "timer",
+    "purgatory.core",
+    "purgatory.kafka",
+    "purgatory.settings",
+    "purgatory.trace",
+    "purgatory.simulation",
+)
+MEASURES = "measures.py"
+"""The one file of this package that turns the outcome of a run into columns."""
+
+
+@cache
+def code_digest() -> str:
+    """Return the hash of all code that runs a scenario. O(bytes of the code), once a process.
+
+    A version number would have to be raised with each change. So comments count as well: a sweep is
+    run again once too often rather than once too rarely.
+    """
+    files = [file for package in PACKAGES for file in _files(resources.files(package), package)]
+    files.append((MEASURES, resources.files("purgatory.pipeline.sweeps") / MEASURES))
+    return digest_of(files)
+
+
+def digest_of(files: Iterable[tuple[str, Traversable]]) -> str:
+    """Return the hash of files by name, independent of their order."""
+    found = sorted((name, file.read_bytes()) for name, file in files)
+    digest = hashlib.sha256()
+    for name, content in found:
+        digest.update(f"{name}:{len(content)}:".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _files(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        inner = f"{name}/{entry.name}"
+        if entry.is_dir():
+            yield from _files(entry, inner)
+        elif entry.name.endswith(".py"):
+            yield inner, entry

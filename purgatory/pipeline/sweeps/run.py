@@ -21,10 +21,13 @@ import secrets
 import shutil
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +48,8 @@ from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.sweeps.answers import Answer, answers
 from purgatory.pipeline.sweeps.heatmaps import heatmaps
-from purgatory.pipeline.sweeps.package import code_digest, ship_package
 from purgatory.pipeline.sweeps.page import ANSWERS, HEATMAPS, sweep_page
-from purgatory.pipeline.sweeps.plan import Plan, load_plan
+from purgatory.pipeline.sweeps.plan import Plan, code_digest, load_plan
 from purgatory.pipeline.sweeps.tasks import (
     TASK_DDL,
     Task,
@@ -109,7 +111,7 @@ def sweep(
     prepare_folder(out, plan)
     numbers = missing(plan, out, retry_failed=retry_failed)
     if numbers:
-        is_local = not is_connect(session) and session.sparkContext.master.startswith("local")
+        is_local = not is_connect(session) and str(session.sparkContext.master).startswith("local")
         if not is_local if ship is None else ship:
             ship_package(session, out / PARTS)
         task = _task(plan, numbers, out / PARTS, cores or _cores(session))
@@ -389,3 +391,39 @@ def _write(path: Path, content: Any) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_text(content, encoding="utf-8")
     unfinished.replace(path)
+
+
+# The package for workers.
+#
+# A task of a sweep runs the simulation, so every worker needs this project. On the local machine it
+# is installed; a cluster gets it with the sweep. Its dependencies (`pyarrow`, `pydantic`,
+# `structlog`, `prometheus-client`) must be installed on the workers.
+
+
+_SUFFIXES = (".py", ".toml", ".css", ".typed")
+_TIME = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is made: Spark refuses another file
+
+
+def write_package(path: Path) -> None:
+    """Write the Python packages of this project into a zip file that Python imports from."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in ("purgatory", "timer"):
+            _add(archive, resources.files(package), package)
+
+
+def ship_package(session: SparkSession, folder: Path) -> None:
+    """Send this project to the workers of a session, from a file that is written in `folder`."""
+    path = folder / "kafka-purgatory.zip"
+    write_package(path)
+    session.addArtifacts(str(path), pyfile=True)
+
+
+def _add(archive: zipfile.ZipFile, entry: Traversable, name: str) -> None:
+    if entry.is_dir():
+        for child in sorted(entry.iterdir(), key=lambda item: item.name):
+            if child.name != "__pycache__":
+                _add(archive, child, f"{name}/{child.name}")
+    elif name.endswith(_SUFFIXES):
+        info = zipfile.ZipInfo(name, _TIME)
+        info.compress_type = zipfile.ZIP_DEFLATED
+        archive.writestr(info, entry.read_bytes())

@@ -19,9 +19,8 @@ from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
 from purgatory.pipeline.errors import SessionError
-from purgatory.pipeline.sweeps.package import write_package
 from purgatory.pipeline.sweeps.plan import load_plan
-from purgatory.pipeline.sweeps.run import missing
+from purgatory.pipeline.sweeps.run import missing, write_package
 from tests.pipeline.sweeps.small_sweeps import GRID, write_sweep
 
 ROOT = Path(__file__).parents[3]
