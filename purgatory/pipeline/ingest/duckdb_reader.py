@@ -1,16 +1,16 @@
 """Traces as DuckDB tables: the good rows of each table, and the bad ones with reason and location.
 
     connection = duckdb.connect()
-    tables = read_tables(connection, read_trace_set([Path("build/demo/trace")]))
+    check = read_tables(connection, read_trace_set([Path("build/demo/trace")]))
     connection.sql("SELECT outcome, count(*) FROM operations GROUP BY outcome").show()
-    tables.counts()
+    check.counts()
 
 The rules are the same as in `spark_reader`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -45,12 +45,12 @@ from purgatory.pipeline.ingest.row_rules import (
 from purgatory.pipeline.ingest.trace_files import Part
 from purgatory.pipeline.ingest.trace_set import (
     QUARANTINE,
+    RowCheck,
     Trace,
     TraceSet,
     first_error,
     quarantine_row,
 )
-from purgatory.pipeline.result_rows import Row
 from purgatory.trace.trace_schema import TABLES
 
 LEAST_IN_PLACE = 250_000
@@ -59,61 +59,19 @@ LEAST_IN_PLACE = 250_000
 _QUARANTINE = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in QUARANTINE.items()])
 
 
-@dataclass(frozen=True)
-class ReadTables:
-    """The tables that `read_tables` has created in a connection, and `quarantine`.
-
-    `quarantine` has the rows that they lack: rows in = rows out + quarantined.
-    """
-
-    connection: duckdb.DuckDBPyConnection
-
-    def counts(self) -> list[Row]:
-        """The number of `rows` and `files` in the quarantine, by `table` and `reason`."""
-        result = self.connection.execute(
-            'SELECT "table", reason, coalesce(sum("rows"), 0)::BIGINT AS "rows", '
-            "count_if(line IS NULL) AS files FROM quarantine "
-            'GROUP BY "table", reason ORDER BY "table" NULLS FIRST, reason'
-        )
-        names = ("table", "reason", "rows", "files")
-        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-
-    def bad_rows(self) -> Mapping[str, int]:
-        """The number of quarantined rows and files by run."""
-        result = self.connection.execute(
-            'SELECT run_id, sum(coalesce("rows", 1))::BIGINT FROM quarantine GROUP BY run_id'
-        )
-        return dict(result.fetchall())
-
-    def last_ends_us(self) -> Mapping[str, int]:
-        """The end of the last operation of each run; runs without operations are missing."""
-        result = self.connection.execute(
-            "SELECT run_id, max(end_us) FROM operations GROUP BY run_id"
-        )
-        return dict(result.fetchall())
-
-    def require_none(self) -> None:
-        """Raise TraceError for the first row in the quarantine, by file and line."""
-        first = self.connection.execute(
-            "SELECT file, line, reason, detail FROM quarantine "
-            "ORDER BY file, line NULLS FIRST LIMIT 1"
-        ).fetchone()
-        if first is not None:
-            raise first_error(*first)
-
-
 def read_tables(
     connection: duckdb.DuckDBPyConnection,
     trace_set: TraceSet,
     names: Collection[str] = tuple(TABLES),
     in_place: Collection[str] = (),
-) -> ReadTables:
+) -> RowCheck:
     """Make temporary tables of the traces, each with all columns, and `quarantine`.
 
     Reads all files once, and those with bad rows a second time: O(rows). Lines of JSON that are not
     plain cost more than the others, and so do numbers that a mapping computes.
 
-    Of ids that are negative as numbers, `id_texts` has the `text` that was in the files.
+    Of ids that are negative as numbers, `id_texts` has the `text` that was in the files. The result
+    has no numbers of good rows.
 
     Args:
         connection: where they are made, in place of what has their names.
@@ -129,10 +87,8 @@ def read_tables(
     for macro in MACROS:
         connection.execute(macro)
     make_table(connection, "quarantine", QUARANTINE)
-    quarantined = [
-        quarantine_row(file) for file in trace_set.quarantined if file.table in (None, *names)
-    ]
-    _quarantine(connection, quarantined)
+    quarantined = [file for file in trace_set.quarantined if file.table in (None, *names)]
+    _quarantine(connection, list(map(quarantine_row, quarantined)))
     make_table(connection, "id_texts", {"number": "bigint", "text": "string"})
     texts = any(
         part.kinds is None or any(name in ids and kind == "string" for name, kind in part.kinds)
@@ -152,7 +108,25 @@ def read_tables(
             rows = " UNION ALL ".join([f"FROM {target}", *views])
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
     _require_distinct_ids(connection)
-    return ReadTables(connection)
+    bad = connection.execute(
+        'SELECT run_id, "table", reason, count(*) FROM quarantine WHERE line IS NOT NULL '
+        "GROUP BY ALL"
+    ).fetchall()
+    last_ends_us = {}
+    if "operations" in names:
+        ends = connection.execute("SELECT run_id, max(end_us) FROM operations GROUP BY run_id")
+        last_ends_us = dict(ends.fetchall())
+    counts = {(run_id, table, reason): number for run_id, table, reason, number in bad}
+    return RowCheck({}, counts, quarantined, last_ends_us, texts)
+
+
+def require_none(connection: duckdb.DuckDBPyConnection) -> None:
+    """Raise TraceError for the first row in the quarantine, by file and line."""
+    first = connection.execute(
+        "SELECT file, line, reason, detail FROM quarantine ORDER BY file, line NULLS FIRST LIMIT 1"
+    ).fetchone()
+    if first is not None:
+        raise first_error(*first)
 
 
 def _require_distinct_ids(connection: duckdb.DuckDBPyConnection) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -354,6 +355,55 @@ def first_error(file: str, line: int | None, reason: str, detail: str) -> TraceE
     """The error for the first bad row or file, where none is allowed."""
     location = file if line is None else f"{file}:{line}"
     return TraceError(f"{location}: {reason}: {detail}")
+
+
+@dataclass(frozen=True)
+class RowCheck:
+    """The counts of good and bad rows.
+
+    Attributes:
+        good: the number of rows by table and run, where they were counted.
+        bad: the number of rows by run, table and reason.
+        quarantined: files that are left out as a whole.
+        last_ends_us: when the last operation of each run ended.
+        has_texts: whether ids are texts.
+    """
+
+    good: Mapping[str, Mapping[str, int]]
+    bad: Mapping[tuple[str, str, str], int]
+    quarantined: Sequence[QuarantinedFile]
+    last_ends_us: Mapping[str, int]
+    has_texts: bool = False
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing has to be left out."""
+        return not self.bad and not self.quarantined
+
+    def counts(self) -> list[Row]:
+        """How many `rows` and `files` are bad, by `table` and `reason`; heads have no table."""
+        rows: Counter[tuple[str | None, str]] = Counter()
+        files: Counter[tuple[str | None, str]] = Counter()
+        for (_, table, reason), number in self.bad.items():
+            rows[table, reason] += number
+        for file in self.quarantined:
+            rows[file.table, file.reason] += file.rows or 0
+            files[file.table, file.reason] += 1
+        return [
+            {"table": table, "reason": reason, "rows": number, "files": files[table, reason]}
+            for (table, reason), number in sorted(
+                rows.items(), key=lambda of: (of[0][0] or "", of[0][1])
+            )
+        ]
+
+    def by_run(self) -> dict[str, int]:
+        """How many rows of each run are left out; a file whose rows nobody knows counts as one."""
+        runs: Counter[str] = Counter()
+        for (run_id, _, _), number in self.bad.items():
+            runs[run_id] += number
+        for file in self.quarantined:
+            runs[file.run_id] += 1 if file.rows is None else file.rows
+        return dict(runs)
 
 
 def quarantine_lines(counts: Sequence[Row]) -> list[str]:

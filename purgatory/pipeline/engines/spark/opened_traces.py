@@ -28,10 +28,10 @@ from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.engines.spark.session import MOST_SMALL_ROWS, spark_session
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
-from purgatory.pipeline.ingest.spark_quarantine import RowCheck, check_traces, write_none
+from purgatory.pipeline.ingest.spark_quarantine import check_traces, write_none
 from purgatory.pipeline.ingest.spark_reader import id_texts, read_table, spark_columns
 from purgatory.pipeline.ingest.stores import Location, Uri, resolve_locations
-from purgatory.pipeline.ingest.trace_set import Trace, TraceSet, read_trace_set
+from purgatory.pipeline.ingest.trace_set import RowCheck, Trace, TraceSet, read_trace_set
 from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES, OPTIONAL
 from purgatory.pipeline.jobs.audit.audit_job import Audit, audit
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
@@ -64,34 +64,18 @@ class SparkTraces:
         self.folder = folder
         self._trace_set = trace_set
         self._strict = strict
-        self._check: RowCheck | None = None
+        self.row_check = RowCheck({}, {}, (), {})
         self._tables: Mapping[str, DataFrame] = {}
         self._collected: dict[str, pa.Table] = {}
 
-    def check(self, job: Job) -> None:
+    def check(self, job: Job) -> RowCheck:
         folder = None if job.quarantine == "never" else self.folder
-        self._check = check_traces(
+        self.row_check = check_traces(
             self.session, self._trace_set, job.reads, folder=folder, strict=self._strict
         )
-        if folder is not None and job.quarantine == "always" and self._check.is_clean:
+        if folder is not None and job.quarantine == "always" and self.row_check.is_clean:
             write_none(folder)
-
-    @property
-    def _row_check(self) -> RowCheck:
-        assert self._check is not None, "check comes first"
-        return self._check
-
-    def quarantine(self) -> list[Row]:
-        return self._row_check.counts()
-
-    def bad_rows(self) -> Mapping[str, int]:
-        return self._row_check.by_run()
-
-    def good_rows(self) -> Mapping[str, Mapping[str, int]]:
-        return self._row_check.good
-
-    def last_ends_us(self) -> Mapping[str, int]:
-        return self._row_check.last_ends_us
+        return self.row_check
 
     @contextmanager
     def compute(self, job: Job, options: Mapping[str, Any]) -> Iterator[None]:
@@ -120,7 +104,7 @@ class SparkTraces:
         return _rows((chosen if most is None else chosen.limit(most)).toArrow())
 
     def with_texts(self, witnesses: Sequence[Row]) -> Sequence[Row]:
-        if not self._row_check.has_texts:
+        if not self.row_check.has_texts:
             return witnesses
         session = self.session
         numbers = local_table(
@@ -261,7 +245,9 @@ def _waits(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
 @contextmanager
 def _occupancy(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
     session, traces, operations = run.session, run.traces, run.table("operations")
-    spans = local_table(session, span_rows(traces, run.last_ends_us()), spark_columns(SPANS))
+    spans = local_table(
+        session, span_rows(traces, run.row_check.last_ends_us), spark_columns(SPANS)
+    )
     sizes = occupancy(operations, spans).persist()
     hot = hot_keys(operations, spans, options["hot_keys"]).persist()
     yield {
@@ -318,14 +304,14 @@ def trace_audit(run: SparkTraces, **options: Any) -> Audit:
         tables.get("effects"),
         tables.get("commits"),
         transactions=tables.get("transactions"),
-        configuration=configuration_of(run.traces, run.bad_rows()),
+        configuration=configuration_of(run.traces, run.row_check.by_run()),
         **options,
     )
 
 
 @contextmanager
 def _analyze(run: SparkTraces, _options: Mapping[str, Any]) -> _Tables:
-    runs = run_rows(run.traces, run.last_ends_us(), run.good_rows())
+    runs = run_rows(run.traces, run.row_check.last_ends_us, run.row_check.good)
     sends, reads, operations = (run.table(name) for name in ("sends", "reads", "operations"))
     spans = local_table(run.session, spans_from_runs(runs), spark_columns(SPANS))
     plotted = runs[:MOST_PLOTTED_RUNS]
