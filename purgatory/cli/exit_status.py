@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -90,7 +91,7 @@ def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
     """Call `interrupt` at the first SIGINT or SIGTERM; the second one has its usual effect.
 
     A KeyboardInterrupt does not suffice: one that is raised in a callback of the garbage collector
-    is lost.
+    is lost. Outside of the main thread, where Python lets nobody handle signals, it does nothing.
 
     Yields:
         A list that will have the number of the first signal.
@@ -107,8 +108,9 @@ def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
         interrupt()
         restore()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, handle)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, handle)
     try:
         yield signals
     finally:

@@ -1,12 +1,12 @@
-"""The commands of the jobs, `waits`, `occupancy`, `audit` and `analyze`, made from their rows.
+"""The commands of the jobs, made from their rows; those on traces, with what these do, are here.
 
-A command has the options of its job (`pipeline.jobs.registry`), those that all jobs have, and some
-that concern the command alone.
+A command has the options of its job (`pipeline.jobs.registry`), those that all jobs on traces have,
+and some that concern the command alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -19,11 +19,9 @@ from purgatory.cli.exit_status import exit_on_error
 from purgatory.cli.output import check_report, write_report
 from purgatory.pipeline.engines.engine import choose_engine
 from purgatory.pipeline.jobs.registry import ANALYZE, AUDIT, OCCUPANCY, WAITS, Job, Option
-from purgatory.settings.typed_duration import Duration
+from purgatory.settings.typed_duration import Duration, duration_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from purgatory.pipeline.engines.results import JobResults
 
 VIOLATIONS_FOUND = 1
@@ -34,7 +32,13 @@ INCONCLUSIVE = 3
 
 _MASTER = "local[*]"
 
-_RUN_OPTIONS: Mapping[str, tuple[Any, object]] = {
+Parameters = Mapping[str, tuple[Any, object]]
+"""The types and the defaults of parameters by their names."""
+
+REQUIRED = Parameter.empty
+"""The default of a parameter that has none."""
+
+_RUN_OPTIONS: Parameters = {
     "engine": (options.AnalysisEngine, None),
     "master": (options.Master, _MASTER),
     "overwrite": (options.Overwrite, False),
@@ -45,7 +49,7 @@ _RUN_OPTIONS: Mapping[str, tuple[Any, object]] = {
 }
 """How a job runs: the type and the default of each option."""
 
-_COMMAND_OPTIONS: Mapping[str, Mapping[str, tuple[Any, object]]] = {
+_COMMAND_OPTIONS: Mapping[str, Parameters] = {
     "audit": {
         "allow_empty": (
             Annotated[
@@ -76,17 +80,41 @@ _COMMAND_OPTIONS: Mapping[str, Mapping[str, tuple[Any, object]]] = {
 """The options of a command that its job does not have."""
 
 
-def _command(job: Job) -> Callable[..., None]:
-    """Return the function of a job's command, with the signature that `typer` reads."""
+def command_of(
+    job: Job, run: Callable[..., Any], before: Parameters, after: Parameters
+) -> Callable[..., Any]:
+    """Return the function of a job's command, with the signature that `typer` reads.
 
-    def command(
-        traces: list[str], out: str | None, report: Path | None = None, **values: Any
-    ) -> None:
-        run_options = {name: values.pop(name) for name in _RUN_OPTIONS}
-        command_options = {name: values.pop(name) for name in _COMMAND_OPTIONS.get(job.name, ())}
-        for flag, name in _flags(job).items():
+    Args:
+        job: its options are options of the command; durations lack the unit in their names.
+        run: is called with all values by their names.
+        before, after: the parameters of the command alone, as they stand in its help.
+    """
+    flags = {name.removesuffix("_us"): name for name in job.options}
+
+    def command(**values: Any) -> Any:
+        for flag, name in flags.items():
             value = values.pop(flag)
             values[name] = value.us if isinstance(value, Duration) else value
+        return run(**values)
+
+    own = {flag: _parameter(flag, job.options[name]) for flag, name in flags.items()}
+    parameters = {**before, **own, **after}
+    command.__doc__ = job.help
+    command.__annotations__ = {name: type_ for name, (type_, _) in parameters.items()}
+    command.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            Parameter(name, Parameter.KEYWORD_ONLY, annotation=type_, default=default)
+            for name, (type_, default) in parameters.items()
+        ]
+    )
+    return command
+
+
+def _trace_command(job: Job) -> Callable[..., None]:
+    def run(traces: list[str], out: str | None, report: Path | None = None, **values: Any) -> None:
+        run_options = {name: values.pop(name) for name in _RUN_OPTIONS}
+        command_options = {name: values.pop(name) for name in _COMMAND_OPTIONS.get(job.name, ())}
         engine = run_options.pop("engine")
         check_report(report, out, run_options["overwrite"])
         engine_name = choose_engine(job.name, engine)
@@ -112,37 +140,23 @@ def _command(job: Job) -> Callable[..., None]:
         if job is AUDIT:
             _exit_after_audit(results, values["expect"], command_options["allow_empty"])
 
-    parameters: dict[str, tuple[Any, object]] = {"traces": (options.Traces, Parameter.empty)}
+    before: dict[str, tuple[Any, object]] = {"traces": (options.Traces, REQUIRED)}
     if job.always_page:
-        parameters["out"] = (options.OutLocation, Parameter.empty)
+        before["out"] = (options.OutLocation, REQUIRED)
     else:
-        parameters |= {"out": (options.OptionalOutLocation, None)}
-        parameters |= {"report": (options.ReportFile, None)}
-    for flag, name in _flags(job).items():
-        parameters[flag] = _parameter(job.options[name])
-    parameters |= {**_RUN_OPTIONS, **_COMMAND_OPTIONS.get(job.name, {})}
-    command.__doc__ = job.help
-    command.__annotations__ = {name: type_ for name, (type_, _) in parameters.items()}
-    command.__signature__ = Signature(  # type: ignore[attr-defined]
-        [
-            Parameter(name, Parameter.KEYWORD_ONLY, annotation=type_, default=default)
-            for name, (type_, default) in parameters.items()
-        ]
-    )
-    return command
+        before |= {"out": (options.OptionalOutLocation, None)}
+        before |= {"report": (options.ReportFile, None)}
+    return command_of(job, run, before, {**_RUN_OPTIONS, **_COMMAND_OPTIONS.get(job.name, {})})
 
 
-def _flags(job: Job) -> dict[str, str]:
-    """The options of a job by their names in the command, where durations have units."""
-    return {name.removesuffix("_us"): name for name in job.options}
-
-
-def _parameter(option: Option) -> tuple[Any, object]:
+def _parameter(flag: str, option: Option) -> tuple[Any, object]:
+    if option.kind == "flag":
+        name = f"--{flag.replace('_', '-')}"
+        return Annotated[bool, typer.Option(name, help=option.help)], option.default
     if option.kind == "duration":
-        least = f"{option.least}us"
-        return Annotated[
-            Duration | None, options.duration_option(option.help, least=least, step="1us")
-        ], option.default
+        least = str(duration_of(option.least))
+        typed: Any = options.duration_option(option.help, least=least, step=least)
+        return Annotated[Duration | None, typed], option.default and duration_of(option.default)
     if option.kind == "number":
         return Annotated[int, typer.Option(min=option.least, help=option.help)], option.default
     if option.kind == "word":
@@ -172,4 +186,4 @@ def _exit_after_audit(results: JobResults, expected: list[str], allow_empty: boo
         raise typer.Exit(INCONCLUSIVE)
 
 
-waits, occupancy, audit, analyze = map(_command, (WAITS, OCCUPANCY, AUDIT, ANALYZE))
+waits, occupancy, audit, analyze = map(_trace_command, (WAITS, OCCUPANCY, AUDIT, ANALYZE))

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from purgatory.cli.output import show_location
 from purgatory.pipeline.engines.results import JobResults
-from purgatory.pipeline.ingest.quarantine import quarantine_lines
+from purgatory.pipeline.ingest.trace_set import quarantine_lines
 from purgatory.pipeline.jobs.registry import (
     ANALYZE,
     AUDIT,

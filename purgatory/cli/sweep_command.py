@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,10 +11,12 @@ import typer
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import exit_on_error
+from purgatory.cli.job_commands import REQUIRED, command_of
+from purgatory.pipeline.jobs.registry import SWEEP
 
 if TYPE_CHECKING:
     from purgatory.pipeline.sweeps.plan import Plan
-    from purgatory.pipeline.sweeps.run import Progress, Sweep
+    from purgatory.pipeline.sweeps.run import Sweep
 
 MAX_PRINTED_FAILURES = 5
 """The number of failed scenarios that are printed; the page has more, the table `points` all."""
@@ -24,30 +25,15 @@ MAX_SCENARIOS = 100_000
 """Up to this number of scenarios, one task writes the tables, in a Java set up to start fast."""
 
 
-def sweep(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="SWEEP.toml", help="Settings to vary, repetitions, questions."),
-    ],
-    out: options.Out,
-    master: options.Master = "local[*]",
-    retry_failed: Annotated[
-        bool,
-        typer.Option("--retry-failed", help="Run failed scenarios of earlier runs again."),
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Exit with status 1 if a scenario failed.")
-    ] = False,
-    plan_only: Annotated[
-        bool, typer.Option("--plan", help="Print the number of scenarios, and run none.")
-    ] = False,
-    progress: options.ShowProgress = None,
+def _sweep(
+    file: Path,
+    out: Path,
+    master: str,
+    retry_failed: bool,
+    check: bool,
+    plan_only: bool,
+    progress: bool | None,
 ) -> int:
-    """Simulate many variants of a scenario, and answer which settings keep a bound.
-
-    Results are written as they come: after Ctrl-C the same command continues, and an extended sweep
-    runs only new scenarios.
-    """
     results_note = f"results so far are in {out}; the same command continues"
     with exit_on_error("sweep", results_note=results_note):
         from purgatory.pipeline.sweeps.plan import load_plan
@@ -59,17 +45,43 @@ def sweep(
         print(_plan_text(plan, remaining), file=sys.stdout if plan_only else sys.stderr)
         if plan_only:
             return 0
+        from purgatory.pipeline.engines.progress import EngineProgress, show_progress
         from purgatory.pipeline.engines.spark.session import spark_session
 
         # Java has little to do: the work is in Python, the tables have a row per scenario.
         small = plan.scenarios <= MAX_SCENARIOS
+        last = deque([EngineProgress()], maxlen=1)
         with (
             spark_session(master, small=small) as session,
-            _progress_printer(progress) as on_progress,
+            show_progress("Sweep", lambda: last[0], progress),
         ):
-            done = sweep_all(session, plan, out, retry_failed=retry_failed, on_progress=on_progress)
+            done = sweep_all(session, plan, out, retry_failed=retry_failed, on_progress=last.append)
     _print(done)
     return 1 if check and done.failed else 0
+
+
+_File = Annotated[
+    Path, typer.Argument(metavar="SWEEP.toml", help="Settings to vary, repetitions, questions.")
+]
+_Check = Annotated[bool, typer.Option("--check", help="Exit with status 1 if a scenario failed.")]
+_PlanOnly = Annotated[
+    bool, typer.Option("--plan", help="Print the number of scenarios, and run none.")
+]
+
+sweep = command_of(
+    SWEEP,
+    _sweep,
+    {
+        "file": (_File, REQUIRED),
+        "out": (options.Out, REQUIRED),
+        "master": (options.Master, "local[*]"),
+    },
+    {
+        "check": (_Check, False),
+        "plan_only": (_PlanOnly, False),
+        "progress": (options.ShowProgress, None),
+    },
+)
 
 
 def _plan_text(plan: Plan, remaining: int) -> str:
@@ -79,39 +91,6 @@ def _plan_text(plan: Plan, remaining: int) -> str:
         f"{plan.sweep.name}: {plan.points:,} points x {plan.sweep.repetitions} seeds = "
         f"{plan.scenarios:,} scenarios{done_text}"
     )
-
-
-@contextmanager
-def _progress_printer(shown: bool | None) -> Iterator[Callable[[Progress], object] | None]:
-    """A progress bar on a terminal; elsewhere, with --progress, a line for each tenth."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True)
-    if shown is False or (shown is None and not console.is_terminal):
-        yield None
-        return
-    if not console.is_terminal:
-        yield _Lines()
-        return
-    columns = (TextColumn("scenarios"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=console, transient=True) as bars:
-        bar = bars.add_task("scenarios", total=None)
-        yield lambda now: bars.update(bar, completed=now.done, total=now.todo)
-
-
-class _Lines:
-    """Progress as lines for a log, one for each tenth."""
-
-    def __init__(self) -> None:
-        self._tenth = 0
-
-    def __call__(self, now: Progress) -> None:
-        tenths = 10 * now.done // max(1, now.todo)
-        if tenths > self._tenth:
-            self._tenth = tenths
-            print(f"{now.done:,} of {now.todo:,} scenarios done", file=sys.stderr, flush=True)
 
 
 def _print(done: Sweep) -> None:

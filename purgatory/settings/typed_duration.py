@@ -72,6 +72,13 @@ class Duration:
         return self._text
 
 
+def duration_of(us: int) -> Duration:
+    """Return a duration in the largest unit of which it is a whole number, such as 2min."""
+    unit = max((size for size in _UNITS_US.values() if us % size == 0), default=1)
+    name = [name for name, size in _UNITS_US.items() if size == unit][-1]
+    return Duration(f"{us // unit}{name}")
+
+
 def duration_between(text: str, least: str, most: str, step: str = "1ms") -> Duration:
     """Return a typed duration that is a multiple of ``step`` from ``least`` to ``most``.
 

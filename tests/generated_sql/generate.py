@@ -22,7 +22,7 @@ from sqlframe.base import dataframe as _sqlframe
 from sqlglot import exp
 
 from purgatory.pipeline.engines import duckdb as duckdb_engine
-from purgatory.pipeline.ingest.duckdb_types import duckdb_type
+from purgatory.pipeline.engines.duckdb.job_sql import duckdb_type
 from purgatory.pipeline.jobs.audit.client_settings import SETTINGS
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS
 from purgatory.trace.trace_schema import TABLES
@@ -245,7 +245,7 @@ def _distribution(session: Any, statements: Statements) -> None:
 
 
 def _throughput(session: Any, statements: Statements) -> None:
-    from purgatory.pipeline.jobs.throughput import throughput
+    from purgatory.pipeline.jobs.latencies import throughput
 
     tables = (session.table(name) for name in ("sends", "reads", "windows"))
     statements.table("throughput", throughput(*tables))

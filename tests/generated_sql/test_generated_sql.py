@@ -32,7 +32,6 @@ def test_no_job_imports_spark_or_sqlframe_or_what_only_simulations_need() -> Non
     program = (
         "import sys, purgatory.pipeline.engines.duckdb.opened_traces\n"
         "import purgatory.pipeline.engines.duckdb.audit\n"
-        "import purgatory.pipeline.engines.duckdb.waits\n"
         "import purgatory.pipeline.sweeps.page\n"
         "heavy = {'pyspark', 'sqlframe', 'sqlglot', 'pandas', 'pydantic'}\n"
         "print(sorted(heavy & sys.modules.keys()))"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.engines.duckdb.job_sql import order_by
-from purgatory.pipeline.engines.duckdb.waits import (
-    attempts_table,
-    distribution_table,
-    expiry_table,
-    latencies_table,
-)
+from purgatory.pipeline.engines.duckdb.job_sql import order_by, run_job
 from purgatory.pipeline.engines.result_folder import REPORT, TABLES
 from purgatory.pipeline.jobs.expressions import sort_columns
 from purgatory.pipeline.jobs.latencies import attempts, latencies
@@ -25,6 +20,7 @@ from purgatory.pipeline.jobs.tables import (
     DISTRIBUTION_ORDER,
     EXPIRY_ORDER,
     LATENCIES_ORDER,
+    MOST_KEYS,
 )
 from purgatory.pipeline.jobs.waits import distribution, expiry
 from purgatory.pipeline.result_rows import Order
@@ -56,8 +52,7 @@ def assert_same_results(one: Path, other: Path) -> None:
 
 def latencies_of(engine: Engine, sends: pa.Table) -> pa.Table:
     """The table `latencies`."""
-    jobs = (latencies, latencies_table)
-    return _table(engine, "latencies", jobs, LATENCIES_ORDER, sends, "sends")
+    return _table(engine, latencies, LATENCIES_ORDER, sends, "sends")
 
 
 def attempts_of(engine: Engine, sends: pa.Table, reads: pa.Table) -> pa.Table:
@@ -67,36 +62,35 @@ def attempts_of(engine: Engine, sends: pa.Table, reads: pa.Table) -> pa.Table:
         return made.orderBy(*sort_columns(ATTEMPTS_ORDER)).toArrow()
     given(engine, sends, "sends")
     given(engine, reads, "reads")
-    attempts_table(engine)
+    run_job(engine, "attempts")
     chosen = engine.execute(f"SELECT * FROM attempts ORDER BY {order_by(ATTEMPTS_ORDER)}")
     return chosen.to_arrow_table()
 
 
 def distribution_of(engine: Engine, operations: pa.Table) -> pa.Table:
     """The table `distribution`."""
-    jobs = (distribution, distribution_table)
-    return _table(engine, "distribution", jobs, DISTRIBUTION_ORDER, operations)
+    return _table(engine, distribution, DISTRIBUTION_ORDER, operations)
 
 
-def expiry_of(engine: Engine, operations: pa.Table, **options: Any) -> pa.Table:
+def expiry_of(engine: Engine, operations: pa.Table, most_keys: int = MOST_KEYS) -> pa.Table:
     """The table `expiry`."""
-    return _table(engine, "expiry", (expiry, expiry_table), EXPIRY_ORDER, operations, **options)
+    return _table(engine, expiry, EXPIRY_ORDER, operations, most_keys=most_keys)
 
 
 def _table(
     engine: Engine,
-    name: str,
-    jobs: tuple[Any, Any],
+    job: Callable[..., Any],
     order: Order,
     rows: pa.Table,
     table: str = "operations",
-    **options: Any,
+    **options: int,
 ) -> pa.Table:
-    by_spark, by_duckdb = jobs
     if isinstance(engine, SparkSession):
-        made = by_spark(engine.createDataFrame(rows), **options)
-        return made.orderBy(*sort_columns(order)).toArrow()
+        made: pa.Table = (
+            job(engine.createDataFrame(rows), **options).orderBy(*sort_columns(order)).toArrow()
+        )
+        return made
     given(engine, rows, table)
-    by_duckdb(engine, **options)
-    chosen = engine.execute(f"SELECT * FROM {name} ORDER BY {order_by(order)}")
+    run_job(engine, job.__name__, **options)
+    chosen = engine.execute(f"SELECT * FROM {job.__name__} ORDER BY {order_by(order)}")
     return chosen.to_arrow_table()

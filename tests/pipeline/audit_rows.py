@@ -16,7 +16,7 @@ from purgatory.pipeline.engines.duckdb.audit import audit_tables
 from purgatory.pipeline.engines.duckdb.job_sql import make_table, select_rows
 from purgatory.pipeline.jobs.audit import RunConfiguration, audit
 from purgatory.pipeline.jobs.audit.anomalies import COUNTS_ORDER, OPTIONAL, WITNESSES_ORDER
-from purgatory.pipeline.jobs.audit.witnesses import counts_order, witnesses_order
+from purgatory.pipeline.jobs.expressions import sort_columns
 from purgatory.pipeline.result_rows import Row
 from purgatory.trace.trace_schema import TABLES
 
@@ -160,11 +160,11 @@ def result_of(
     if isinstance(engine, SparkSession):
         made = tables(engine, traces)
         with audit(**made, configuration=configuration, **options) as result:
-            counted = result.audit.orderBy(*counts_order()).toArrow().to_pylist()
+            counted = result.audit.orderBy(*sort_columns(COUNTS_ORDER)).toArrow().to_pylist()
             if not shown:
                 return counted, []
-            witnesses = result.witnesses.orderBy(*witnesses_order()).toArrow().to_pylist()
-            return counted, witnesses
+            witnesses = result.witnesses.orderBy(*sort_columns(WITNESSES_ORDER))
+            return counted, witnesses.toArrow().to_pylist()
     for name, table in arrow_tables(traces).items():
         make_table(engine, name, TABLES[name])
         engine.register("given", table)

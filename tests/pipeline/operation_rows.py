@@ -19,13 +19,8 @@ from purgatory.pipeline import (
     slowest,
     waits,
 )
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, order_by
-from purgatory.pipeline.engines.duckdb.waits import (
-    cause_tables,
-    occupancy_table,
-    slowest_table,
-    waits_table,
-)
+from purgatory.pipeline.engines.duckdb.job_sql import make_table, order_by, run_job
+from purgatory.pipeline.engines.duckdb.opened_traces import make_waits
 from purgatory.pipeline.jobs.expressions import sort_columns
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS
 from purgatory.pipeline.jobs.tables import OCCUPANCY_ORDERS, WAIT_ORDERS
@@ -89,7 +84,7 @@ def waits_of(engine: Engine, operations: pa.Table, **how: Any) -> pa.Table:
     if isinstance(engine, SparkSession):
         return _by_spark(waits(engine.createDataFrame(operations), **how), "waits")
     given(engine, operations)
-    waits_table(engine, **how)
+    make_waits(engine, **how)
     return _by_duckdb(engine, "waits")
 
 
@@ -98,7 +93,7 @@ def slowest_of(engine: Engine, operations: pa.Table, number: int) -> pa.Table:
     if isinstance(engine, SparkSession):
         return _by_spark(slowest(engine.createDataFrame(operations), number), "slowest")
     given(engine, operations)
-    slowest_table(engine, number)
+    run_job(engine, "slowest", number=number)
     return _by_duckdb(engine, "slowest")
 
 
@@ -128,8 +123,8 @@ def occupancy_of(
     given(engine, operations)
     for name, columns, one in (("spans", SPANS, spans), ("faults", FAULTS, faults)):
         make_table(engine, name, columns, [] if one is None else _tuples(one))
-    occupancy_table(engine)
-    cause_tables(engine, number)
+    run_job(engine, "occupancy")
+    run_job(engine, "occupancy_causes", number=number)
     return {name: _by_duckdb(engine, name) for name in names}
 
 

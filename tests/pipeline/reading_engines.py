@@ -12,7 +12,7 @@ import duckdb
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.ingest.column_mapping import ColumnMapping, parse_mapping, read_mapping
-from purgatory.pipeline.ingest.duckdb_reader import read_tables
+from purgatory.pipeline.ingest.duckdb_reader import read_tables, require_none
 from purgatory.pipeline.ingest.spark_quarantine import check_rows
 from purgatory.pipeline.ingest.spark_reader import TraceTables, read_traces
 from purgatory.pipeline.ingest.trace_set import read_trace_set
@@ -75,7 +75,7 @@ class ReadingDuckdb(ReadingEngine):
         connection = duckdb.connect()
         tables = read_tables(connection, found)
         if strict:
-            tables.require_none()
+            require_none(connection)
 
         def rows(table: str) -> Rows:
             listed: Rows = connection.table(table).arrow().read_all().to_pylist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from purgatory.cli.main import main
 from purgatory.pipeline.engines.run import run_job
-from purgatory.pipeline.jobs.registry import JOBS
+from purgatory.pipeline.jobs.registry import JOBS, STREAM, SWEEP, Job
 
 
 @pytest.mark.parametrize(
@@ -40,15 +41,15 @@ def test_a_job_names_its_options() -> None:
         run_job("waits", [Path("nowhere")], engine="duckdb", window=1)
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("job", [*JOBS.values(), STREAM, SWEEP], ids=attrgetter("name"))
 def test_the_help_of_a_command_has_the_options_of_its_job(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    job: Job, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert main([name, "--help"]) == 0
+    assert main([job.name, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert JOBS[name].help[:50] in shown
-    for option, described in JOBS[name].options.items():
+    assert job.help[:50] in shown
+    for option, described in job.options.items():
         assert f"--{option.removesuffix('_us').replace('_', '-')} " in shown
         assert described.help[:30] in shown
 

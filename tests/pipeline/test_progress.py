@@ -27,7 +27,6 @@ from purgatory.pipeline.engines.progress import (
 )
 from purgatory.pipeline.engines.spark.progress import (
     ConnectSource,
-    Progress,
     StatusTrackerSource,
     spark_progress,
     sum_stages,
@@ -91,21 +90,22 @@ class Tracker:
 
 
 def test_counts_are_sums_over_stages() -> None:
-    assert sum_stages([]) == Progress()
-    assert sum_stages([(4, 4), (10, 3), (1, 1)]) == Progress(3, 2, 15, 8)
-    assert str(Progress(3, 2, 1500, 8)) == "2 of 3 stages, 8 of 1,500 tasks done"
+    assert sum_stages([]) == EngineProgress("0 of 0 stages, 0 of 0 tasks done", 0, 0)
+    assert sum_stages([(4, 4), (1_500, 3), (1, 1)]) == EngineProgress(
+        "2 of 3 stages, 8 of 1,505 tasks done", 8, 1_505
+    )
 
 
 def test_skipped_stages_count_nowhere_and_finished_jobs_are_asked_for_once() -> None:
     tracker = Tracker()
     source = StatusTrackerSource(cast("Any", tracker))
-    assert source.progress() == Progress()
+    assert source.progress() == sum_stages([])
     tracker.active, tracker.jobs = [0], {0: [0, 1]}
     tracker.stages = {0: StageInfo(8, 2, 3), 1: StageInfo(5, 0, 0)}
-    assert source.progress() == Progress(1, 0, 8, 3)
+    assert source.progress() == sum_stages([(8, 3)])
     tracker.active, tracker.stages[0] = [], StageInfo(8, 0, 8)
-    assert source.progress() == Progress(1, 1, 8, 8)
-    assert source.progress() == Progress(1, 1, 8, 8)
+    assert source.progress() == sum_stages([(8, 8)])
+    assert source.progress() == sum_stages([(8, 8)])
     assert tracker.asked == [0, 0]
 
 
@@ -113,17 +113,17 @@ def test_a_job_that_came_and_went_between_two_looks_is_counted() -> None:
     tracker = Tracker()
     source = StatusTrackerSource(cast("Any", tracker))
     tracker.jobs, tracker.stages = {0: [0]}, {0: StageInfo(2, 0, 2)}
-    assert source.progress() == Progress(1, 1, 2, 2)
+    assert source.progress() == sum_stages([(2, 2)])
 
 
 def test_what_a_connect_server_skipped_is_dropped_when_it_is_done() -> None:
     source = ConnectSource()
     source.note([cast("Any", Stage(0, 4, 1)), cast("Any", Stage(1, 4, 0))], 2, "a", False)
-    assert source.progress() == Progress(2, 0, 8, 1)
+    assert source.progress() == sum_stages([(4, 1), (4, 0)])
     source.note([cast("Any", Stage(0, 4, 4)), cast("Any", Stage(1, 4, 0))], 0, "a", True)
-    assert source.progress() == Progress(1, 1, 4, 4)
+    assert source.progress() == sum_stages([(4, 4)])
     source.note(None, 0, None, True)
-    assert source.progress() == Progress(1, 1, 4, 4)
+    assert source.progress() == sum_stages([(4, 4)])
 
 
 @pytest.mark.spark

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from purgatory.pipeline.engines.duckdb.job_sql import duckdb_type
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import parse_mapping
-from purgatory.pipeline.ingest.duckdb_reader import read_tables
-from purgatory.pipeline.ingest.duckdb_types import duckdb_type
-from purgatory.pipeline.ingest.quarantine import QUARANTINE
-from purgatory.pipeline.ingest.trace_set import read_trace_set
+from purgatory.pipeline.ingest.duckdb_reader import read_tables, require_none
+from purgatory.pipeline.ingest.trace_set import QUARANTINE, read_trace_set
 from purgatory.trace.trace_schema import TABLES
 from tests.pipeline.conftest import OPERATIONS
 from tests.pipeline.dirty_traces import DirtyTraces
@@ -48,7 +47,7 @@ def test_tables_have_all_columns_and_replace_others(
         }
         assert _kinds(connection, "quarantine") == _as_duckdb(QUARANTINE)
         assert tables.counts() == []
-        tables.require_none()
+        require_none(connection)
         assert len(connection.table("operations")) == len(hand_operations)
 
 

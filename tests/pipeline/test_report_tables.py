@@ -132,8 +132,6 @@ def test_the_keys_with_the_most_expired_operations_are_kept(engine: Engine) -> N
         (0, "a-0", 2, 1),
         (1, None, 2, 0),
     ]
-    with pytest.raises(ValueError, match="most_keys must be at least 0, and is -1"):
-        _expired(engine, with_keys=True, most_keys=-1)
 
 
 def test_a_trace_without_keys_tells_of_brokers(engine: Engine) -> None:

@@ -19,7 +19,7 @@ from purgatory.pipeline.errors import SessionEndedError, SessionError
 
 if TYPE_CHECKING:
     from purgatory.pipeline.engines.result_folder import OutputFolder
-    from purgatory.pipeline.ingest.trace_set import Trace
+    from purgatory.pipeline.ingest.trace_set import RowCheck, Trace
     from purgatory.pipeline.jobs.registry import Job, View
     from purgatory.pipeline.result_rows import Order, Row
 
@@ -107,24 +107,12 @@ class OpenedTraces(Protocol):
     def folder(self) -> OutputFolder | None:
         """The folder to write into; None: write nothing."""
 
-    def check(self, job: Job) -> None:
+    def check(self, job: Job) -> RowCheck:
         """Read the job's inputs, find bad rows, and write the quarantine if the job has one.
 
         Raises:
             TraceError: strict, and a row or file is bad.
         """
-
-    def quarantine(self) -> list[Row]:
-        """The number of bad `rows` and `files`, by `table` and `reason`."""
-
-    def bad_rows(self) -> Mapping[str, int]:
-        """The number of quarantined rows by run."""
-
-    def good_rows(self) -> Mapping[str, Mapping[str, int]]:
-        """The number of good rows by table and run."""
-
-    def last_ends_us(self) -> Mapping[str, int]:
-        """The end of the last operation of each run; runs without operations are missing."""
 
     def compute(self, job: Job, options: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Compute the job's tables, which exist within the block. Call `check` before.

@@ -7,8 +7,9 @@ replaced.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -25,25 +26,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
+@dataclass(frozen=True)
 class UriFolder:
     """A folder or file of results at a URI, with the methods of `Path` that writing needs."""
 
-    def __init__(self, files: StoreFiles, text: str) -> None:
-        self._files, self._text = files, text
+    files: StoreFiles
+    text: str
 
     def __str__(self) -> str:
-        return self._text
+        return self.text
 
     def __truediv__(self, name: str) -> UriFolder:
-        return UriFolder(self._files, f"{self._text}/{name}")
-
-    def mkdir(self) -> None:
-        """Create the folder."""
-        self._files.make_folder(self._text)
+        return UriFolder(self.files, f"{self.text}/{name}")
 
     def write_bytes(self, content: bytes) -> None:
         """Create the file."""
-        self._files.write(self._text, content)
+        self.files.write(self.text, content)
 
     def write_text(self, content: str, encoding: str) -> None:
         """Create a text file."""
@@ -61,9 +59,6 @@ def spark_output_path(folder: Path | UriFolder) -> str:
 
 # A local folder, and the tables in it.
 
-
-Order = Sequence["str | Column"]
-"""The columns by which the rows of a table are sorted, each from its least value on."""
 
 REPORT = "report.html"
 COMPLETE = "_SUCCESS"
@@ -96,11 +91,29 @@ def check_output(out: Path, inputs: Sequence[TracePath], overwrite: bool) -> Non
     for folder in (path.resolve() for path in inputs if isinstance(path, Path)):
         if target == folder or target in folder.parents or folder in target.parents:
             raise OutputError(f"--out {out} and the trace {folder} overlap; name another folder")
-    if not target.exists():
-        return
-    if not target.is_dir():
+    check_entries(str(out), names_in(out), overwrite)
+
+
+def names_in(out: Path) -> set[str]:
+    """The names in an output folder; none where it is still to be made.
+
+    Raises:
+        OutputError: it is a file.
+    """
+    if not out.exists():
+        return set()
+    if not out.is_dir():
         raise OutputError(f"--out {out}: is a file; name a folder to be made")
-    check_entries(str(out), {entry.name for entry in target.iterdir()}, overwrite)
+    return {entry.name for entry in out.iterdir()}
+
+
+def refuse_foreign(out: str, entries: Collection[str], known: Set[str], what: str) -> None:
+    """Raise OutputError if an output folder has something else than results of `what`."""
+    foreign = sorted(set(entries) - known)
+    if foreign:
+        raise OutputError(
+            f"--out {out}: holds {foreign[0]!r}, which is no result of {what}; name another folder"
+        )
 
 
 def check_entries(out: str, entries: Collection[str], overwrite: bool) -> None:
@@ -109,15 +122,8 @@ def check_entries(out: str, entries: Collection[str], overwrite: bool) -> None:
     Raises:
         OutputError: there is another file than results, or results without `overwrite`.
     """
-    if not entries:
-        return
-    foreign = sorted(set(entries) - _RESULTS)
-    if foreign:
-        raise OutputError(
-            f"--out {out}: holds {foreign[0]!r}, which is no result of an analysis; name another "
-            "folder"
-        )
-    if not overwrite:
+    refuse_foreign(out, entries, _RESULTS, "an analysis")
+    if entries and not overwrite:
         raise OutputError(f"--out {out}: has results already; allow --overwrite or name another")
 
 
@@ -161,29 +167,25 @@ def _move(results: Path, target: Path, backup: Path) -> None:
         ) from error
 
 
-def write_sorted(table: DataFrame, folder: OutputFolder, order: Order) -> pa.Table:
-    """Write a small table as one sorted Parquet file in its own folder, and return its rows.
-
-    The rows are collected in memory: only for tables that do not grow with the traces.
-    """
-    rows = sorted_rows(table, order)
-    write_table(rows, folder)
-    return rows
-
-
 def write_table(rows: pa.Table, folder: OutputFolder) -> None:
-    """Write a table as one Parquet file in its own folder."""
-    folder.mkdir()
-    file = folder / PARQUET_FILE
-    if isinstance(file, Path):
-        pq.write_table(rows, file, compression="zstd")
-    else:
-        content = pa.BufferOutputStream()
-        pq.write_table(rows, content, compression="zstd")
-        file.write_bytes(content.getvalue().to_pybytes())
+    """Write a table as one Parquet file in its own folder.
+
+    Raises:
+        OutputError: there is no room for it.
+    """
+    content = pa.BufferOutputStream()
+    pq.write_table(rows, content, compression="zstd")
+    try:
+        if isinstance(folder, Path):
+            folder.mkdir()
+        (folder / PARQUET_FILE).write_bytes(content.getvalue().to_pybytes())
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise OutputError(f"{folder}: can't be written: {error.strerror}") from error
 
 
-def sorted_rows(table: DataFrame, order: Order) -> pa.Table:
+def sorted_rows(table: DataFrame, order: Sequence[str | Column]) -> pa.Table:
     """Collect a small table, and sort it as Spark does: nulls first."""
     import pyarrow.compute as pc  # not needed with DuckDB, which sorts itself
 

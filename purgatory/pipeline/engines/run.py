@@ -96,10 +96,10 @@ def run_opened(
     `command` repeats it: the page shows it.
     """
     page = page or job.always_page
-    opened.check(job)
+    check = opened.check(job)
     traces, folder = opened.traces, opened.folder
     if job.always_page:
-        runs = run_rows(traces, opened.last_ends_us(), opened.good_rows())
+        runs = run_rows(traces, check.last_ends_us, check.good)
     else:
         runs = run_heads(traces)
     ids = [trace.run_id for trace in traces]
@@ -123,7 +123,7 @@ def run_opened(
                 if view.is_cut and view.most is not None and len(selected) > view.most:
                     truncated.append(name)
                 rows[name] = selected[: view.most]
-    results = JobResults(job, runs, rows, truncated, opened.quarantine(), opened.bad_rows())
+    results = JobResults(job, runs, rows, truncated, check.counts(), check.by_run())
     if not job.always_page:
         return results
     assert folder is not None, "a page stands beside tables"

@@ -1,33 +1,32 @@
 """Traces as DuckDB tables: the good rows of each table, and the bad ones with reason and location.
 
     connection = duckdb.connect()
-    tables = read_tables(connection, read_trace_set([Path("build/demo/trace")]))
+    check = read_tables(connection, read_trace_set([Path("build/demo/trace")]))
     connection.sql("SELECT outcome, count(*) FROM operations GROUP BY outcome").show()
-    tables.counts()
+    check.counts()
 
 The rules are the same as in `spark_reader`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import duckdb
 import pyarrow as pa
 
-from purgatory.pipeline.engines.duckdb.job_sql import make_table
+from purgatory.pipeline.engines.duckdb.job_sql import literal, make_table
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source, sources_of
-from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal
 from purgatory.pipeline.ingest.json_lines import ARROW_KINDS, JsonLines
 from purgatory.pipeline.ingest.parquet_rows import (
     ARROW,
+    DUCKDB,
     MACROS,
     ParquetRows,
     Rows,
-    constant_cell,
     count_good,
     insert_good,
     insert_texts,
@@ -35,21 +34,23 @@ from purgatory.pipeline.ingest.parquet_rows import (
     quoted_name,
     select_good,
 )
-from purgatory.pipeline.ingest.quarantine import (
-    QUARANTINE,
-    first_error,
-    quarantine_row,
-)
 from purgatory.pipeline.ingest.row_rules import (
     MOST_CONTENT,
     Cell,
+    constant,
     id_cell,
     same_number,
     translated_cell,
 )
 from purgatory.pipeline.ingest.trace_files import Part
-from purgatory.pipeline.ingest.trace_set import Trace, TraceSet
-from purgatory.pipeline.result_rows import Row
+from purgatory.pipeline.ingest.trace_set import (
+    QUARANTINE,
+    RowCheck,
+    Trace,
+    TraceSet,
+    first_error,
+    quarantine_row,
+)
 from purgatory.trace.trace_schema import TABLES
 
 LEAST_IN_PLACE = 250_000
@@ -58,61 +59,19 @@ LEAST_IN_PLACE = 250_000
 _QUARANTINE = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in QUARANTINE.items()])
 
 
-class ReadTables:
-    """The tables that `read_tables` has created in a connection, and `quarantine`.
-
-    `quarantine` has the rows that they lack: rows in = rows out + quarantined.
-    """
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-
-    def counts(self) -> list[Row]:
-        """The number of `rows` and `files` in the quarantine, by `table` and `reason`."""
-        result = self._connection.execute(
-            'SELECT "table", reason, coalesce(sum("rows"), 0)::BIGINT AS "rows", '
-            "count_if(line IS NULL) AS files FROM quarantine "
-            'GROUP BY "table", reason ORDER BY "table" NULLS FIRST, reason'
-        )
-        names = ("table", "reason", "rows", "files")
-        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-
-    def bad_rows(self) -> Mapping[str, int]:
-        """The number of quarantined rows and files by run."""
-        result = self._connection.execute(
-            'SELECT run_id, sum(coalesce("rows", 1))::BIGINT FROM quarantine GROUP BY run_id'
-        )
-        return dict(result.fetchall())
-
-    def last_ends_us(self) -> Mapping[str, int]:
-        """The end of the last operation of each run; runs without operations are missing."""
-        result = self._connection.execute(
-            "SELECT run_id, max(end_us) FROM operations GROUP BY run_id"
-        )
-        return dict(result.fetchall())
-
-    def require_none(self) -> None:
-        """Raise TraceError for the first row in the quarantine, by file and line."""
-        first = self._connection.execute(
-            "SELECT file, line, reason, detail FROM quarantine "
-            "ORDER BY file, line NULLS FIRST LIMIT 1"
-        ).fetchone()
-        if first is not None:
-            raise first_error(*first)
-
-
 def read_tables(
     connection: duckdb.DuckDBPyConnection,
     trace_set: TraceSet,
     names: Collection[str] = tuple(TABLES),
     in_place: Collection[str] = (),
-) -> ReadTables:
+) -> RowCheck:
     """Make temporary tables of the traces, each with all columns, and `quarantine`.
 
     Reads all files once, and those with bad rows a second time: O(rows). Lines of JSON that are not
     plain cost more than the others, and so do numbers that a mapping computes.
 
-    Of ids that are negative as numbers, `id_texts` has the `text` that was in the files.
+    Of ids that are negative as numbers, `id_texts` has the `text` that was in the files. The result
+    has no numbers of good rows.
 
     Args:
         connection: where they are made, in place of what has their names.
@@ -128,16 +87,15 @@ def read_tables(
     for macro in MACROS:
         connection.execute(macro)
     make_table(connection, "quarantine", QUARANTINE)
-    quarantined = [
-        quarantine_row(file) for file in trace_set.quarantined if file.table in (None, *names)
-    ]
-    _quarantine(connection, quarantined)
+    quarantined = [file for file in trace_set.quarantined if file.table in (None, *names)]
+    _quarantine(connection, list(map(quarantine_row, quarantined)))
     make_table(connection, "id_texts", {"number": "bigint", "text": "string"})
     texts = any(
         part.kinds is None or any(name in ids and kind == "string" for name, kind in part.kinds)
         for trace in trace_set.traces
         for table in names
-        for ids in [_id_fields(table, trace)]
+        for sources in [sources_of(table, trace.mapping)]
+        for ids in [{source.name for source in sources.values() if source.is_id}]
         for part in trace.files[table]
     )
     for name in names:
@@ -150,12 +108,25 @@ def read_tables(
             rows = " UNION ALL ".join([f"FROM {target}", *views])
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
     _require_distinct_ids(connection)
-    return ReadTables(connection)
+    bad = connection.execute(
+        'SELECT run_id, "table", reason, count(*) FROM quarantine WHERE line IS NOT NULL '
+        "GROUP BY ALL"
+    ).fetchall()
+    last_ends_us = {}
+    if "operations" in names:
+        ends = connection.execute("SELECT run_id, max(end_us) FROM operations GROUP BY run_id")
+        last_ends_us = dict(ends.fetchall())
+    counts = {(run_id, table, reason): number for run_id, table, reason, number in bad}
+    return RowCheck({}, counts, quarantined, last_ends_us, texts)
 
 
-def _id_fields(table: str, trace: Trace) -> set[str | None]:
-    sources = sources_of(table, trace.mapping)
-    return {source.name for source in sources.values() if source.is_id}
+def require_none(connection: duckdb.DuckDBPyConnection) -> None:
+    """Raise TraceError for the first row in the quarantine, by file and line."""
+    first = connection.execute(
+        "SELECT file, line, reason, detail FROM quarantine ORDER BY file, line NULLS FIRST LIMIT 1"
+    ).fetchone()
+    if first is not None:
+        raise first_error(*first)
 
 
 def _require_distinct_ids(connection: duckdb.DuckDBPyConnection) -> None:
@@ -170,42 +141,36 @@ def _require_distinct_ids(connection: duckdb.DuckDBPyConnection) -> None:
 def _json_cell(name: str, kind: str, source: Source) -> Cell:
     """A column of a block of lines, which says in `_wrong` what its own types rule out."""
     if source.name is None:
-        return constant_cell(source, kind)
+        return constant(source, kind, DUCKDB)
     if source.values is not None:
-        return translated_cell(quoted_name(name), source, duckdb_type(kind), literal)
+        return translated_cell(quoted_name(name), source, kind, DUCKDB)
     cell = id_cell(quoted_name(name)) if source.takes_texts else Cell(quoted_name(name))
     return replace(cell, wrong=f"_wrong IS NOT DISTINCT FROM {literal(name)}")
 
 
+@dataclass
 class _TraceTable:
     """Reads one table of one trace: into a table, or large files into the list of views."""
 
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        trace: Trace,
-        table: str,
-        texts: bool,
-        target: str,
-        views: list[str],
-    ) -> None:
-        self._texts = texts
-        self._target = target
-        self._views = views
-        self._connection = connection
-        self._trace = trace
-        self._table = table
-        self._sources = sources_of(table, trace.mapping)
+    connection: duckdb.DuckDBPyConnection
+    trace: Trace
+    table: str
+    texts: bool
+    target: str
+    views: list[str]
+
+    def __post_init__(self) -> None:
+        self.sources = sources_of(self.table, self.trace.mapping)
 
     def read(self) -> None:
         """Insert the good rows of all files, and quarantine the others."""
-        parts = sorted(self._trace.files[self._table], key=lambda part: part.kinds or ())
+        parts = sorted(self.trace.files[self.table], key=lambda part: part.kinds or ())
         for kinds, parts_of_kind in groupby(parts, key=lambda part: part.kinds):
             if kinds is None:
                 for part in parts_of_kind:
                     self._read_json(part)
             else:
-                rows = ParquetRows(self._table, self._sources, dict(kinds), self._trace.run_id)
+                rows = ParquetRows(self.table, self.sources, dict(kinds), self.trace.run_id)
                 self._read_parquet(rows, list(parts_of_kind))
 
     def _read_parquet(self, rows: ParquetRows, parts: Sequence[Part]) -> None:
@@ -226,9 +191,9 @@ class _TraceTable:
             return None
         try:
             inserted = self._keep_in_files(whole, sum(part.rows or 0 for part in parts))
-            inserted = inserted or insert_good(self._connection, self._table, whole, self._target)
-            if self._texts:
-                insert_texts(self._connection, whole)
+            inserted = inserted or insert_good(self.connection, self.table, whole, self.target)
+            if self.texts:
+                insert_texts(self.connection, whole)
             return inserted
         except (duckdb.InterruptException, duckdb.OutOfMemoryException):
             raise
@@ -237,21 +202,21 @@ class _TraceTable:
 
     def _keep_in_files(self, rows: Rows, number: int) -> int:
         """Add a view of the files if all rows are good; return the number of rows in it."""
-        if self._target == self._table or number < LEAST_IN_PLACE:
+        if self.target == self.table or number < LEAST_IN_PLACE:
             return 0
-        if count_good(self._connection, self._table, rows) < number:
+        if count_good(self.connection, self.table, rows) < number:
             return 0
-        self._views.append(select_good(self._table, rows))
+        self.views.append(select_good(self.table, rows))
         return number
 
     def _read_json(self, part: Part) -> None:
         cells = {
-            name: _json_cell(name, kind, self._sources[name])
-            for name, kind in TABLES[self._table].items()
+            name: _json_cell(name, kind, self.sources[name])
+            for name, kind in TABLES[self.table].items()
         }
-        rows = Rows(self._trace.run_id, ARROW, cells, torn="_torn")
+        rows = Rows(self.trace.run_id, ARROW, cells, torn="_torn")
         try:
-            for block in JsonLines(TABLES[self._table], self._sources).blocks(part.here):
+            for block in JsonLines(TABLES[self.table], self.sources).blocks(part.here):
                 self._take(part, rows, block.columns, block.contents)
         except (OSError, EOFError) as error:
             raise TraceError(f"{part.path}: can't be read: {error}") from error
@@ -269,22 +234,22 @@ class _TraceTable:
 
         A torn line counts as a row.
         """
-        self._connection.register(ARROW, columns)
+        self.connection.register(ARROW, columns)
         try:
-            if self._texts and not has_good:
-                insert_texts(self._connection, rows)
+            if self.texts and not has_good:
+                insert_texts(self.connection, rows)
             if not has_good:
-                inserted = insert_good(self._connection, self._table, rows, self._target)
+                inserted = insert_good(self.connection, self.table, rows, self.target)
                 if inserted == len(columns):
                     return
-            bad = list_bad(self._connection, self._table, rows)
+            bad = list_bad(self.connection, self.table, rows)
         finally:
-            self._connection.unregister(ARROW)
-        origin = (self._trace.run_id, self._table, str(part.path))
+            self.connection.unregister(ARROW)
+        origin = (self.trace.run_id, self.table, str(part.path))
         texts = contents([line for line, _, _ in bad])
         bad_rows = zip(bad, texts, strict=True)
         _quarantine(
-            self._connection,
+            self.connection,
             [(*origin, *row[:1], 1, *row[1:], text[:MOST_CONTENT]) for row, text in bad_rows],
         )
 

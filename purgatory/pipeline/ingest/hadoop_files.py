@@ -90,11 +90,6 @@ class HadoopFiles:
             stream.write(bytearray(content))
             stream.close()
 
-    def make_folder(self, text: str) -> None:
-        """As `StoreFiles`."""
-        with self._file_system(text) as (files, path):
-            self._require(files.mkdirs(path), f"{text}: can't be made")
-
     def delete(self, text: str) -> None:
         """As `StoreFiles`."""
         with self._file_system(text) as (files, path):

@@ -1,7 +1,7 @@
 """What a line of JSON says of the columns of a table: as Spark's parser would have it, in Python.
 
 Spark takes each field as text, and then the type from the text: a number may stand in quotes. These
-rules are for the few lines that are not plain; `json_lines` has a fast way for the others.
+rules are for the few lines that are not plain; `JsonLines` has a fast way for the others.
 """
 
 from __future__ import annotations

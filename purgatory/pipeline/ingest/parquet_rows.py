@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -18,19 +18,18 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from purgatory.pipeline.engines.duckdb.job_sql import duckdb_type, literal
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source
-from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal
 from purgatory.pipeline.ingest.row_rules import (
     Cell,
-    constant,
+    Dialect,
     derived_columns,
     detail_sql,
     first_wrong_sql,
-    id_cell,
     id_text_pairs,
+    parquet_cell,
     reason_sql,
-    translated_cell,
 )
 from purgatory.pipeline.ingest.trace_files import Part
 from purgatory.trace.trace_schema import TABLES
@@ -58,14 +57,7 @@ def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def null_cell(kind: str) -> Cell:
-    """Null in each row."""
-    return Cell(f"CAST(NULL AS {duckdb_type(kind)})")
-
-
-def constant_cell(source: Source, kind: str) -> Cell:
-    """The same value in each row."""
-    return constant(source, duckdb_type(kind), literal)
+DUCKDB = Dialect(literal=literal, type=duckdb_type, name=quoted_name)
 
 
 def insert_good(
@@ -200,13 +192,11 @@ class ParquetRows:
         kinds: Mapping[str, str],
         run_id: str,
     ) -> None:
+        self._columns = TABLES[table]
+        self._sources = sources
         self._kinds = kinds
         self._column_names = {name: f"column_{index}" for index, name in enumerate(kinds)}
         self._run_id = run_id
-        self._sources = {
-            name: (kind, sources[name], kinds.get(sources[name].name or ""))
-            for name, kind in TABLES[table].items()
-        }
 
     def whole_files(self, parts: Sequence[Part]) -> Rows | None:
         """The rows of some files, which DuckDB reads together; None where it can't."""
@@ -242,23 +232,14 @@ class ParquetRows:
             raise TraceError(f"{part.path}: can't be read as Parquet: {reason}") from error
 
     def _cells(self, names: Mapping[str, str]) -> dict[str, Cell]:
-        return {name: self._cell(name, names) for name in self._sources}
-
-    def _cell(self, name: str, names: Mapping[str, str]) -> Cell:
-        kind, source, file_kind = self._sources[name]
-        if source.name is None:
-            return constant_cell(source, kind)
-        if file_kind is None:
-            return null_cell(kind)
-        column = quoted_name(names.get(source.name, source.name))
-        if source.values is not None:
-            return translated_cell(f"CAST({column} AS STRING)", source, duckdb_type(kind), literal)
-        if source.is_id and file_kind == "string":
-            return id_cell(column)
-        if file_kind == kind:
-            return Cell(column)
-        value = f"TRY_CAST({column} AS {duckdb_type(kind)})"
-        return Cell(value, f"({column} IS NOT NULL AND {value} IS NULL)")
+        """The columns of the table; the file's go under other names, if these have them."""
+        cells = {}
+        for column, kind in self._columns.items():
+            source = self._sources[column]
+            name = source.name or ""
+            named = replace(source, name=names.get(name, source.name))
+            cells[column] = parquet_cell(named, kind, self._kinds.get(name), DUCKDB)
+        return cells
 
 
 def _json_value(value: Any) -> Any:

@@ -1,11 +1,11 @@
 """The conversion of a file's columns to those of the schema, and the rules for bad rows.
 
-All are SQL expressions over the file's columns, in Spark's dialect; DuckDB uses those on texts,
-too. A value that does not fit its type becomes null, and a second expression is true.
+All are SQL expressions over the file's columns, in the words of an engine (`Dialect`). A value that
+does not fit its type becomes null, and a second expression is true.
 
 An id may be a text. If it is a whole number of 64 bits as that is written, it is that number; any
 other becomes a negative number out of its digest, which whoever reads the trace has to check: two
-texts must not have become the same (`trace_rows.require_distinct_ids` and `read_tables`).
+texts must not have become the same (`spark_reader.require_distinct_ids` and `read_tables`).
 """
 
 from __future__ import annotations
@@ -40,23 +40,32 @@ class Cell:
     right: str = ""
 
 
-Literal = Callable[[str], str]
-"""Writes a text into SQL, as an engine takes it."""
+@dataclass(frozen=True)
+class Dialect:
+    """How an engine writes SQL: a text, a type in Spark's words, and a column's name."""
 
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    literal: Callable[[str], str]
+    type: Callable[[str], str]
+    name: Callable[[str], str]
 
 
 def backquoted(name: str) -> str:
-    """A column's name as SQL takes it."""
+    """A column's name as Spark takes it."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def constant(source: Source, kind: str, literal: Literal = _literal) -> Cell:
+SPARK = Dialect(
+    literal=lambda text: "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'",
+    type=str,
+    name=backquoted,
+)
+
+
+def constant(source: Source, kind: str, dialect: Dialect = SPARK) -> Cell:
     """The same value in each row."""
-    value = _mapped_value(source.value, source, kind, literal)
-    return Cell(value, text=literal(source.value) if isinstance(source.value, str) else None)
+    value = _mapped_value(source.value, source, kind, dialect)
+    text = dialect.literal(source.value) if isinstance(source.value, str) else None
+    return Cell(value, text=text)
 
 
 def id_cell(text: str) -> Cell:
@@ -88,68 +97,71 @@ def same_number(first: str, second: str) -> TraceError:
     )
 
 
-def translated_cell(text: str, source: Source, kind: str, literal: Literal = _literal) -> Cell:
+def translated_cell(text: str, source: Source, kind: str, dialect: Dialect = SPARK) -> Cell:
     """A column whose values a mapping translates; others are taken unchanged.
 
     Args:
         text: the SQL of the value as text.
         source: with the translations.
         kind: the type that it must have.
-        literal: writes a value into SQL.
+        dialect: the engine's.
     """
     assert source.values is not None, "there is what to translate"
-    original = _from_text(text, source, kind)
+    original = _from_text(text, source, kind, dialect)
     values = {
-        key: _mapped_value(value, source, kind, literal) for key, value in source.values.items()
+        key: _mapped_value(value, source, kind, dialect) for key, value in source.values.items()
     }
-    texts = {key: literal(str(value)) for key, value in source.values.items()}
-    known = ", ".join(map(literal, source.values))
+    texts = {key: dialect.literal(str(value)) for key, value in source.values.items()}
+    known = ", ".join(map(dialect.literal, source.values))
     names = ", ".join(source.values).replace("'", "?").replace("\\", "?")
     return Cell(
-        _cases(text, values, original, literal),
+        _cases(text, values, original, dialect),
         f"({text} IS NOT NULL AND {text} NOT IN ({known}) AND {original} IS NULL)",
-        _cases(text, texts, text, literal) if source.is_id else None,
+        _cases(text, texts, text, dialect) if source.is_id else None,
         f" (none of the mapping: {names})",
     )
 
 
-def _cases(text: str, then: Mapping[str, str], otherwise: str, literal: Literal) -> str:
-    cases = " ".join(f"WHEN {literal(key)} THEN {value}" for key, value in then.items())
+def _cases(text: str, then: Mapping[str, str], otherwise: str, dialect: Dialect) -> str:
+    cases = " ".join(f"WHEN {dialect.literal(key)} THEN {value}" for key, value in then.items())
     return f"CASE {text} {cases} ELSE {otherwise} END"
 
 
-def _mapped_value(value: object, source: Source, kind: str, literal: Literal) -> str:
+def _mapped_value(value: object, source: Source, kind: str, dialect: Dialect) -> str:
     """A value of a mapping in SQL."""
     if isinstance(value, str):
-        return id_cell(literal(value)).value if source.is_id else literal(value)
-    return f"CAST({str(value).lower()} AS {kind})"
+        literal = dialect.literal(value)
+        return id_cell(literal).value if source.is_id else literal
+    return f"CAST({str(value).lower()} AS {dialect.type(kind)})"
 
 
-def _from_text(text: str, source: Source, kind: str) -> str:
-    if kind.lower() in ("string", "varchar"):
+def _from_text(text: str, source: Source, kind: str, dialect: Dialect) -> str:
+    if kind == "string":
         return text
     if source.is_id:
         return id_cell(text).value
-    if kind.lower() == "boolean":
+    if kind == "boolean":
         return f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END"
-    number = f"TRY_CAST({text} AS {kind})"
+    number = f"TRY_CAST({text} AS {dialect.type(kind)})"
     return f"CASE WHEN CAST({number} AS STRING) = {text} THEN {number} END"
 
 
-def parquet_cell(source: Source, kind: str, file_kind: str | None) -> Cell:
+def parquet_cell(
+    source: Source, kind: str, file_kind: str | None, dialect: Dialect = SPARK
+) -> Cell:
     """A Parquet column of the type `file_kind` in the footer; None: it is missing."""
     if source.name is None:
-        return constant(source, kind)
+        return constant(source, kind, dialect)
     if file_kind is None:
-        return Cell(f"cast(NULL AS {kind})")
-    column = backquoted(source.name)
+        return Cell(f"CAST(NULL AS {dialect.type(kind)})")
+    column = dialect.name(source.name)
     if source.values is not None:
-        return translated_cell(f"CAST({column} AS STRING)", source, kind)
+        return translated_cell(f"CAST({column} AS STRING)", source, kind, dialect)
     if source.is_id and file_kind == "string":
         return id_cell(column)
     if file_kind == kind:
         return Cell(column)
-    return _typed_cell(column, f"try_cast({column} AS {kind})")
+    return _typed_cell(column, f"TRY_CAST({column} AS {dialect.type(kind)})")
 
 
 def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:

@@ -90,9 +90,6 @@ class S3Files:
         with _store_errors(text), self._files.open_output_stream(_key(text)) as stream:
             stream.write(content)
 
-    def make_folder(self, text: str) -> None:
-        """Do nothing: S3 has no folders."""
-
     def delete(self, text: str) -> None:
         """As `StoreFiles`. An empty folder that it was in is left as an empty object."""
         with _store_errors(text):

@@ -5,9 +5,7 @@ A clean trace needs no more, and this costs a small part of what a list of bad r
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from functools import reduce
 
 import pyarrow as pa
@@ -15,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.engines.result_folder import OutputFolder, spark_output_path, write_table
-from purgatory.pipeline.ingest.quarantine import QUARANTINE
 from purgatory.pipeline.ingest.spark_reader import (
     TableRows,
     id_texts,
@@ -23,58 +20,8 @@ from purgatory.pipeline.ingest.spark_reader import (
     require_distinct_ids,
     require_none,
 )
-from purgatory.pipeline.ingest.trace_set import QuarantinedFile, TraceSet
-from purgatory.pipeline.result_rows import Row
+from purgatory.pipeline.ingest.trace_set import QUARANTINE, RowCheck, TraceSet
 from purgatory.trace.trace_schema import TABLES
-
-
-@dataclass(frozen=True)
-class RowCheck:
-    """The counts of good and bad rows.
-
-    Attributes:
-        good: the number of rows by table and run.
-        bad: the number of rows by run, table and reason.
-        quarantined: files that are left out as a whole.
-        last_ends_us: when the last operation of each run ended.
-        has_texts: whether ids are texts.
-    """
-
-    good: Mapping[str, Mapping[str, int]]
-    bad: Mapping[tuple[str, str, str], int]
-    quarantined: Sequence[QuarantinedFile]
-    last_ends_us: Mapping[str, int]
-    has_texts: bool = False
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing has to be left out."""
-        return not self.bad and not self.quarantined
-
-    def counts(self) -> list[Row]:
-        """How many `rows` and `files` are bad, by `table` and `reason`; heads have no table."""
-        rows: Counter[tuple[str | None, str]] = Counter()
-        files: Counter[tuple[str | None, str]] = Counter()
-        for (_, table, reason), number in self.bad.items():
-            rows[table, reason] += number
-        for file in self.quarantined:
-            rows[file.table, file.reason] += file.rows or 0
-            files[file.table, file.reason] += 1
-        return [
-            {"table": table, "reason": reason, "rows": number, "files": files[table, reason]}
-            for (table, reason), number in sorted(
-                rows.items(), key=lambda of: (of[0][0] or "", of[0][1])
-            )
-        ]
-
-    def by_run(self) -> dict[str, int]:
-        """How many rows of each run are left out; a file whose rows nobody knows counts as one."""
-        runs: Counter[str] = Counter()
-        for (run_id, _, _), number in self.bad.items():
-            runs[run_id] += number
-        for file in self.quarantined:
-            runs[file.run_id] += 1 if file.rows is None else file.rows
-        return dict(runs)
 
 
 def check_rows(

@@ -29,7 +29,6 @@ from purgatory.pipeline.ingest.column_mapping import (
     sources_of,
 )
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
-from purgatory.pipeline.ingest.quarantine import QUARANTINE, first_error, quarantine_row
 from purgatory.pipeline.ingest.row_rules import (
     JSON_OPTIONS,
     MOST_CONTENT,
@@ -46,7 +45,15 @@ from purgatory.pipeline.ingest.row_rules import (
     same_number,
 )
 from purgatory.pipeline.ingest.stores import TracePath, parse_location, resolve_locations
-from purgatory.pipeline.ingest.trace_set import Trace, TraceSet, read_trace_set, spark_path
+from purgatory.pipeline.ingest.trace_set import (
+    QUARANTINE,
+    Trace,
+    TraceSet,
+    first_error,
+    quarantine_row,
+    read_trace_set,
+    spark_path,
+)
 from purgatory.trace.trace_schema import IDS, TABLES
 
 ROW_CHECK_COLUMNS = "run_id string, table string, reason string, end_us bigint, has_texts boolean"
@@ -57,7 +64,14 @@ ID_TEXTS = "number bigint, text string"
 
 _TEXTS: Mapping[str, Callable[[Mapping[str, Cell]], str]] = {
     "_has_texts": has_texts,
-    "_texts": lambda cells: f"array({', '.join(map(_pair, id_text_pairs(cells)))})",
+    "_texts": lambda cells: (
+        "array("
+        + ", ".join(
+            f"named_struct('number', {number}, 'text', {text})"
+            for number, text in id_text_pairs(cells)
+        )
+        + ")"
+    ),
 }
 """What may be asked of a row beside its columns."""
 
@@ -281,10 +295,6 @@ def require_distinct_ids(texts: DataFrame) -> None:
     same = texts_by_number.where("one <> other").select("one", "other").take(1)
     if same:
         raise TraceError(same_number(*same[0]))
-
-
-def _pair(pair: tuple[str, str]) -> str:
-    return f"named_struct('number', {pair[0]}, 'text', {pair[1]})"
 
 
 def _check_case(session: SparkSession, path: TracePath, twin: str) -> None:

@@ -74,7 +74,8 @@ class _Copier:
 
     def __init__(self, parts: Sequence[Part], folder: Path) -> None:
         self._parts, self._folder = parts, folder
-        self._bytes = sum(_size_bytes(part) for part in parts)
+        paths = (part.path for part in parts)
+        self._bytes = sum(path.size_bytes() or 0 for path in paths if isinstance(path, ListedPath))
         self._lock = Lock()
         self._done_bytes = 0
         self._stopped = Event()
@@ -118,8 +119,3 @@ class _Copier:
         done = self._done_bytes
         text = f"{done / 2**20:,.1f} of {self._bytes / 2**20:,.1f} MiB copied"
         return EngineProgress(text, done, self._bytes)
-
-
-def _size_bytes(part: Part) -> int:
-    assert isinstance(part.path, ListedPath)
-    return part.path.size_bytes() or 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Literal, Protocol
@@ -39,9 +39,6 @@ class StoreFiles(Protocol):
 
     def write(self, text: str, content: bytes) -> None:
         """Create a file, and its folders."""
-
-    def make_folder(self, text: str) -> None:
-        """Create a folder, and its parents."""
 
     def delete(self, text: str) -> None:
         """Remove a file, or a folder with its content, if it exists."""
@@ -149,6 +146,7 @@ def _list_location(store: Callable[[], StoreFiles], uri: Uri) -> TracePath:
 _Entries = Mapping[str, int | None]
 
 
+@dataclass(frozen=True)
 class ListedPath:
     """A file or folder with the methods of `pathlib.Path` that reading traces needs.
 
@@ -158,31 +156,26 @@ class ListedPath:
         text: its URI.
     """
 
-    def __init__(self, files: StoreFiles, folders: Mapping[str, _Entries], text: str) -> None:
-        self._files, self._folders, self._text = files, folders, text
+    files: StoreFiles = field(compare=False, repr=False)
+    folders: Mapping[str, _Entries] = field(compare=False, repr=False)
+    text: str
 
     def __str__(self) -> str:
-        return self._text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ListedPath) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
+        return self.text
 
     def __truediv__(self, name: str) -> ListedPath:
-        return ListedPath(self._files, self._folders, f"{self._text}/{name}")
+        return ListedPath(self.files, self.folders, f"{self.text}/{name}")
 
     @property
     def name(self) -> str:
-        return self._text.rpartition("/")[2]
+        return self.text.rpartition("/")[2]
 
     def resolve(self) -> ListedPath:
         """Itself: URIs are absolute."""
         return self
 
     def is_dir(self) -> bool:
-        return self._text in self._folders
+        return self.text in self.folders
 
     def is_file(self) -> bool:
         return self.size_bytes() is not None
@@ -192,12 +185,12 @@ class ListedPath:
 
     def glob(self, pattern: str) -> Iterator[ListedPath]:
         """The entries of this folder whose names match."""
-        names = self._folders.get(self._text, ())
+        names = self.folders.get(self.text, ())
         return (self / name for name in names if fnmatchcase(name, pattern))
 
     def walk(self) -> Iterator[tuple[ListedPath, list[str], list[str]]]:
         """This folder and those in it, as `os.walk`: the caller may modify the list of folders."""
-        entries = self._folders[self._text]
+        entries = self.folders[self.text]
         subfolders = [name for name, size in entries.items() if size is None]
         yield self, subfolders, [name for name, size in entries.items() if size is not None]
         for name in subfolders:
@@ -211,8 +204,8 @@ class ListedPath:
         """
         size_bytes = self.size_bytes()
         if size_bytes is None:
-            raise FileNotFoundError(f"{self._text}: there is no such file")
-        return self._files.open(self._text, size_bytes)
+            raise FileNotFoundError(f"{self.text}: there is no such file")
+        return self.files.open(self.text, size_bytes)
 
     def read_text(self, encoding: str) -> str:
         """The content of the file."""
@@ -226,12 +219,12 @@ class ListedPath:
             OSError: it is damaged.
         """
         if self.size_bytes():
-            self._files.check_gzip(self._text)
+            self.files.check_gzip(self.text)
 
     def size_bytes(self) -> int | None:
         """The size of the file; None: it is no file."""
-        folder, _, name = self._text.rpartition("/")
-        return self._folders.get(folder, {}).get(name)
+        folder, _, name = self.text.rpartition("/")
+        return self.folders.get(folder, {}).get(name)
 
 
 TracePath = Path | ListedPath

@@ -51,7 +51,8 @@ class TraceHead:
     """What `run.json` says; without the file, what is taken for granted then.
 
     `tables` has the numbers of parts and rows, or is None where the head does not say. `producers`
-    and `consumers` are the settings of the groups, or None where they are not known.
+    and `consumers` are the settings of the groups, or None where they are not known. `seed` is None
+    where another program wrote the trace.
     """
 
     run_id: str

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
@@ -35,6 +36,7 @@ from purgatory.pipeline.ingest.trace_files import (
     read_part,
     unfinished_files,
 )
+from purgatory.pipeline.result_rows import Order, Row
 from purgatory.trace.trace_schema import REQUIRED_TABLES, RUN_FILE, TABLES
 
 __all__ = [
@@ -68,51 +70,18 @@ class QuarantinedFile:
 
 
 @dataclass(frozen=True)
-class Trace:
-    """The trace of one run.
+class Trace(TraceHead):
+    """The trace of one run: what its head says, and the files of each table.
 
     `complete` is false for a run that was interrupted: its operations still open then are in no
     table, and `duration_ms` is 0 if the run had no time to write it. It is false, too, where parts
-    or rows are missing that `run.json` names. `seed` is None where another program wrote the trace.
+    or rows are missing that `run.json` names. `mapping` has the names of columns in these files,
+    where they differ.
     """
 
     folder: TracePath
-    head: TraceHead
-    complete: bool
     files: Mapping[str, Sequence[Part]]
-    """The files of each table."""
-    mapping: ColumnMapping = field(default_factory=dict)
-    """The names of columns in these files, where they differ."""
-
-    @property
-    def run_id(self) -> str:
-        return self.head.run_id
-
-    @property
-    def scenario(self) -> str:
-        return self.head.scenario
-
-    @property
-    def seed(self) -> int | None:
-        return self.head.seed
-
-    @property
-    def duration_ms(self) -> int:
-        return self.head.duration_ms
-
-    @property
-    def faults(self) -> Sequence[Fault]:
-        return self.head.faults
-
-    @property
-    def producers(self) -> Sequence[Mapping[str, object]] | None:
-        """The settings of the producer groups in `run.json`, if it has them."""
-        return self.head.producers
-
-    @property
-    def consumers(self) -> Sequence[Mapping[str, object]] | None:
-        """The settings of the consumer groups in `run.json`, if it has them."""
-        return self.head.consumers
+    mapping: ColumnMapping
 
     @property
     def parts(self) -> Mapping[str, Sequence[TracePath]]:
@@ -274,7 +243,7 @@ def _read(
         )
         for table in TABLES
     }
-    trace = Trace(folder, head, head.complete, files, mapping or {})
+    trace = Trace(**vars(head), folder=folder, files=files, mapping=mapping or {})
     for table in TABLES:
         _check_whole(trace, table, written_elsewhere, quarantine)
     lost = len(quarantine.quarantined) > before
@@ -324,7 +293,7 @@ def _check_whole(
 def _missing_part(
     trace: Trace, table: str, written_elsewhere: bool, quarantined: Sequence[QuarantinedFile]
 ) -> tuple[TracePath, str, str] | None:
-    parts, head, path = trace.files[table], trace.head, trace.folder / table
+    parts, path = trace.files[table], trace.folder / table
     if not path.is_dir() and not written_elsewhere and table in REQUIRED_TABLES:
         detail = (
             f"{trace.folder}: the table {table!r} is missing; a trace has the folders "
@@ -332,9 +301,9 @@ def _missing_part(
         )
         return path, "missing table", detail
     counts = [*(part.rows for part in parts), *(file.rows for file in quarantined)]
-    if not head.complete or head.tables is None or None in counts:
+    if not trace.complete or trace.tables is None or None in counts:
         return None
-    expected = head.tables.get(table)
+    expected = trace.tables.get(table)
     if expected is None and not parts and table not in REQUIRED_TABLES:
         return None
     run_file = trace.folder / RUN_FILE
@@ -355,3 +324,94 @@ def spark_path(path: TracePath) -> str:
     """A path as Spark reads it: with the scheme of local files, no character read as a pattern."""
     scheme = "file:" if isinstance(path, Path) else ""
     return scheme + _GLOB_CHARACTERS.sub(r"\\\1", str(path))
+
+
+# The table of bad rows and files.
+
+
+QUARANTINE: Mapping[str, str] = {
+    "run_id": "string",
+    "table": "string",
+    "file": "string",
+    "line": "bigint",
+    "rows": "bigint",
+    "reason": "string",
+    "detail": "string",
+    "content": "string",
+}
+"""The columns of the table `quarantine`, with Spark's types."""
+
+QUARANTINE_ORDER: Order = (("file", None), ("line", None))
+
+
+def quarantine_row(file: QuarantinedFile) -> tuple[str | int | None, ...]:
+    """The row of a quarantined file: without a line, and without content."""
+    where = str(file.path)
+    detail = file.detail.removeprefix(f"{where}: ")
+    return (file.run_id, file.table, where, None, file.rows, file.reason, detail, None)
+
+
+def first_error(file: str, line: int | None, reason: str, detail: str) -> TraceError:
+    """The error for the first bad row or file, where none is allowed."""
+    location = file if line is None else f"{file}:{line}"
+    return TraceError(f"{location}: {reason}: {detail}")
+
+
+@dataclass(frozen=True)
+class RowCheck:
+    """The counts of good and bad rows.
+
+    Attributes:
+        good: the number of rows by table and run, where they were counted.
+        bad: the number of rows by run, table and reason.
+        quarantined: files that are left out as a whole.
+        last_ends_us: when the last operation of each run ended.
+        has_texts: whether ids are texts.
+    """
+
+    good: Mapping[str, Mapping[str, int]]
+    bad: Mapping[tuple[str, str, str], int]
+    quarantined: Sequence[QuarantinedFile]
+    last_ends_us: Mapping[str, int]
+    has_texts: bool = False
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing has to be left out."""
+        return not self.bad and not self.quarantined
+
+    def counts(self) -> list[Row]:
+        """How many `rows` and `files` are bad, by `table` and `reason`; heads have no table."""
+        rows: Counter[tuple[str | None, str]] = Counter()
+        files: Counter[tuple[str | None, str]] = Counter()
+        for (_, table, reason), number in self.bad.items():
+            rows[table, reason] += number
+        for file in self.quarantined:
+            rows[file.table, file.reason] += file.rows or 0
+            files[file.table, file.reason] += 1
+        return [
+            {"table": table, "reason": reason, "rows": number, "files": files[table, reason]}
+            for (table, reason), number in sorted(
+                rows.items(), key=lambda of: (of[0][0] or "", of[0][1])
+            )
+        ]
+
+    def by_run(self) -> dict[str, int]:
+        """How many rows of each run are left out; a file whose rows nobody knows counts as one."""
+        runs: Counter[str] = Counter()
+        for (run_id, _, _), number in self.bad.items():
+            runs[run_id] += number
+        for file in self.quarantined:
+            runs[file.run_id] += 1 if file.rows is None else file.rows
+        return dict(runs)
+
+
+def quarantine_lines(counts: Sequence[Row]) -> list[str]:
+    """The counts in words, a line per table and reason."""
+    lines = []
+    for row in counts:
+        parts = [f"{row['rows']:,} row{'s' * (row['rows'] != 1)}"] if row["rows"] else []
+        if row["files"]:
+            parts.append(f"{row['files']:,} file{'s' * (row['files'] != 1)} as a whole")
+        lines.append(f"{row['table'] or 'run.json'}: {row['reason']}: {', '.join(parts)}")
+    return lines

@@ -40,7 +40,7 @@ as numbers; Spark's `percentile` has an object for each different one."""
 
 
 def sort_columns(order: Order) -> list[Column]:
-    """An order for Spark; `engines.duckdb.job_sql.ordered` is the same for DuckDB."""
+    """An order for Spark; `engines.duckdb.job_sql.order_by` is the same for DuckDB."""
     return [f.col(name) if among is None else position(among, name) for name, among in order]
 
 

@@ -1,4 +1,4 @@
-"""The latencies of clients: from send to response, and until a record was acknowledged.
+"""What clients saw: latencies until a response or an acknowledgement, outcomes, and throughput.
 
 They are longer than a purgatory's wait, which begins when the broker handles a request: a broker
 handles one request of a connection at a time, and the others queue. If the trace has the times of
@@ -12,7 +12,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.tables import ALL, ALL_TOPICS
+from purgatory.pipeline.jobs.expressions import broadcast
+from purgatory.pipeline.jobs.tables import ALL, ALL_TOPICS, CONSUMER, PRODUCER
 from purgatory.trace.percentiles import DECIMALS
 from purgatory.trace.rounded_waits import round_column
 
@@ -169,5 +170,60 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
             f.coalesce(f.sum(f.col("places") - 1), f.lit(0)).cast("bigint").alias("copies"),
             f.min("from_us").alias("from_us"),
             f.max("until_us").alias("until_us"),
+        )
+    )
+
+
+# Throughput over time, and the ends of partitions, which give consumer lag.
+
+
+_CLIENT = ["run_id", "kind", "group", "topic", "partition"]
+
+
+def throughput(sends: DataFrame, reads: DataFrame, windows: DataFrame) -> DataFrame:
+    """The table `throughput`: a row per run, window of time, kind of client, group and partition.
+
+    Records of producers count when they were acknowledged, those of consumers when they were read.
+
+    One pass over each table, and a shuffle of one row per window, group, partition and task.
+
+    Args:
+        sends, reads: the trace's tables of these names.
+        windows: `run_id` and `window_us`, the width of its windows; the runs to compute; few.
+    """
+    produced = sends.where("outcome = 'ok' and answer_us is not null").select(
+        "run_id",
+        f.lit(PRODUCER).alias("kind"),
+        "group",
+        "topic",
+        "partition",
+        f.col("answer_us").alias("time_us"),
+        "offset",
+    )
+    consumed = reads.select(
+        "run_id",
+        f.lit(CONSUMER).alias("kind"),
+        "group",
+        "topic",
+        "partition",
+        "time_us",
+        "offset",
+    )
+    return (
+        produced.unionByName(consumed)
+        .join(broadcast(windows), "run_id")
+        .withColumn("window_start_us", f.col("time_us") - f.col("time_us") % f.col("window_us"))
+        .groupBy(*_CLIENT, "window_start_us", "window_us")
+        .agg(
+            f.count(f.lit(1)).alias("records"),
+            (f.max("offset") + 1).alias("end_offset"),
+        )
+        .select(
+            "run_id",
+            "window_start_us",
+            (f.col("window_start_us") + f.col("window_us")).alias("window_end_us"),
+            *_CLIENT[1:],
+            "records",
+            "end_offset",
         )
     )

@@ -51,10 +51,14 @@ def peaks(
     found = _moments(operations, _highest(occupancy, number), spans)
     around = _nearby_operations(operations, found)
     named = _top_names(around.where("parked"))
+    counts = around.groupBy(*_PEAK).agg(
+        f.count_if("arrived").cast("bigint").alias("arrivals"),
+        f.min(f.when(f.col("parked"), f.col("start_us"))).alias("oldest_start_us"),
+    )
+    waited = operations.where("outcome != 'immediate'")
+    entries = waited.groupBy(*_WHOLE).agg(f.count(f.lit(1)).alias("entries"))
     result = (
-        found.join(around.groupBy(*_PEAK).agg(*_counts()), _PEAK, "left")
-        .join(named, _PEAK, "left")
-        .join(_operation_counts(operations), _WHOLE, "left")
+        found.join(counts, _PEAK, "left").join(named, _PEAK, "left").join(entries, _WHOLE, "left")
     )
     return _with_faults(result, faults).select(
         *_PEAK,
@@ -153,13 +157,6 @@ def _nearby_operations(operations: DataFrame, found: DataFrame) -> DataFrame:
     )
 
 
-def _counts() -> list[Column]:
-    return [
-        f.count_if("arrived").cast("bigint").alias("arrivals"),
-        f.min(f.when(f.col("parked"), f.col("start_us"))).alias("oldest_start_us"),
-    ]
-
-
 def _top_names(parked: DataFrame) -> DataFrame:
     """Per peak, an array for each of kinds, outcomes, brokers and keys: names and counts."""
     keys = f.transform(
@@ -192,15 +189,6 @@ def _top_names_array(what: str) -> Column:
     return f.transform(
         in_order, lambda one: f.struct(*(one[name].alias(name) for name in shown))
     ).alias(what)
-
-
-def _operation_counts(operations: DataFrame) -> DataFrame:
-    """How many operations waited in the whole run."""
-    return (
-        operations.where("outcome != 'immediate'")
-        .groupBy(*_WHOLE)
-        .agg(f.count(f.lit(1)).alias("entries"))
-    )
 
 
 def _with_faults(found: DataFrame, faults: DataFrame | None) -> DataFrame:

@@ -1,7 +1,8 @@
 """The jobs: their inputs, options and outputs, and what a terminal and a page show of them.
 
-A job is one row of `JOBS`, which the command line, both engines, the folder of results, the
-terminal and the page read; `engines.run.run_job` runs any of them.
+A job on traces is one row of `JOBS`, which the command line, both engines, the folder of results,
+the terminal and the page read; `engines.run.run_job` runs any of them. `STREAM` and `SWEEP` are
+rows for their commands and for the programs that run them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from purgatory.pipeline.jobs.tables import (
     WAIT_ORDERS,
     WAITS_ORDER,
     Exactness,
+    by,
 )
 from purgatory.pipeline.result_rows import Order
-from purgatory.trace.trace_schema import TABLES
+from purgatory.trace.trace_schema import REQUIRED_TABLES, TABLES
 
 MOST_SHOWN_RUNS = 10
 """The number of runs that a terminal shows; the tables have all."""
@@ -52,12 +54,12 @@ class Option:
 
     Attributes:
         kind: `number` is a whole number, `duration` is in microseconds (the command takes 250ms or
-            10s), `word` is one of `words`, and `words` a list of them.
+            10s), `word` is one of `words`, `words` a list of them, and `flag` is true or false.
         help: the help of the command.
-        least: the least number or duration.
+        least: the least number or duration, of which a duration is a multiple.
     """
 
-    kind: Literal["number", "duration", "word", "words"]
+    kind: Literal["number", "duration", "word", "words", "flag"]
     default: Any
     help: str
     least: int = 1
@@ -83,6 +85,8 @@ class Option:
         elif not isinstance(value, int) or isinstance(value, bool) or value < self.least:
             unit = " microseconds" if self.kind == "duration" else ""
             raise ValueError(f"{name} must be {self.least}{unit} or more, not {value!r}")
+        elif self.kind == "duration" and value % self.least:
+            raise ValueError(f"{name} must be a multiple of {self.least} us, not {value} us")
 
 
 def _join(words: Sequence[str]) -> str:
@@ -163,7 +167,7 @@ class Job:
     reads: tuple[str, ...]
     outputs: Mapping[str, Order]
     options: Mapping[str, Option]
-    views: Mapping[str, View]
+    views: Mapping[str, View] = field(default_factory=dict)
     weighs: tuple[str, ...] = ("operations",)
     quarantine: Literal["never", "if bad", "always"] = "if bad"
     only_for_page: frozenset[str] = field(default_factory=frozenset)
@@ -388,6 +392,36 @@ ANALYZE = Job(
     quarantine="always",
     runs=None,
     always_page=True,
+)
+
+STREAM = Job(
+    "stream",
+    "Follow a cluster or a simulation that publishes: windowed waits, and records out of order.",
+    reads=REQUIRED_TABLES,
+    options={
+        "window_us": Option("duration", 10_000_000, "Length of a window of time.", 1_000),
+        "watermark_us": Option(
+            "duration", 30_000_000, "How late a row may be, behind the newest one.", 1_000
+        ),
+        "state_ttl_us": Option(
+            "duration",
+            120_000_000,
+            "How long a record stays in the state after that: as long as producers retry.",
+            1_000,
+        ),
+        "most_rows": Option("number", 400_000, "Maximum number of rows in a batch."),
+    },
+    outputs={},
+)
+
+SWEEP = Job(
+    "sweep",
+    "Simulate many variants of a scenario, and answer which settings keep a bound.\n\n"
+    "Results are written as they come: after Ctrl-C the same command continues, and an extended "
+    "sweep runs only new scenarios.",
+    reads=(),
+    options={"retry_failed": Option("flag", False, "Run failed scenarios of earlier runs again.")},
+    outputs={"points": by("point", "seed"), "heatmaps": by("heatmap", "y_level", "x_level")},
 )
 
 JOBS: Mapping[str, Job] = {job.name: job for job in (WAITS, OCCUPANCY, AUDIT, ANALYZE)}

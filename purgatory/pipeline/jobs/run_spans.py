@@ -16,7 +16,7 @@ SPANS = {"run_id": "string", "end_us": "bigint", "width_us": "bigint"}
 """The columns of a table of runs, as `jobs.occupancy.occupancy` takes it, and their types."""
 
 WINDOWS = {"run_id": "string", "window_us": "bigint"}
-"""The columns of a table of widths of windows, as `jobs.throughput.throughput` takes it."""
+"""The columns of a table of widths of windows, as `jobs.latencies.throughput` takes it."""
 
 FAULTS = {
     "run_id": "string",

@@ -41,12 +41,13 @@ def check_number(number: int) -> None:
 # The orders of the tables of waits and occupancy.
 
 
-def _by(*names: str) -> Order:
+def by(*names: str) -> Order:
+    """The order by some columns, by the value of each."""
     return tuple((name, None) for name in names)
 
 
 WAITS_ORDER: Order = (
-    *_by("run_id", "window_start_us", "purgatory"),
+    *by("run_id", "window_start_us", "purgatory"),
     ("topic", (ALL_TOPICS,)),
     ("topic", None),
     ("kind", (ALL,)),
@@ -56,15 +57,15 @@ WAITS_ORDER: Order = (
 )
 """By run, time, purgatory, topic, kind and outcome; rows over all of these come last."""
 
-WAIT_ORDERS = {"waits": WAITS_ORDER, "slowest": _by("run_id", "purgatory", "rank")}
+WAIT_ORDERS = {"waits": WAITS_ORDER, "slowest": by("run_id", "purgatory", "rank")}
 """The tables of the command `waits`, and the order of each."""
 
 OCCUPANCY_ORDERS = {
-    "occupancy": _by("run_id", "purgatory", "broker", "bucket_start_us"),
-    "littles_law": _by("run_id", "purgatory", "broker"),
-    "peaks": _by("run_id", "purgatory", "rank"),
-    "hot_keys": _by("run_id", "purgatory", "rank"),
-    "key_occupancy": _by("run_id", "purgatory", "key", "bucket_start_us"),
+    "occupancy": by("run_id", "purgatory", "broker", "bucket_start_us"),
+    "littles_law": by("run_id", "purgatory", "broker"),
+    "peaks": by("run_id", "purgatory", "rank"),
+    "hot_keys": by("run_id", "purgatory", "rank"),
+    "key_occupancy": by("run_id", "purgatory", "key", "bucket_start_us"),
 }
 """The tables of the command `occupancy`, and the order of each."""
 
@@ -86,12 +87,6 @@ MOST_KEYS = 40
 """The most keys of a run in `expiry`: those with the most expired operations."""
 
 
-def check_keys(most_keys: int) -> None:
-    """Raise ValueError for a negative number."""
-    if most_keys < 0:
-        raise ValueError(f"most_keys must be at least 0, and is {most_keys}")
-
-
 ATTEMPTS_ORDER: Order = (
     ("run_id", None),
     ("group", None),
@@ -111,6 +106,6 @@ DISTRIBUTION_ORDER: Order = (
 PRODUCER, CONSUMER = "producer", "consumer"
 """The kinds of clients in `throughput`."""
 
-THROUGHPUT_ORDER: Order = _by("run_id", "window_start_us", "kind", "group", "topic", "partition")
+THROUGHPUT_ORDER: Order = by("run_id", "window_start_us", "kind", "group", "topic", "partition")
 
 EXPIRY_ORDER: Order = (("run_id", None), ("purgatory", None), ("broker", None), ("watch_key", None))

@@ -23,7 +23,6 @@ from purgatory.pipeline.jobs.tables import (
     ALL_TOPICS,
     MOST_KEYS,
     Exactness,
-    check_keys,
     check_number,
     check_waits,
 )
@@ -343,11 +342,7 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
     Args:
         operations: the trace's table of that name.
         most_keys: the number of keys per run, those with the most expired operations.
-
-    Raises:
-        ValueError: `most_keys` is negative.
     """
-    check_keys(most_keys)
     everything = f.array(f.lit(None).cast("string"))
     own = f.array_distinct(watch_keys(operations))
     under = f.coalesce(f.concat(everything, own), everything)

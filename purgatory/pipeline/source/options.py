@@ -224,22 +224,13 @@ def _flag(values: Mapping[str, str], name: str, default: bool) -> bool:
 # own Kafka source. The order is fixed: Spark compares them as text.
 
 
+@dataclass(frozen=True)
 class OffsetRange(InputPartition):
     """The offset range of one task: from `start` up to, and without, `end` of a partition."""
 
-    def __init__(self, topic_partition: TopicPartition, start: int, end: int) -> None:
-        self.topic_partition = topic_partition
-        self.start = start
-        self.end = end
-
-    def __repr__(self) -> str:
-        return f"OffsetRange({self.topic_partition}, {self.start}, {self.end})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OffsetRange) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.topic_partition, self.start, self.end))
+    topic_partition: TopicPartition
+    start: int
+    end: int
 
 
 def to_document(offsets: Mapping[TopicPartition, int]) -> OffsetsDocument:

@@ -137,7 +137,7 @@ class PartitionReader:
             error = message.error()
             if error is None:
                 self._take(message, records)
-            elif self._gap_is_next(error) and records:
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET and records:
                 # Return the rows before the gap first; the next fetch finds the gap again.
                 self._assign(consumer)
                 break
@@ -223,10 +223,6 @@ class PartitionReader:
             records.append(message)
             self._position = offset + 1
             self._ended = self._position >= self._range.end
-
-    @staticmethod
-    def _gap_is_next(error: KafkaError) -> bool:
-        return error.code() == KafkaError._AUTO_OFFSET_RESET
 
     def _handle(self, consumer: Consumer, message: Message, error: KafkaError) -> None:
         code = error.code()

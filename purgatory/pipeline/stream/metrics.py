@@ -76,13 +76,13 @@ class StreamMetrics:
 
     def add(self, table: str, rows: pa.Table) -> None:
         """Count rows of the table `waits`, `order` or `quarantine`. O(rows)."""
-        add = {
-            "waits": self._add_window,
-            "order": self._add_anomaly,
-            "quarantine": self._add_quarantine,
-        }
         for row in rows.to_pylist():
-            add[table](row)
+            if table == "waits":
+                self._add_window(row)
+            elif table == "order":
+                self._anomalies.labels(row["anomaly"], row["group"] or "").inc(row["count"])
+            else:
+                self._quarantine.labels(row["source"], row["reason"]).inc(row["rows"])
 
     def batch_done(self, query: str, progress: Mapping[str, Any], batch: int) -> None:
         """Set the progress of a query.
@@ -107,12 +107,6 @@ class StreamMetrics:
         for quantile, column in _QUANTILES.items():
             if row[column] is not None:
                 self._waits.labels(*names, quantile).set(row[column] / _US_PER_S)
-
-    def _add_anomaly(self, row: Mapping[str, Any]) -> None:
-        self._anomalies.labels(row["anomaly"], row["group"] or "").inc(row["count"])
-
-    def _add_quarantine(self, row: Mapping[str, Any]) -> None:
-        self._quarantine.labels(row["source"], row["reason"]).inc(row["rows"])
 
 
 @contextmanager

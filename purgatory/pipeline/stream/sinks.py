@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import FaultError, OutputError
+from purgatory.pipeline.jobs.registry import STREAM
 from purgatory.pipeline.stream.order import ORDER_COLUMNS
 from purgatory.pipeline.stream.rows import QUARANTINE, QUARANTINE_COLUMNS
 from purgatory.pipeline.stream.windowed_waits import WAITS_COLUMNS
@@ -55,9 +56,9 @@ class StreamConfig:
 
     out: Path
     checkpoint: Path
-    window_us: int = 10_000_000
-    watermark_delay_us: int = 30_000_000
-    state_ttl_us: int = 120_000_000
+    window_us: int = STREAM.options["window_us"].default
+    watermark_delay_us: int = STREAM.options["watermark_us"].default
+    state_ttl_us: int = STREAM.options["state_ttl_us"].default
     to_topic: str | None = None
     bootstrap_servers: str = ""
     client: Mapping[str, str] = field(default_factory=dict)

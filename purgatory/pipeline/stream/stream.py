@@ -84,7 +84,12 @@ def run_queries(
     queries: list[_Query] = []
     try:
         # The query with more input first, and alone: each start takes all processors.
-        order = _order(records, config)
+        # One stream for both tables: each stream costs seconds at the start of a query.
+        order = order_findings(
+            rows_of(records("sends", "reads"), "sends", "reads"),
+            watermark_delay_us=config.watermark_delay_us,
+            state_ttl_us=config.state_ttl_us,
+        )
         with warm_up(session):
             queries.append(_Query(order, sinks["order"], metrics, config, trigger_us=0))
             while not queries[0].has_begun():
@@ -93,7 +98,11 @@ def run_queries(
         queries[0].raise_failure()
         # A window gives its row when it is closed: more frequent triggers would find nothing.
         trigger_us = min(config.window_us // 2, _MAX_WAITS_TRIGGER_US)
-        waits = _waits(records, config)
+        waits = windowed_waits(
+            rows_of(records("operations"), "operations"),
+            window_us=config.window_us,
+            watermark_delay_us=config.watermark_delay_us,
+        )
         queries.append(_Query(waits, sinks["waits"], metrics, config, trigger_us=trigger_us))
         while any(query.is_active() for query in queries) and not stop.wait(_POLL_INTERVAL_S):
             for query in queries:
@@ -114,23 +123,6 @@ def _configure(session: SparkSession) -> None:
         session.sparkContext.defaultParallelism,
     )
     session.conf.set("spark.sql.shuffle.partitions", str(tasks))
-
-
-def _waits(records: RecordStreams, config: StreamConfig) -> DataFrame:
-    return windowed_waits(
-        rows_of(records("operations"), "operations"),
-        window_us=config.window_us,
-        watermark_delay_us=config.watermark_delay_us,
-    )
-
-
-def _order(records: RecordStreams, config: StreamConfig) -> DataFrame:
-    # One stream for both tables: each stream costs seconds at the start of a query.
-    return order_findings(
-        rows_of(records("sends", "reads"), "sends", "reads"),
-        watermark_delay_us=config.watermark_delay_us,
-        state_ttl_us=config.state_ttl_us,
-    )
 
 
 class _Query:
@@ -227,19 +219,17 @@ def warm_up(session: SparkSession) -> Iterator[None]:
     and has Java load the classes that every job needs. A failure of the job is ignored: the queries
     would fail in the same way, and report it.
     """
-    thread = threading.Thread(
-        target=_run_empty_job, args=(session,), name="purgatory-warm-up", daemon=True
-    )
+
+    def run_empty_job() -> None:
+        with suppress(Exception):  # of many kinds, when Java ends
+            session.range(1).mapInArrow(_identity, "id bigint").toArrow()
+
+    thread = threading.Thread(target=run_empty_job, name="purgatory-warm-up", daemon=True)
     thread.start()
     try:
         yield
     finally:
         thread.join()
-
-
-def _run_empty_job(session: SparkSession) -> None:
-    with suppress(Exception):  # of many kinds, when Java ends
-        session.range(1).mapInArrow(_identity, "id bigint").toArrow()
 
 
 def _identity(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

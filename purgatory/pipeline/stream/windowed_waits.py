@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from purgatory.pipeline.jobs.registry import STREAM
 from purgatory.pipeline.stream.rows import (
     LATE,
     QUARANTINE_COLUMNS,
@@ -150,8 +151,7 @@ def windowed_waits(operations: DataFrame, *, window_us: int, watermark_delay_us:
     Raises:
         ValueError: the window is not of whole milliseconds.
     """
-    if window_us <= 0 or window_us % 1_000:
-        raise ValueError(f"window_us must be a positive number of milliseconds, not {window_us} us")
+    STREAM.options["window_us"].check("window_us", window_us)
     good = f.col("problem").isNull()
     rows = with_watermark(operations, watermark_delay_us).select(
         *(f.when(good, f.col(name)).otherwise("").alias(name) for name in _KEYS),

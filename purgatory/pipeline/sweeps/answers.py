@@ -37,7 +37,6 @@ class Candidate:
         kept: how many scenarios keep the bound themselves, of `measured`.
         good: whether all means keep the bound.
         confirmed: whether `limit` does.
-
     """
 
     label: str
@@ -61,7 +60,6 @@ class Answer:
         question: what was asked.
         per: the values of these settings, by path.
         candidates: all values, the most wanted first.
-
     """
 
     question: Question
@@ -100,7 +98,6 @@ def answers(points: DataFrame, plan: Plan) -> list[Answer]:
     Args:
         points: the table of that name.
         plan: the sweep's.
-
     """
     return [
         answer for question in plan.sweep.questions for answer in _answers(points, plan, question)

@@ -7,13 +7,15 @@ the other settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from itertools import combinations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from purgatory.pipeline.jobs.expressions import sort_columns
+from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.sweeps.plan import Parameter, Plan
 from purgatory.pipeline.sweeps.sweep_file import HeatmapTable
 
@@ -23,12 +25,18 @@ MOST_PAIRS = 6
 USUAL_MEASURES = ("produce_expiry_ratio", "produce_wait_p99_ms")
 """The measures of these heat maps."""
 
-HEATMAPS_DDL = (
-    "heatmap int, x_setting string, y_setting string, measure string, "
-    "x_level int, x string, y_level int, y string, "
-    "points bigint, scenarios bigint, failed bigint, "
-    "mean double, seed_sd double, least double, most double"
-)
+HEATMAPS_COLUMNS = {
+    "heatmap": "int",
+    "x_setting": "string",
+    "y_setting": "string",
+    "measure": "string",
+    "x_level": "int",
+    "x": "string",
+    "y_level": "int",
+    "y": "string",
+    **dict.fromkeys(("points", "scenarios", "failed"), "bigint"),
+    **dict.fromkeys(("mean", "seed_sd", "least", "most"), "double"),
+}
 """The columns of the table and their types."""
 
 
@@ -53,15 +61,14 @@ def heatmaps(points: DataFrame, plan: Plan) -> DataFrame:
         plan: the sweep's.
 
     Returns:
-        The columns of `HEATMAPS_DDL`. `mean` is over the means of points, `seed_sd` the standard
-        deviation between the seeds of a point (pooled; null with one seed), `least` and `most` are
-        the means of the extreme points.
-
+        `HEATMAPS_COLUMNS`. `mean` is over the means of points, `seed_sd` the standard deviation
+        between the seeds of a point (pooled; null with one seed), `least` and `most` are the means
+        of the extreme points.
     """
     tables = [
         _heatmap(points, plan, number, table) for number, table in enumerate(heatmap_tables(plan))
     ]
-    return reduce(DataFrame.unionByName, tables).orderBy("heatmap", "y_level", "x_level")
+    return reduce(DataFrame.unionByName, tables).orderBy(*sort_columns(SWEEP.outputs["heatmaps"]))
 
 
 def level(parameter: Parameter) -> Column:
@@ -108,26 +115,17 @@ def _heatmap(points: DataFrame, plan: Plan, number: int, table: HeatmapTable) ->
         f.min("value").alias("least"),
         f.max("value").alias("most"),
     )
-    texts = dict(_texts(number, table, x, y))
-    return cells.select(*(_cell(name, kind, texts) for name, kind in _columns()))
-
-
-def _texts(
-    number: int, table: HeatmapTable, x: Parameter, y: Parameter | None
-) -> Iterator[tuple[str, Column]]:
-    yield "heatmap", f.lit(number)
-    yield "x_setting", f.lit(table.x)
-    yield "y_setting", f.lit(table.y)
-    yield "measure", f.lit(table.measure)
-    yield "x", label(x, f.col("x_level"))
-    yield "y", f.lit(None) if y is None else label(y, f.col("y_level"))
-
-
-def _cell(name: str, kind: str, texts: dict[str, Column]) -> Column:
-    return texts.get(name, f.col(name)).cast(kind).alias(name)
-
-
-def _columns() -> Iterator[tuple[str, str]]:
-    for column in HEATMAPS_DDL.split(", "):
-        name, kind = column.split()
-        yield name, kind
+    texts = {
+        "heatmap": f.lit(number),
+        "x_setting": f.lit(table.x),
+        "y_setting": f.lit(table.y),
+        "measure": f.lit(table.measure),
+        "x": label(x, f.col("x_level")),
+        "y": f.lit(None) if y is None else label(y, f.col("y_level")),
+    }
+    return cells.select(
+        *(
+            texts.get(name, f.col(name)).cast(kind).alias(name)
+            for name, kind in HEATMAPS_COLUMNS.items()
+        )
+    )

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,22 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import PipelineError
 from purgatory.pipeline.report.findings import findings_list
-from purgatory.pipeline.report.page import PagePart, figure, page, row_links, section
+from purgatory.pipeline.report.page import (
+    Column,
+    PagePart,
+    figure,
+    page,
+    row_links,
+    section,
+    table,
+)
+from purgatory.pipeline.report.plots import GRID, Figure, axis_title, blank_layout, edge_label
 from purgatory.pipeline.report.sentences import Finding, Severity
 from purgatory.pipeline.result_rows import Row, group_by, text
 
 HEATMAPS = "heatmaps"
 ANSWERS = "answers.json"
 """What of a sweep's folder the page shows: a table and a file."""
-
-Figure = dict[str, Any]
 
 # Cividis: its lightness grows evenly, so it reads the same in gray and with any color vision.
 _COLORS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
@@ -53,7 +61,6 @@ def sweep_page(
         answers: each as `Answer.plain()` gives it.
         failures: some of the scenarios that failed: `settings`, `seed` and `error`.
         parquet: where the page finds the Parquet of the heat maps.
-
     """
     title = f"Sweep {head['name']}"
     header = f"<header><h1>{escape(title)}</h1>{_about(head)}</header>"
@@ -74,7 +81,6 @@ def sweep_sections(
     Args:
         heatmaps, answers, failures, parquet: as of `sweep_page`.
         failed: how many scenarios failed in all.
-
     """
     by_number = group_by(heatmaps, "heatmap")
     parts = [_heatmap(number, rows, parquet) for number, rows in by_number.items()]
@@ -92,7 +98,6 @@ def heatmap_plot(rows: Sequence[Row]) -> Figure:
 
     Args:
         rows: those of the heat map in the table `heatmaps`.
-
     """
     return _line(rows) if rows[0]["y_setting"] is None else _heat_map(rows)
 
@@ -132,7 +137,7 @@ def _heat_map(rows: Sequence[Row]) -> Figure:
     layout = _layout(rows[0], height=150 + _ROW_PX * max(3, len(ys)))
     layout["xaxis"] |= {"type": "category"}
     layout["yaxis"] |= {"type": "category"}
-    layout["annotations"] = [_over(rows[0]["y_setting"])]
+    layout["annotations"] = [_axis_label(rows[0]["y_setting"])]
     return {"data": [data], "layout": layout}
 
 
@@ -162,7 +167,7 @@ def _line(rows: Sequence[Row]) -> Figure:
     }
     layout = _layout(rows[0], height=320)
     layout["xaxis"] |= {"type": "category"}
-    layout["annotations"] = [_over(rows[0]["measure"])]
+    layout["annotations"] = [_axis_label(rows[0]["measure"])]
     return {"data": [data], "layout": layout}
 
 
@@ -187,34 +192,16 @@ def _spread(row: Row | None) -> str:
 
 
 def _layout(row: Row, height: int) -> Figure:
-    axis = {"automargin": True, "fixedrange": True, "gridcolor": "#e5e7eb"}
-    return {
-        "height": height,
-        "margin": {"l": 20, "r": 24, "t": 40, "b": 50},
-        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#1f2937"},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "hoverlabel": {"font": {"family": "system-ui, sans-serif"}},
-        "dragmode": False,
+    return blank_layout(height) | {
         "showlegend": False,
-        "xaxis": {**axis, "title": {"text": _plain(row["x_setting"]), "standoff": 8}},
-        "yaxis": {**axis},
+        "xaxis": {**GRID, "title": axis_title(_plain(row["x_setting"]))},
+        "yaxis": {**GRID},
     }
 
 
-def _over(label: str) -> Figure:
+def _axis_label(label: str) -> Figure:
     """The name of the vertical axis, over it: a narrow screen has its whole width for the plot."""
-    return {
-        "text": _plain(label),
-        "showarrow": False,
-        "xref": "paper",
-        "x": 0,
-        "xanchor": "left",
-        "yref": "paper",
-        "y": 1,
-        "yanchor": "bottom",
-        "yshift": 6,
-    }
+    return edge_label(label, yref="paper", y=1, yanchor="bottom", yshift=6)
 
 
 def _plain(label: str) -> str:
@@ -268,55 +255,39 @@ def _heatmap(number: int, rows: Sequence[Row], parquet: str | None) -> str:
 
 def _heatmap_table(title: str, rows: Sequence[Row]) -> str:
     head = rows[0]
-    settings = [name for name in (head["x_setting"], head["y_setting"]) if name]
-    columns = ["mean", "sd between seeds", "least", "most", "scenarios", "failed"]
-    body = [
-        [
-            *(row[axis] for axis in ("x", "y") if row[f"{axis}_setting"]),
-            *(_number(row[name]) for name in ("mean", "seed_sd", "least", "most")),
-            f"{row['scenarios']:,}",
-            f"{row['failed']:,}",
-        ]
-        for row in rows
+    columns: list[Column] = [
+        (head[f"{axis}_setting"], False, itemgetter(axis))
+        for axis in ("x", "y")
+        if head[f"{axis}_setting"]
     ]
-    return _table(title, settings + columns, body, numbers_from=len(settings))
+    columns += [
+        ("mean", True, lambda row: _number(row["mean"])),
+        ("sd between seeds", True, lambda row: _number(row["seed_sd"])),
+        ("least", True, lambda row: _number(row["least"])),
+        ("most", True, lambda row: _number(row["most"])),
+        ("scenarios", True, lambda row: f"{row['scenarios']:,}"),
+        ("failed", True, lambda row: f"{row['failed']:,}"),
+    ]
+    return table(f"{title}, with its spread.", columns, rows)
 
 
 def _failures(failures: Sequence[Mapping[str, Any]], failed: int) -> str:
     more = "" if failed == len(failures) else f" These are {len(failures)} of them."
-    table = _table(
-        "Scenarios that failed",
-        ["settings", "seed", "error"],
-        [[one["settings"], str(one["seed"]), one["error"]] for one in failures],
-        numbers_from=3,
-    )
+    columns: list[Column] = [
+        ("settings", False, itemgetter("settings")),
+        ("seed", False, lambda row: str(row["seed"])),
+        ("error", False, itemgetter("error")),
+    ]
     return (
         f'<section class="warning" role="note" id="{_PART.anchor("failures")}"><h3>Failed</h3>'
-        f"<p>{_failed(failed)}{more}</p>{table}</section>"
+        f"<p>{_failed(failed)}{more}</p>{table('Scenarios that failed.', columns, failures)}"
+        "</section>"
     )
 
 
 def _failed(failed: int) -> str:
     scenarios = "1 scenario" if failed == 1 else f"{failed:,} scenarios"
     return f"{scenarios} failed and {'is' if failed == 1 else 'are'} in no mean."
-
-
-def _table(
-    label: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int
-) -> str:
-    def cells(tag: str, values: Sequence[str]) -> str:
-        scope = ' scope="col"' if tag == "th" else ""
-        return "".join(
-            f"<{tag}{scope}{' class=number' if place >= numbers_from else ''}>"
-            f"{escape(value)}</{tag}>"
-            for place, value in enumerate(values)
-        )
-
-    body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return (
-        f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label)}">'
-        f"<table><thead><tr>{cells('th', head)}</tr></thead>\n<tbody>{body}</tbody></table></div>"
-    )
 
 
 def _number(value: float | None) -> str:
@@ -331,7 +302,6 @@ def swept_sections(folder: Path) -> str:
 
     Raises:
         PipelineError: it is no such folder, or its files can't be read.
-
     """
     try:
         heatmaps = pq.read_table(folder / HEATMAPS).to_pylist()

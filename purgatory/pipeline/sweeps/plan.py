@@ -18,9 +18,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -32,7 +34,6 @@ from pydantic import ValidationError
 
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.sweeps.measures import RESULTS
-from purgatory.pipeline.sweeps.package import code_digest
 from purgatory.pipeline.sweeps.sweep_file import (
     DrawnSetting,
     KeyPath,
@@ -110,7 +111,6 @@ class Parameter:
         span: the range, if it has no list of values.
         wraps: whether a plain number stands for a distribution with a spread of 0.
         floats: whether an integer stands for a float.
-
     """
 
     path: str
@@ -208,7 +208,6 @@ class Plan:
         folder: where the base scenario's relative paths start.
         base: the base scenario with all its keys, as plain data.
         parameters: the swept settings.
-
     """
 
     sweep: SweepFile
@@ -307,7 +306,6 @@ def load_plan(path: str | Path) -> Plan:
 
     Raises:
         SweepError: something in the file or the base scenario is wrong; a line for each thing.
-
     """
     file = Path(path)
     return _plan(read_sweep_file(file), str(path), file.resolve().parent)
@@ -323,7 +321,6 @@ def parse_plan(text: str, source: str = "sweep", folder: Path | None = None) -> 
 
     Raises:
         SweepError: something in it is wrong.
-
     """
     return _plan(parse_sweep_file(text, source), source, (folder or Path()).resolve())
 
@@ -417,7 +414,6 @@ def _normal(
 
     What is wrong with the value by itself is an error. What is wrong with it only beside other
     settings is left: another setting of the same point may make it right.
-
     """
     changed: Any = document
     for key_path in key_paths:
@@ -494,3 +490,49 @@ def _file_digest(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return "missing"
+
+
+# The code that runs a scenario, as a hash.
+
+
+PACKAGES = (
+    "timer",
+    "purgatory.core",
+    "purgatory.kafka",
+    "purgatory.settings",
+    "purgatory.trace",
+    "purgatory.simulation",
+)
+MEASURES = "measures.py"
+"""The one file of this package that turns the outcome of a run into columns."""
+
+
+@cache
+def code_digest() -> str:
+    """Return the hash of all code that runs a scenario. O(bytes of the code), once a process.
+
+    A version number would have to be raised with each change. So comments count as well: a sweep is
+    run again once too often rather than once too rarely.
+    """
+    files = [file for package in PACKAGES for file in _files(resources.files(package), package)]
+    files.append((MEASURES, resources.files("purgatory.pipeline.sweeps") / MEASURES))
+    return digest_of(files)
+
+
+def digest_of(files: Iterable[tuple[str, Traversable]]) -> str:
+    """Return the hash of files by name, independent of their order."""
+    found = sorted((name, file.read_bytes()) for name, file in files)
+    digest = hashlib.sha256()
+    for name, content in found:
+        digest.update(f"{name}:{len(content)}:".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _files(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        inner = f"{name}/{entry.name}"
+        if entry.is_dir():
+            yield from _files(entry, inner)
+        elif entry.name.endswith(".py"):
+            yield inner, entry

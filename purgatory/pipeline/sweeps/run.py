@@ -21,10 +21,13 @@ import secrets
 import shutil
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +37,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from purgatory.pipeline.engines.progress import EngineProgress
+from purgatory.pipeline.engines.result_folder import names_in, refuse_foreign
 from purgatory.pipeline.engines.spark.connect import is_connect
 from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
+from purgatory.pipeline.jobs.expressions import sort_columns
+from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.sweeps.answers import Answer, answers
 from purgatory.pipeline.sweeps.heatmaps import heatmaps
-from purgatory.pipeline.sweeps.package import code_digest, ship_package
 from purgatory.pipeline.sweeps.page import ANSWERS, HEATMAPS, sweep_page
-from purgatory.pipeline.sweeps.plan import Plan, load_plan
+from purgatory.pipeline.sweeps.plan import Plan, code_digest, load_plan
 from purgatory.pipeline.sweeps.tasks import (
     TASK_DDL,
     Task,
@@ -69,15 +75,6 @@ _LOOK_EVERY_S = 0.25
 _PLAN = "plan.parquet"
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Numbers of scenarios: done and to be done in this run, and done in earlier runs."""
-
-    done: int
-    todo: int
-    earlier: int
-
-
 def sweep(
     session: SparkSession,
     plan: Plan | str | Path,
@@ -86,7 +83,7 @@ def sweep(
     retry_failed: bool = False,
     cores: int | None = None,
     ship: bool | None = None,
-    on_progress: Callable[[Progress], object] | None = None,
+    on_progress: Callable[[EngineProgress], object] | None = None,
 ) -> DataFrame:
     """Run the missing scenarios of a sweep, and return the table of all of them.
 
@@ -98,7 +95,8 @@ def sweep(
         cores: how many tasks run at the same time; by default as many as the session says.
         ship: whether to send this project to the workers; by default if they are not on this
             machine.
-        on_progress: called a few times a second while scenarios run.
+        on_progress: called a few times a second while scenarios run, with the number of those that
+            are done, of those without a result before.
 
     Returns:
         The table `points`: a row per scenario, in the order of the plan. See `docs/sweep.md`.
@@ -107,18 +105,17 @@ def sweep(
         SweepError: the sweep's file is not as it must be.
         OutputError: the folder holds something else.
         KeyboardInterrupt: what was done is kept; the same call goes on with the rest.
-
     """
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
     out = Path(folder).resolve()
     prepare_folder(out, plan)
     numbers = missing(plan, out, retry_failed=retry_failed)
-    done = plan.scenarios - len(numbers)
     if numbers:
-        if _is_remote(session) if ship is None else ship:
+        is_local = not is_connect(session) and str(session.sparkContext.master).startswith("local")
+        if not is_local if ship is None else ship:
             ship_package(session, out / PARTS)
         task = _task(plan, numbers, out / PARTS, cores or _cores(session))
-        _run(session, task, len(numbers), done, on_progress)
+        _run(session, task, len(numbers), on_progress)
     merge_parts(session, out)
     return write_points(session, plan, out)
 
@@ -128,7 +125,6 @@ def prepare_folder(out: Path, plan: Plan) -> None:
 
     Raises:
         OutputError: it holds something else, or can't be made.
-
     """
     try:
         check_folder(out)
@@ -153,18 +149,9 @@ def check_folder(out: Path) -> None:
 
     Raises:
         OutputError: saying what is there.
-
     """
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise OutputError(f"--out {out}: is a file; name a folder to be made")
-    entries = {entry.name for entry in out.iterdir()}
-    foreign = sorted(entries - _OURS)
-    if foreign:
-        raise OutputError(
-            f"--out {out}: holds {foreign[0]!r}, which is no result of a sweep; name another folder"
-        )
+    entries = names_in(out)
+    refuse_foreign(str(out), entries, _OURS, "a sweep")
     if entries and MARK not in entries:
         raise OutputError(f"--out {out}: holds no sweep ({MARK} is missing); name another folder")
 
@@ -180,7 +167,6 @@ def results(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
 
     A scenario that is not done yet has no results; one that was done twice, by tasks that were run
     again, or tried again after it failed, has one row: the one without an error, if there is one.
-
     """
     pq.write_table(plan.table(), out / PARTS / _PLAN)
     planned = session.read.parquet(spark_path(out / PARTS / _PLAN))
@@ -193,7 +179,7 @@ def results(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
 
 def write_points(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
     """Write the table `points` in its place, and return it."""
-    rows = results(session, plan, out).orderBy("point", "seed")
+    rows = results(session, plan, out).orderBy(*sort_columns(SWEEP.outputs["points"]))
     return write_table(session, rows, out, POINTS)
 
 
@@ -245,8 +231,7 @@ def _run(
     session: SparkSession,
     task: Task,
     todo: int,
-    earlier: int,
-    on_progress: Callable[[Progress], object] | None,
+    on_progress: Callable[[EngineProgress], object] | None,
 ) -> None:
     """Run all batches as one job, while this thread reports progress and can be interrupted."""
     failed: list[BaseException] = []
@@ -269,7 +254,8 @@ def _run(
             thread.join(wait_s)
             if on_progress is not None:
                 begin_s = time.monotonic()
-                on_progress(Progress(rows_written(task.parts, task.run), todo, earlier))
+                done = rows_written(task.parts, task.run)
+                on_progress(EngineProgress(f"{done:,} of {todo:,} scenarios done", done, todo))
                 # A folder of very many parts takes long to look at: then it is done less often.
                 wait_s = max(_LOOK_EVERY_S, 20 * (time.monotonic() - begin_s))
     except BaseException:
@@ -314,10 +300,6 @@ def _cores(session: SparkSession) -> int:
     return int(session.sparkContext.defaultParallelism)
 
 
-def _is_remote(session: SparkSession) -> bool:
-    return is_connect(session) or not str(session.sparkContext.master).startswith("local")
-
-
 # A whole sweep: scenarios, heat maps, answers and a page in one folder.
 
 
@@ -345,7 +327,6 @@ class Sweep:
         failed: how many scenarios failed.
         failures: the first of these.
         report: the page.
-
     """
 
     points: DataFrame
@@ -362,12 +343,11 @@ def sweep_all(
     folder: Path,
     *,
     retry_failed: bool = False,
-    on_progress: Callable[[Progress], object] | None = None,
+    on_progress: Callable[[EngineProgress], object] | None = None,
 ) -> Sweep:
     """Run the missing scenarios of a sweep, and write all tables, the answers and the page.
 
     Args and what is raised: as of `sweep`.
-
     """
     points = sweep(session, plan, folder, retry_failed=retry_failed, on_progress=on_progress)
     heatmap_table = write_table(session, heatmaps(points, plan), folder.resolve(), HEATMAPS)
@@ -394,7 +374,7 @@ def sweep_all(
 
 def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:
     """The first scenarios that failed, with their settings in words."""
-    rows = bad.orderBy("point", "seed").limit(MOST_NAMED_FAILURES).collect()
+    rows = bad.orderBy(*sort_columns(SWEEP.outputs["points"])).limit(MOST_NAMED_FAILURES).collect()
     return [
         Failure(
             ", ".join(
@@ -411,3 +391,39 @@ def _write(path: Path, content: Any) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_text(content, encoding="utf-8")
     unfinished.replace(path)
+
+
+# The package for workers.
+#
+# A task of a sweep runs the simulation, so every worker needs this project. On the local machine it
+# is installed; a cluster gets it with the sweep. Its dependencies (`pyarrow`, `pydantic`,
+# `structlog`, `prometheus-client`) must be installed on the workers.
+
+
+_SUFFIXES = (".py", ".toml", ".css", ".typed")
+_TIME = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is made: Spark refuses another file
+
+
+def write_package(path: Path) -> None:
+    """Write the Python packages of this project into a zip file that Python imports from."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in ("purgatory", "timer"):
+            _add(archive, resources.files(package), package)
+
+
+def ship_package(session: SparkSession, folder: Path) -> None:
+    """Send this project to the workers of a session, from a file that is written in `folder`."""
+    path = folder / "kafka-purgatory.zip"
+    write_package(path)
+    session.addArtifacts(str(path), pyfile=True)
+
+
+def _add(archive: zipfile.ZipFile, entry: Traversable, name: str) -> None:
+    if entry.is_dir():
+        for child in sorted(entry.iterdir(), key=lambda item: item.name):
+            if child.name != "__pycache__":
+                _add(archive, child, f"{name}/{child.name}")
+    elif name.endswith(_SUFFIXES):
+        info = zipfile.ZipInfo(name, _TIME)
+        info.compress_type = zipfile.ZIP_DEFLATED
+        archive.writestr(info, entry.read_bytes())

@@ -163,7 +163,6 @@ def read_sweep_file(path: Path) -> SweepFile:
 
     Raises:
         SweepError: it can't be read, is not TOML, or something in it is wrong.
-
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -178,7 +177,6 @@ def parse_sweep_file(text: str, source: str) -> SweepFile:
 
     Raises:
         SweepError: it is not TOML, or something in it is wrong.
-
     """
     try:
         document = tomllib.loads(text)
@@ -198,7 +196,6 @@ def settings_by_path(settings: Mapping[str, Any], before: str = "") -> Iterator[
     """The settings of a grid or a sample, by path: keys with and without quotes mean the same.
 
     `followers.lag_ms = [1]` is a table in a table for TOML, `"followers.lag_ms" = [1]` is a key.
-
     """
     for key, value in settings.items():
         path = f"{before}.{key}" if before else key
@@ -291,7 +288,6 @@ def resolve_path(path: str, document: Mapping[str, Any]) -> tuple[KeyPath, ...]:
 
     Raises:
         PathError: there is no such setting in this scenario.
-
     """
     if path in _NOT_SWEPT:
         raise PathError(f"can't be swept: {_NOT_SWEPT[path]}")

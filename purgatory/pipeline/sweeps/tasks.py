@@ -63,7 +63,6 @@ class Task:
         batches: the numbers of the scenarios in each batch.
         parts: the folder of the results.
         run: the id of this run of the sweep.
-
     """
 
     plan: Plan
@@ -171,7 +170,6 @@ def batches(costs: Sequence[float], cores: int) -> list[list[int]]:
 
     Returns:
         Lists of places in `costs`; each place is in exactly one of them. O(n log n).
-
     """
     order = sorted(range(len(costs)), key=lambda index: -costs[index])
     left = sum(costs)
@@ -199,7 +197,6 @@ def expected_cost(document: Mapping[str, Any]) -> float:
 
     Args:
         document: the scenario with all its keys.
-
     """
     duration_s = (document["duration_ms"] or 60_000) / 1000
     replicas = document["topic"]["replication_factor"]
@@ -261,7 +258,6 @@ def done_keys(paths: Iterable[Path], *, failed: bool = True) -> Iterator[str]:
 
     Raises:
         SweepError: a file is no part.
-
     """
     for path in paths:
         try:

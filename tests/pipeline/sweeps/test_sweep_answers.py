@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.report.comparison import t_quantile
 from purgatory.pipeline.sweeps.answers import Answer, answers
-from purgatory.pipeline.sweeps.heatmaps import HEATMAPS_DDL, heatmaps
+from purgatory.pipeline.sweeps.heatmaps import HEATMAPS_COLUMNS, heatmaps
 from purgatory.pipeline.sweeps.plan import MOST_LEVELS, Plan, load_plan
 from tests.pipeline.sweeps.small_sweeps import grid_plan, write_sweep
 
@@ -225,7 +225,7 @@ def test_a_heatmap_has_the_mean_of_points_and_both_spreads(
     assert (cells["400", "1"]["mean"], cells["400", "1"]["failed"]) == (0.2, 1)
     assert cells["400", "1"]["seed_sd"] is None
     assert (cells["400", "9"]["mean"], cells["400", "9"]["failed"]) == (None, 2)
-    stated = [tuple(column.split()) for column in HEATMAPS_DDL.split(", ")]
+    stated = list(HEATMAPS_COLUMNS.items())
     assert stated == table.dtypes
 
 

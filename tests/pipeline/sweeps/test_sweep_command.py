@@ -18,11 +18,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
-from purgatory.cli.sweep_command import _Lines
 from purgatory.pipeline.errors import SessionError
-from purgatory.pipeline.sweeps.package import write_package
 from purgatory.pipeline.sweeps.plan import load_plan
-from purgatory.pipeline.sweeps.run import Progress, missing
+from purgatory.pipeline.sweeps.run import missing, write_package
 from tests.pipeline.sweeps.small_sweeps import GRID, write_sweep
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +62,7 @@ def test_answers_are_printed_and_tables_and_a_page_are_written(
     assert main(["sweep", str(file), "--out", str(out), "--progress"]) == 0
     printed = capsys.readouterr()
     assert "by-hand: 2 points x 2 seeds = 4 scenarios\n" in printed.err
-    assert "4 of 4 scenarios done" in printed.err
+    assert "Sweep: 4 of 4 scenarios done\n" in printed.err
     assert "- 10 is the smallest producers[orders].timeout_ms with produce_expiry" in printed.out
     assert f"Report: {out / 'sweep.html'}\n" in printed.out
     entries = {entry.name for entry in out.iterdir()}
@@ -189,16 +187,6 @@ def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path: Path) ->
     assert "Traceback" not in told
     plan = load_plan(file)
     assert 0 < len(missing(plan, out)) < plan.scenarios
-
-
-def test_progress_for_a_log_is_a_line_at_each_tenth(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = _Lines()
-    for done in range(0, 1_001, 7):
-        lines(Progress(done, 1_000, 0))
-    lines(Progress(1_000, 1_000, 0))
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 10
-    assert told[-1] == "1,000 of 1,000 scenarios done"
 
 
 def test_the_project_can_be_run_from_the_file_that_workers_are_sent(tmp_path: Path) -> None:

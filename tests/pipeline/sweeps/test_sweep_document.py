@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.sweeps.heatmaps import HEATMAPS_DDL, MOST_PAIRS
+from purgatory.pipeline.sweeps.heatmaps import HEATMAPS_COLUMNS, MOST_PAIRS
 from purgatory.pipeline.sweeps.measures import MEASURES, RESULTS
 from purgatory.pipeline.sweeps.plan import MOST_LEVELS, MOST_SCENARIOS, load_plan, parse_plan
 from purgatory.pipeline.sweeps.sweep_file import MOST_REPETITIONS, Question, SweepFile
@@ -92,13 +92,9 @@ def test_every_column_is_described() -> None:
             short = re.sub(r"^produce(_wait)?_", "_", name)
             assert f"`{name}`" in points or f"`{short}`" in points, name
     heatmaps = section("### Table `heatmaps`")
-    assert [name for name, _ in columns(HEATMAPS_DDL) if f"`{name}`" not in heatmaps] == []
+    assert [name for name in HEATMAPS_COLUMNS if f"`{name}`" not in heatmaps] == []
     assert "the same eight columns" in points
     assert len([name for name in MEASURES if name.startswith("fetch_consumer_")]) == 8
-
-
-def columns(ddl: str) -> list[tuple[str, str]]:
-    return [(column.split()[0], column.split()[1]) for column in ddl.split(", ")]
 
 
 def test_the_numbers_that_are_named() -> None:

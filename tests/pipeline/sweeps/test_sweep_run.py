@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from purgatory.pipeline.engines.progress import EngineProgress
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.sweeps.measures import MEASURES, RESULTS
 from purgatory.pipeline.sweeps.plan import Plan, load_plan
 from purgatory.pipeline.sweeps.run import (
     PARTS,
     POINTS,
-    Progress,
     merge_parts,
     missing,
     prepare_folder,
@@ -211,9 +211,9 @@ class _Interrupt:
     """Interrupts a sweep once some scenarios are done."""
 
     def __init__(self, after: int) -> None:
-        self.after, self.seen = after, 0
+        self.after, self.seen = after, 0.0
 
-    def __call__(self, now: Progress) -> None:
+    def __call__(self, now: EngineProgress) -> None:
         self.seen = now.done
         if now.done >= self.after:
             raise KeyboardInterrupt
@@ -228,11 +228,10 @@ def test_an_interrupted_sweep_goes_on_where_it_was(spark: SparkSession, tmp_path
     assert not any(thread.name == "sweep" for thread in threading.enumerate())
     left = len(missing(plan, out))
     assert 0 < left <= plan.scenarios - interrupt.seen
-    seen: list[Progress] = []
+    seen: list[EngineProgress] = []
     points = sweep(spark, plan, out, on_progress=seen.append)
     # A worker that was at work when its task was cancelled may have written a last part since.
-    assert interrupt.seen <= plan.scenarios - left <= seen[-1].earlier
-    assert seen[-1].todo + seen[-1].earlier == plan.scenarios
+    assert interrupt.seen <= plan.scenarios - left <= plan.scenarios - seen[-1].total
     assert points.count() == plan.scenarios
     assert points.where("error is not null or computed_s is null").count() == 0
     assert missing(plan, out) == {}

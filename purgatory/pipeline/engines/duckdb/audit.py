@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, run_job, select_rows, select_table
-from purgatory.pipeline.ingest.duckdb_types import duckdb_type
+from purgatory.pipeline.engines.duckdb.job_sql import (
+    duckdb_type,
+    make_table,
+    run_job,
+    select_rows,
+    select_table,
+)
 from purgatory.pipeline.jobs.audit.anomalies import (
     AUDIT_TABLES,
     COUNTS_ORDER,
@@ -55,15 +60,12 @@ def audit_tables(
     """
     check_limits(witnesses, split, split_us)
     if isinstance(configuration, RunConfiguration):
-        configuration = dict.fromkeys(_runs(connection), configuration)
+        union = " UNION ".join(f"SELECT run_id FROM {name}" for name in AUDIT_TABLES)
+        runs = [run_id for (run_id,) in connection.execute(union).fetchall()]
+        configuration = dict.fromkeys(runs, configuration)
     for name, rows in settings_rows(configuration, expect).items():
         make_table(connection, name, SETTINGS[name], rows)
     run_job(connection, "audit", witnesses=witnesses, split=split, split_us=split_us)
-
-
-def _runs(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    configured = " UNION ".join(f"SELECT run_id FROM {name}" for name in AUDIT_TABLES)
-    return [run_id for (run_id,) in connection.execute(configured).fetchall()]
 
 
 # The audit of rows that are in memory, as of a cluster or a simulation in the same program.

@@ -11,11 +11,11 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from purgatory.pipeline.engines.duckdb.job_sql import literal
 from purgatory.pipeline.engines.engine import total_memory_bytes
 from purgatory.pipeline.engines.progress import EngineProgress, show_progress
 from purgatory.pipeline.engines.termination import is_free, working_folder
 from purgatory.pipeline.errors import SessionError
-from purgatory.pipeline.ingest.duckdb_types import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,15 +1,13 @@
 """Runs the SQL of a job, which is generated from its source, on the tables of a connection.
 
-Beside that: the small tables that this program fills, and the tables of the result, as rows and as
-Parquet.
+Beside that: types and values in DuckDB's words, the small tables that this program fills, and the
+tables of the result, as rows and as Parquet.
 """
 
 from __future__ import annotations
 
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
-
-from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +20,43 @@ if TYPE_CHECKING:
 
 
 _END = ";\n"
+_TYPES = {
+    "string": "VARCHAR",
+    "bigint": "BIGINT",
+    "int": "INTEGER",
+    "boolean": "BOOLEAN",
+    "array<string>": "VARCHAR[]",
+}
+
+
+def duckdb_type(kind: str) -> str:
+    """A type in DuckDB's words, from Spark's.
+
+    Raises:
+        KeyError: no column of a trace has it.
+    """
+    return _TYPES[kind]
+
+
+def literal(value: object) -> str:
+    """A value as SQL has it, for a statement without parameters: for these, DuckDB imports pandas.
+
+    Args:
+        value: None, a boolean, a whole number, a text whatever is in it, or a list of such.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    match value:
+        case None | bool() | int():
+            return "NULL" if value is None else str(value)
+        case str():
+            texts = value.replace("'", "''").split("\0")
+            return "(" + " || chr(0) || ".join(f"'{text}'" for text in texts) + ")"
+        case list():
+            return f"[{', '.join(map(literal, value))}]"
+        case _:
+            raise TypeError(f"{value!r} can't be written in SQL")
 
 
 def read_statements(job: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +13,11 @@ from purgatory.pipeline.engines.duckdb.connection import (
     duckdb_connection,
     require_room,
 )
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, select_rows, write_table
-from purgatory.pipeline.engines.duckdb.waits import (
-    attempts_table,
-    cause_tables,
-    distribution_table,
-    expiry_table,
-    latencies_table,
-    occupancy_table,
-    slowest_table,
-    throughput_table,
-    waits_table,
+from purgatory.pipeline.engines.duckdb.job_sql import (
+    make_table,
+    run_job,
+    select_rows,
+    write_table,
 )
 from purgatory.pipeline.engines.result_folder import (
     check_output,
@@ -34,15 +28,15 @@ from purgatory.pipeline.engines.result_folder import (
 from purgatory.pipeline.engines.results import run_rows, spans_from_runs, window_us
 from purgatory.pipeline.engines.termination import working_folder
 from purgatory.pipeline.ingest.column_mapping import read_mapping
-from purgatory.pipeline.ingest.duckdb_reader import ReadTables, read_tables
-from purgatory.pipeline.ingest.quarantine import QUARANTINE_ORDER
+from purgatory.pipeline.ingest.duckdb_reader import read_tables, require_none
 from purgatory.pipeline.ingest.store_copies import local_copies
 from purgatory.pipeline.ingest.stores import Uri, resolve_locations, without_hadoop
-from purgatory.pipeline.ingest.trace_set import TraceSet, read_trace_set
+from purgatory.pipeline.ingest.trace_set import QUARANTINE_ORDER, TraceSet, read_trace_set
 from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
-from purgatory.pipeline.jobs.registry import AUDIT, MOST_PLOTTED_RUNS
+from purgatory.pipeline.jobs.registry import AUDIT, MOST_PLOTTED_RUNS, WAITS
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS, fault_rows, span_rows
+from purgatory.pipeline.jobs.tables import MOST_KEYS, Exactness
 from purgatory.pipeline.result_rows import negative_ids, with_texts
 
 if TYPE_CHECKING:
@@ -53,7 +47,7 @@ if TYPE_CHECKING:
     from purgatory.pipeline.engines.engine import RunOptions
     from purgatory.pipeline.ingest.s3_files import S3Files
     from purgatory.pipeline.ingest.stores import Location
-    from purgatory.pipeline.ingest.trace_set import Trace
+    from purgatory.pipeline.ingest.trace_set import RowCheck, Trace
     from purgatory.pipeline.jobs.registry import Job, View
     from purgatory.pipeline.result_rows import Order, Row
 
@@ -62,36 +56,27 @@ _IDS_ORDER: Order = (("number", None),)
 _OF_PLOTTED = "run_id IN (SELECT run_id FROM windows)"
 
 
-@dataclass(frozen=True)
+@dataclass
 class DuckDBTraces:
     """`engines.engine.OpenedTraces`, read into the tables of a connection."""
 
     connection: duckdb.DuckDBPyConnection
     traces: Sequence[Trace]
-    read: ReadTables
+    row_check: RowCheck
     folder: Path | None
 
-    def check(self, job: Job) -> None:
-        if self.folder is None or job.quarantine == "never":
-            return
-        if job.quarantine == "always" or self.quarantine():
+    def check(self, job: Job) -> RowCheck:
+        is_bad = not self.row_check.is_clean and job.quarantine == "if bad"
+        if self.folder is not None and (is_bad or job.quarantine == "always"):
             self.write("quarantine", QUARANTINE_ORDER)
-
-    def quarantine(self) -> list[Row]:
-        return self.read.counts()
-
-    def bad_rows(self) -> Mapping[str, int]:
-        return self.read.bad_rows()
-
-    def good_rows(self) -> Mapping[str, Mapping[str, int]]:
-        count = "SELECT run_id, count(*) FROM {} GROUP BY run_id"
-        tables = ("operations", "sends", "reads")
-        return {
-            table: dict(self.connection.execute(count.format(table)).fetchall()) for table in tables
-        }
-
-    def last_ends_us(self) -> Mapping[str, int]:
-        return self.read.last_ends_us()
+        if job.always_page:
+            count = "SELECT run_id, count(*) FROM {} GROUP BY run_id"
+            good = {
+                table: dict(self.connection.execute(count.format(table)).fetchall())
+                for table in ("operations", "sends", "reads")
+            }
+            self.row_check = replace(self.row_check, good=good)
+        return self.row_check
 
     @contextmanager
     def compute(self, job: Job, options: Mapping[str, Any]) -> Iterator[None]:
@@ -160,12 +145,12 @@ def opened_traces(
         local_copies(trace_set, job.reads, run_options.progress) as local_set,
         duckdb_connection(progress=run_options.progress, memory=memory) as connection,
     ):
-        read = read_tables(
+        check = read_tables(
             connection, local_set, job.reads, in_place=() if copies else AUDIT_TABLES
         )
         if run_options.strict:
-            read.require_none()
-        yield DuckDBTraces(connection, trace_set.traces, read, folder)
+            require_none(connection)
+        yield DuckDBTraces(connection, trace_set.traces, check, folder)
 
 
 def _check(out: Path | Uri | None, trace_set: TraceSet, overwrite: bool) -> None:
@@ -201,47 +186,60 @@ def _s3() -> S3Files:
 # The tables of each job.
 
 
+def make_waits(
+    connection: duckdb.DuckDBPyConnection,
+    *,
+    window_us: int | None = None,
+    by_topic: bool = False,
+    percentiles: Exactness = "exact",
+) -> None:
+    """Make `waits` from `operations`, as `jobs.waits.waits` computes it."""
+    job = "waits" if by_topic else "waits_over_topics"
+    run_job(
+        connection, job if percentiles == "exact" else f"{job}_approximate", window_us=window_us
+    )
+
+
 def _waits(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
-    waits_table(
+    make_waits(
         run.connection,
         window_us=options["window_us"],
         by_topic=True,
         percentiles=options["percentiles"],
     )
-    slowest_table(run.connection, options["slowest"])
+    run_job(run.connection, "slowest", number=options["slowest"])
     if options["page"]:
-        expiry_table(run.connection)
+        run_job(run.connection, "expiry", most_keys=MOST_KEYS)
 
 
 def _occupancy(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
-    make_table(run.connection, "spans", SPANS, span_rows(run.traces, run.last_ends_us()))
+    make_table(run.connection, "spans", SPANS, span_rows(run.traces, run.row_check.last_ends_us))
     make_table(run.connection, "faults", FAULTS, fault_rows(run.traces))
-    occupancy_table(run.connection)
-    cause_tables(run.connection, options["hot_keys"])
+    run_job(run.connection, "occupancy")
+    run_job(run.connection, "occupancy_causes", number=options["hot_keys"])
 
 
 def _audit(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
-    configuration = configuration_of(run.traces, run.bad_rows())
+    configuration = configuration_of(run.traces, run.row_check.by_run())
     audit_tables(run.connection, configuration, options["witnesses"], expect=options["expect"])
 
 
 def _analyze(run: DuckDBTraces, _options: Mapping[str, Any]) -> None:
     connection = run.connection
-    runs = run_rows(run.traces, run.last_ends_us(), run.good_rows())
+    runs = run_rows(run.traces, run.row_check.last_ends_us, run.row_check.good)
     make_table(connection, "spans", SPANS, spans_from_runs(runs))
     plotted = [(run["run_id"], window_us(run)) for run in runs[:MOST_PLOTTED_RUNS]]
     make_table(connection, "windows", WINDOWS, plotted)
-    waits_table(connection)
-    latencies_table(connection)
-    attempts_table(connection)
-    occupancy_table(connection)
-    audit_tables(connection, configuration_of(run.traces, run.bad_rows()))
+    make_waits(connection)
+    for name in ("latencies", "attempts", "occupancy"):
+        run_job(connection, name)
+    audit_tables(connection, configuration_of(run.traces, run.row_check.by_run()))
     # What follows is only of the runs that get plots: the others' operations go.
     connection.execute(f"DELETE FROM operations WHERE NOT {_OF_PLOTTED}")
-    distribution_table(connection)
-    expiry_table(connection)
-    slowest_table(connection)
-    throughput_table(connection)
+    run_job(connection, "distribution")
+    run_job(connection, "expiry", most_keys=MOST_KEYS)
+    run_job(connection, "slowest", number=WAITS.options["slowest"].default)
+    run_job(connection, "throughput")
     _make_waits_over_time(connection)
 
 
@@ -257,7 +255,7 @@ def _make_waits_over_time(connection: duckdb.DuckDBPyConnection) -> None:
             "JOIN windows USING (run_id) "
             f"WHERE outcome != 'immediate' AND window_us = {width_us:d}"
         )
-        waits_table(connection, window_us=width_us, percentiles="approximate")
+        make_waits(connection, window_us=width_us, percentiles="approximate")
         connection.execute("INSERT INTO waits_over_time SELECT * FROM waits")
     connection.execute("DROP TABLE IF EXISTS waits")
     connection.execute("ALTER TABLE whole_waits RENAME TO waits")

@@ -96,19 +96,10 @@ def local_table(
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    kinds = to_arrow_schema(cast(StructType, StructType.fromDDL(schema)))
-    columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds.types, strict=True)]
-    return arrow_table(session, pa.Table.from_arrays(arrays, schema=kinds))
-
-
-def arrow_table(session: SparkSession, table: pa.Table) -> DataFrame:
-    """A table of Arrow as one of Spark's.
-
-    Of one without rows, Spark Connect has to be told the types.
-    """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    if table.num_rows:
-        return session.createDataFrame(table)
-    return session.createDataFrame(table, from_arrow_schema(table.schema))
+    columns = cast(StructType, StructType.fromDDL(schema))
+    kinds = to_arrow_schema(columns)
+    values = zip(*rows, strict=True) if rows else [()] * len(kinds)
+    arrays = [pa.array(column, kind) for column, kind in zip(values, kinds.types, strict=True)]
+    table = pa.Table.from_arrays(arrays, schema=kinds)
+    # Of a table without rows, Spark Connect has to be told the types.
+    return session.createDataFrame(table) if rows else session.createDataFrame(table, columns)

@@ -24,24 +24,23 @@ from purgatory.pipeline.engines.result_folder import (
     write_table,
 )
 from purgatory.pipeline.engines.results import run_rows, spans_from_runs, window_us
-from purgatory.pipeline.engines.spark.connect import arrow_table, local_table
+from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.engines.spark.session import MOST_SMALL_ROWS, spark_session
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
-from purgatory.pipeline.ingest.spark_quarantine import RowCheck, check_traces, write_none
+from purgatory.pipeline.ingest.spark_quarantine import check_traces, write_none
 from purgatory.pipeline.ingest.spark_reader import id_texts, read_table, spark_columns
 from purgatory.pipeline.ingest.stores import Location, Uri, resolve_locations
-from purgatory.pipeline.ingest.trace_set import Trace, TraceSet, read_trace_set
+from purgatory.pipeline.ingest.trace_set import RowCheck, Trace, TraceSet, read_trace_set
 from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES, OPTIONAL
 from purgatory.pipeline.jobs.audit.audit_job import Audit, audit
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.expressions import sort_columns
-from purgatory.pipeline.jobs.latencies import attempts, latencies
+from purgatory.pipeline.jobs.latencies import attempts, latencies, throughput
 from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law, occupancy, occupancy_of_keys
 from purgatory.pipeline.jobs.peaks import peaks
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS, Job, View
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS, fault_rows, span_rows
-from purgatory.pipeline.jobs.throughput import throughput
 from purgatory.pipeline.jobs.waits import distribution, expiry, slowest, waits
 from purgatory.pipeline.result_rows import Order, Row, group_by, negative_ids, with_texts
 
@@ -65,34 +64,18 @@ class SparkTraces:
         self.folder = folder
         self._trace_set = trace_set
         self._strict = strict
-        self._check: RowCheck | None = None
+        self.row_check = RowCheck({}, {}, (), {})
         self._tables: Mapping[str, DataFrame] = {}
         self._collected: dict[str, pa.Table] = {}
 
-    def check(self, job: Job) -> None:
+    def check(self, job: Job) -> RowCheck:
         folder = None if job.quarantine == "never" else self.folder
-        self._check = check_traces(
+        self.row_check = check_traces(
             self.session, self._trace_set, job.reads, folder=folder, strict=self._strict
         )
-        if folder is not None and job.quarantine == "always" and self._check.is_clean:
+        if folder is not None and job.quarantine == "always" and self.row_check.is_clean:
             write_none(folder)
-
-    @property
-    def _row_check(self) -> RowCheck:
-        assert self._check is not None, "check comes first"
-        return self._check
-
-    def quarantine(self) -> list[Row]:
-        return self._row_check.counts()
-
-    def bad_rows(self) -> Mapping[str, int]:
-        return self._row_check.by_run()
-
-    def good_rows(self) -> Mapping[str, Mapping[str, int]]:
-        return self._row_check.good
-
-    def last_ends_us(self) -> Mapping[str, int]:
-        return self._row_check.last_ends_us
+        return self.row_check
 
     @contextmanager
     def compute(self, job: Job, options: Mapping[str, Any]) -> Iterator[None]:
@@ -121,7 +104,7 @@ class SparkTraces:
         return _rows((chosen if most is None else chosen.limit(most)).toArrow())
 
     def with_texts(self, witnesses: Sequence[Row]) -> Sequence[Row]:
-        if not self._row_check.has_texts:
+        if not self.row_check.has_texts:
             return witnesses
         session = self.session
         numbers = local_table(
@@ -228,21 +211,12 @@ def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFr
     """
     last = operations.groupBy("run_id").agg(f.max("end_us").alias("end_us")).toArrow()
     ends_us = dict(zip(last["run_id"].to_pylist(), last["end_us"].to_pylist(), strict=True))
-    return _small_table(session, SPANS, span_rows(traces, ends_us))
+    return local_table(session, span_rows(traces, ends_us), spark_columns(SPANS))
 
 
 def run_faults(session: SparkSession, traces: Sequence[Trace]) -> DataFrame:
     """The faults of all runs, as `peaks` takes them."""
-    return _small_table(session, FAULTS, fault_rows(traces))
-
-
-def _small_table(
-    session: SparkSession, kinds: Mapping[str, str], rows: Sequence[tuple[object, ...]]
-) -> DataFrame:
-    types = {"string": pa.string(), "bigint": pa.int64()}
-    schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()])
-    columns = [dict(zip(kinds, row, strict=True)) for row in rows]
-    return arrow_table(session, pa.Table.from_pylist(columns, schema=schema))
+    return local_table(session, fault_rows(traces), spark_columns(FAULTS))
 
 
 # The tables of each job. Those that are both written and asked for a part are persisted.
@@ -271,7 +245,9 @@ def _waits(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
 @contextmanager
 def _occupancy(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
     session, traces, operations = run.session, run.traces, run.table("operations")
-    spans = _small_table(session, SPANS, span_rows(traces, run.last_ends_us()))
+    spans = local_table(
+        session, span_rows(traces, run.row_check.last_ends_us), spark_columns(SPANS)
+    )
     sizes = occupancy(operations, spans).persist()
     hot = hot_keys(operations, spans, options["hot_keys"]).persist()
     yield {
@@ -328,14 +304,14 @@ def trace_audit(run: SparkTraces, **options: Any) -> Audit:
         tables.get("effects"),
         tables.get("commits"),
         transactions=tables.get("transactions"),
-        configuration=configuration_of(run.traces, run.bad_rows()),
+        configuration=configuration_of(run.traces, run.row_check.by_run()),
         **options,
     )
 
 
 @contextmanager
 def _analyze(run: SparkTraces, _options: Mapping[str, Any]) -> _Tables:
-    runs = run_rows(run.traces, run.last_ends_us(), run.good_rows())
+    runs = run_rows(run.traces, run.row_check.last_ends_us, run.row_check.good)
     sends, reads, operations = (run.table(name) for name in ("sends", "reads", "operations"))
     spans = local_table(run.session, spans_from_runs(runs), spark_columns(SPANS))
     plotted = runs[:MOST_PLOTTED_RUNS]

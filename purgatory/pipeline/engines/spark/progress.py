@@ -6,14 +6,18 @@ grows while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from py4j.protocol import Py4JError
 
-from purgatory.pipeline.engines.progress import EngineProgress, is_shown, show_progress
+from purgatory.pipeline.engines.progress import (
+    EngineProgress,
+    end_start,
+    is_shown,
+    show_progress,
+)
 from purgatory.pipeline.engines.spark.connect import is_connect
 
 if TYPE_CHECKING:
@@ -22,27 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Counts so far; stages that Spark skipped are in none of them."""
-
-    stages: int = 0
-    stages_done: int = 0
-    tasks: int = 0
-    tasks_done: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.stages_done:,} of {self.stages:,} stages, "
-            f"{self.tasks_done:,} of {self.tasks:,} tasks done"
-        )
-
-
 class Source(Protocol):
     """Where progress is asked for."""
 
-    def progress(self) -> Progress:
-        """The counts so far. Called by one thread."""
+    def progress(self) -> EngineProgress:
+        """The counts so far, without stages that Spark skipped. Called by one thread."""
 
 
 @contextmanager
@@ -56,20 +44,19 @@ def spark_progress(
         shown: None shows it on a terminal only; True also elsewhere, as plain lines; False never.
         to: where to; standard error by default.
     """
-    # Unless it is shown, nothing is asked of the session.
-    with (
-        _source(session) if is_shown(shown, to) else nullcontext(_NOTHING) as source,
-        show_progress("Spark", lambda: _engine_progress(source), shown, to),
-    ):
+    if not is_shown(shown, to):  # then nothing is asked of the session
+        end_start()
         yield
+        return
+    with _source(session) as source:
 
+        def ask() -> EngineProgress | None:
+            with suppress(Py4JError, OSError):
+                return source.progress()
+            return None
 
-def _engine_progress(source: Source) -> EngineProgress | None:
-    try:
-        progress = source.progress()
-    except (Py4JError, OSError):
-        return None
-    return EngineProgress(str(progress), progress.tasks_done, progress.tasks)
+        with show_progress("Spark", ask, shown, to):
+            yield
 
 
 class StatusTrackerSource:
@@ -87,7 +74,7 @@ class StatusTrackerSource:
         self._known_jobs = set(self._tracker.getJobIdsForGroup(None))
         self._known_jobs -= set(self._tracker.getActiveJobsIds())
 
-    def progress(self) -> Progress:
+    def progress(self) -> EngineProgress:
         """See `Source`."""
         active = set(self._tracker.getActiveJobsIds())
         new = (active | set(self._tracker.getJobIdsForGroup(None))) - self._known_jobs
@@ -97,7 +84,7 @@ class StatusTrackerSource:
             for stage in [] if info is None else info.stageIds:
                 self._note(int(stage))
         self._open_jobs = active
-        return sum_stages(list(self._stages.values()))
+        return sum_stages(self._stages.values())
 
     def _note(self, stage: int) -> None:
         info = self._tracker.getStageInfo(stage)
@@ -128,22 +115,17 @@ class ConnectSource:
             # Stages that never began were skipped: others had computed the same already.
             self._stages = {number: of for number, of in self._stages.items() if of[1]}
 
-    def progress(self) -> Progress:
+    def progress(self) -> EngineProgress:
         """See `Source`."""
-        return sum_stages(list(self._stages.values()))
+        return sum_stages(self._stages.values())
 
 
-_NOTHING = ConnectSource()
-
-
-def sum_stages(stages: Sequence[tuple[int, int]]) -> Progress:
+def sum_stages(stages: Collection[tuple[int, int]]) -> EngineProgress:
     """The sums over stages, each as its tasks and its completed tasks."""
-    return Progress(
-        stages=len(stages),
-        stages_done=sum(done == tasks for tasks, done in stages),
-        tasks=sum(tasks for tasks, _ in stages),
-        tasks_done=sum(done for _, done in stages),
-    )
+    tasks, tasks_done = (sum(counts) for counts in zip(*stages, strict=True)) if stages else (0, 0)
+    stages_done = sum(done == all_tasks for all_tasks, done in stages)
+    text = f"{stages_done:,} of {len(stages):,} stages, {tasks_done:,} of {tasks:,} tasks done"
+    return EngineProgress(text, tasks_done, tasks)
 
 
 @contextmanager

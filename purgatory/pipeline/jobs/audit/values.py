@@ -134,7 +134,12 @@ def values(
         .withColumn("waiting", f.col("acked") & f.col("unread") & f.col("above"))
         .withColumn("misses", f.col("acked") & f.col("unread") & ~f.col("above"))
         .withColumn("passed", f.col("misses") & (f.col("offset") >= f.col("began")))
-        .withColumns({f"hidden_{name}": _masked("hides", name) for name in _OF_READS})
+        .withColumns(
+            {
+                f"hidden_{name}": f.when(f.col("hides"), f.col(name)).otherwise(0)
+                for name in _OF_READS
+            }
+        )
         .withColumn(
             "holds",
             f.when(f.col("unread"), f.col("told") & f.col("above")).otherwise(~f.col("hides")),
@@ -264,7 +269,7 @@ def value_cases(table: DataFrame) -> DataFrame:
     missing = {
         "partition": f.col("missed.partition"),
         "offset": f.col("missed.offset"),
-        "permit": _weak_acks(),
+        "permit": f.when(f.col("acks").isin(0, 1), f.concat(f.lit("acks="), f.col("acks"))),
         "doubt": f.when(~f.col("passed"), f.lit("every reader began behind it")),
         "broken": f.lit("acks=all"),
     }
@@ -319,11 +324,6 @@ def value_cases(table: DataFrame) -> DataFrame:
             "zombie_write": (zombie, _value_case("zombie_write")),
         },
     )
-
-
-def _weak_acks() -> Column:
-    """The setting that permits the loss of acknowledged records."""
-    return f.when(f.col("acks").isin(0, 1), f.concat(f.lit("acks="), f.col("acks")))
 
 
 def _value_case(anomaly: str, **columns: Column) -> Case:
@@ -403,10 +403,6 @@ def _read_observations(reads: DataFrame, settings: SettingsTables) -> DataFrame:
         f.lit(False).alias("told"),
         f.lit(False).alias("hides"),
     )
-
-
-def _masked(condition: str, number: str) -> Column:
-    return f.when(f.col(condition), f.col(number)).otherwise(0)
 
 
 def _summed(sums: tuple[str, ...]) -> list[Column]:

@@ -14,7 +14,6 @@ from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs.audit.anomalies import (
     ANOMALIES,
-    COUNTS_ORDER,
     GROUNDS,
     INDETERMINATE,
     NO_READS,
@@ -23,9 +22,8 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     NONE_ACKNOWLEDGED,
     NONE_STORED,
     VERDICTS,
-    WITNESSES_ORDER,
 )
-from purgatory.pipeline.jobs.expressions import broadcast, position, sort_columns
+from purgatory.pipeline.jobs.expressions import broadcast, position
 
 EVENT: Mapping[str, str] = {
     "time_us": "bigint",
@@ -127,11 +125,6 @@ def counts(cases: DataFrame, runs: DataFrame) -> DataFrame:
     )
 
 
-def counts_order() -> list[Column]:
-    """The order of the table `audit`, for Spark."""
-    return sort_columns(COUNTS_ORDER)
-
-
 def witnesses(
     cases: DataFrame,
     most: int,
@@ -199,11 +192,6 @@ def witnesses(
             f.transform("numbered", lambda one: one["event"]).alias("events"),
         )
     )
-
-
-def witnesses_order() -> list[Column]:
-    """The order of the table `witnesses`, for Spark."""
-    return sort_columns(WITNESSES_ORDER)
 
 
 def _missing_reason() -> Column:
