@@ -12,12 +12,11 @@ import typer
 
 from purgatory.cli import options
 from purgatory.cli.cluster_command import (
-    CONTROL_PORT,
     checked_token,
     log_to_standard_error,
     tls_files,
 )
-from purgatory.settings.addresses import split_host_and_port
+from purgatory.settings.addresses import CONTROL_PORT, split_host_and_port
 
 if TYPE_CHECKING:
     from purgatory.cluster import ClusterTrace
