@@ -38,8 +38,14 @@ def _status() -> int:
         # The library can be installed without what only its command line needs.
         if error.name not in {"typer", "rich"}:
             raise
+        if sys.argv[1:] == ["doctor"]:
+            from purgatory.cli.doctor_command import doctor
+
+            doctor()
+            return 0
         print(
-            f"purgatory: the command line needs {error.name}: pip install 'kafka-purgatory[cli]'",
+            f"purgatory: the command line needs {error.name}: pip install 'kafka-purgatory[cli]'; "
+            "purgatory doctor does without it",
             file=sys.stderr,
         )
         raise SystemExit(2) from None

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purgatory.cli import options
+from purgatory.settings.addresses import CLUSTER_PORT, CONTROL_PORT
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
     from purgatory.cluster import ClusterTrace
     from purgatory.cluster.server import Serving
     from purgatory.pipeline.stream.publisher import RowPublisher
-
-CONTROL_PORT = 9990
-"""The default port of the control."""
 
 
 def cluster(
@@ -63,7 +61,7 @@ def cluster(
     port: Annotated[
         int,
         typer.Option(min=0, max=65535, help="Port of the first broker; the others follow. 0: any."),
-    ] = 9092,
+    ] = CLUSTER_PORT,
     listener: Annotated[
         list[str] | None,
         typer.Option(

@@ -1,4 +1,7 @@
-"""The command ``purgatory doctor``: what this machine has, and what to do about what it lacks."""
+"""The command ``purgatory doctor``: what this machine has, and what to do about what it lacks.
+
+It needs the standard library alone, for it also runs where the extra ``cli`` is missing.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from purgatory import __version__
-from purgatory.cli.cluster_command import CONTROL_PORT
+from purgatory.settings.addresses import CLUSTER_PORT, CONTROL_PORT
 
 _DISTRIBUTION = "kafka-purgatory"
 _EXTRAS_OF_DEVELOPERS = ("core-tests", "dev", "docs", "release")
 _MIN_OPEN_FILES = 4_096
 """A broker takes one for each connection."""
-
-_CLUSTER_PORT = 9092
 
 
 class Check(NamedTuple):
@@ -125,13 +126,13 @@ def _version_of(name: str) -> str | None:
 
 
 def _ports() -> Iterator[Check]:
-    for port, use in ((_CLUSTER_PORT, "cluster"), (CONTROL_PORT, "control of a cluster")):
+    for port, use in ((CLUSTER_PORT, "cluster"), (CONTROL_PORT, "control of a cluster")):
         with socket.socket() as taken:
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 taken.bind(("127.0.0.1", port))
             except OSError as error:
-                option = "--port" if port == _CLUSTER_PORT else "--control-port"
+                option = "--port" if port == CLUSTER_PORT else "--control-port"
                 yield Check(
                     f"port {port}",
                     f"in use ({error.strerror})",

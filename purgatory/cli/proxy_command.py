@@ -10,13 +10,13 @@ import typer
 
 from purgatory.cli import options
 from purgatory.cli.cluster_command import (
-    CONTROL_PORT,
     checked_token,
     finishing,
     log_to_standard_error,
     new_trace_writer,
     tls_files,
 )
+from purgatory.settings.addresses import CONTROL_PORT
 
 
 def proxy(

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+CLUSTER_PORT = 9092
+"""The default port of a cluster."""
+
+CONTROL_PORT = 9990
+"""The default port of the control of a cluster or a proxy."""
+
 
 def host_and_port(host: str, port: int) -> str:
     """Return "127.0.0.1:9092", or "[::1]:9092"."""

@@ -125,8 +125,15 @@ def test_without_typer_the_extra_is_named() -> None:
     assert ran.returncode == 2
     assert ran.stdout == ""
     assert ran.stderr == (
-        "purgatory: the command line needs typer: pip install 'kafka-purgatory[cli]'\n"
+        "purgatory: the command line needs typer: pip install 'kafka-purgatory[cli]'; "
+        "purgatory doctor does without it\n"
     )
+
+
+def test_without_typer_the_doctor_tells_what_is_here() -> None:
+    ran = run_without(["typer", "rich", "pydantic"], "doctor")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "native core" in ran.stdout and "extra cli" in ran.stdout
 
 
 def test_without_rich_the_wheel_names_the_extra() -> None:

@@ -152,6 +152,11 @@ def test_marks_are_what_waits(browser: Browser, cluster: ThreadedCluster) -> Non
         completed = """[...model.brokers.values()].map(
             (broker) => broker.purgatories.get('Produce').outcomes.completed)"""
         assert sum(told(page, completed)) >= 6
+        rates = page.locator("#rates")
+        expect(rates.get_by_role("heading", name="Produce")).to_be_visible(timeout=PATIENT_MS)
+        expect(rates.locator("div").filter(has_text="Produce")).to_contain_text(
+            has("per second, at most [1-9]", "waits: p50"), timeout=PATIENT_MS
+        )
         drawing = page.locator("#trace-drawing svg")
         expect(drawing).to_have_attribute(
             "aria-label", has("acknowledged", "appended", "answered"), timeout=PATIENT_MS

@@ -27,6 +27,7 @@ from purgatory.pipeline.jobs.registry import JOBS, STREAM, SWEEP, Job
         ("audit", {"expect": "order"}, "expect must be a list of words, not 'order'"),
         ("audit", {"expect": 5}, "expect must be a list of words, not 5"),
         ("analyze", {}, "analyze writes a page beside its tables: give it a folder"),
+        ("analyse", {}, "there is no job 'analyse'; did you mean \"analyze\""),
     ],
 )
 def test_an_option_is_checked_before_anything_is_read(

@@ -131,6 +131,73 @@ def test_a_filter_hides_the_rows_and_lines_of_others(browser: Browser, pages: Pa
         page.close()
 
 
+def _click_point(page: Page, plot: str, line: int, point: int) -> str:
+    """Click where a plot has a point of one of its lines; the identifier that the page goes to."""
+    place = page.locator(f"#{plot}")
+    place.scroll_into_view_if_needed()
+    x, y = page.evaluate(
+        """([name, line, point]) => {
+            const plot = document.getElementById(name), box = plot.getBoundingClientRect();
+            const {data, _fullData, _fullLayout: layout} = plot, {xaxis, yaxis} = _fullData[line];
+            const at = (id, letter, value) => {
+              const axis = layout[(id ?? letter).replace(letter, letter + "axis")];
+              return axis._offset + axis.d2p(value);
+            };
+            const {x, y} = data[line];
+            return [box.x + at(xaxis, "x", x[point]), box.y + at(yaxis, "y", y[point])];
+        }""",
+        [plot, line, point],
+    )
+    page.mouse.move(x, y)
+    page.mouse.click(x, y)
+    return str(page.evaluate("location.hash.slice(1)"))
+
+
+def test_a_click_on_a_point_leads_to_its_row(browser: Browser, pages: Path) -> None:
+    page = browser.new_page(viewport={"width": 1_280, "height": 900})
+    try:
+        page.goto((pages / "analyze.html").as_uri())
+        worst = page.evaluate(
+            """() => { const {name, y} = document.getElementById("times-0").data[2];
+                       return [name, y.indexOf(Math.max(...y))]; }"""
+        )
+        assert worst[0] == "max"
+        anchor = _click_point(page, "times-0", 2, worst[1])
+        row = page.locator(f"#{anchor}")
+        assert anchor.startswith("row-of-waits_over_time-0-") and row.is_visible()
+        assert "Produce" in row.inner_text() and "1,50" in row.inner_text()
+        assert "purgatory view " in row.inner_text() and " --at " in row.inner_text()
+        assert page.evaluate("document.querySelector('tr:target').id") == anchor
+        for plot, line, point, table in (
+            ("waits-0-0", -1, 0, "latencies"),
+            ("sizes-0", 1, 9, "occupancy"),
+            ("replication-0", 2, 9, "replication"),
+            ("throughput-0", 0, 9, "throughput"),
+        ):
+            lines = page.evaluate(f"document.getElementById('{plot}').data.length")
+            anchor = _click_point(page, plot, line % lines, point)
+            assert anchor.startswith(f"row-of-{table}-0-")
+            assert page.locator(f"#{anchor}").is_visible()
+    finally:
+        page.close()
+
+
+def test_every_row_that_a_plot_leads_to_is_in_the_page(browser: Browser, pages: Path) -> None:
+    """But those of the map of expiries, whose table has the worst rows alone."""
+    page = browser.new_page()
+    try:
+        page.goto((pages / "analyze.html").as_uri())
+        lost = page.evaluate(
+            """[...document.querySelectorAll(".js-plotly-plot")].flatMap(plot => plot.data)
+            .filter(line => line.type !== "heatmap")
+            .flatMap(line => [...(line.ids ?? []), line.meta?.row]).filter(Boolean)
+            .filter(name => !document.getElementById(name))"""
+        )
+        assert lost == []
+    finally:
+        page.close()
+
+
 def _leads(page: Page) -> None:
     """Sentences come first, each once; headings have their order; links lead to what is there."""
     said = page.evaluate(_SAID)

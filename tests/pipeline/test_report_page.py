@@ -317,7 +317,7 @@ def test_every_plot_has_a_name_and_its_figures_in_a_table() -> None:
         "Timeline of Duplicate 2",
     ]
     tables = [attributes for tag, attributes in tags if tag == "table"]
-    assert len(tables) == 7
+    assert len(tables) == 10
     assert all(attributes["aria-label"] for attributes in tables)
     row = re.search(r"<td>Fetch \(follower\)</td><td>completed</td>.*", page)
     assert row is not None

@@ -9,7 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from purgatory.pipeline.report.replication import replication_over_time, replication_rows
+from purgatory.pipeline.report.page import PagePart
+from purgatory.pipeline.report.replication import (
+    replication_over_time,
+    replication_results,
+    replication_rows,
+    replication_section,
+)
 from purgatory.trace.trace_writer import arrow_schema
 
 
@@ -73,9 +79,17 @@ def test_another_leader_is_what_replicas_are_compared_with(tmp_path: Path) -> No
 def test_a_trace_without_changes_has_no_rows(tmp_path: Path) -> None:
     run = {"run_id": "r", "folder": str(tmp_path / "none"), "duration_us": 300, "faults": []}
     assert replication_rows(run, 100) == []
+    assert replication_results([run], lambda _: 100) == []
+
+
+def test_a_damaged_table_is_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "changes").mkdir()
     (tmp_path / "changes" / "part-00000.parquet").write_text("no Parquet")
-    assert replication_rows({**run, "folder": str(tmp_path)}, 100) == []
+    run = {"run_id": "r", "folder": str(tmp_path), "duration_us": 300, "faults": []}
+    (row,) = replication_results([run], lambda _: 100)
+    assert row["run_id"] == "r" and "\n" not in row["error"]
+    section = replication_section(PagePart(0), run, [row])
+    assert "the table changes can&#x27;t be read: " in section and "Parquet" in section
 
 
 @pytest.mark.parametrize(
@@ -95,11 +109,11 @@ def test_a_trace_without_changes_has_no_rows(tmp_path: Path) -> None:
         },
     ],
 )
-def test_a_table_of_another_program_has_no_rows(tmp_path: Path, foreign: dict[str, Any]) -> None:
+def test_a_table_of_another_program_is_told(tmp_path: Path, foreign: dict[str, Any]) -> None:
     (tmp_path / "changes").mkdir()
     pq.write_table(pa.table(foreign), tmp_path / "changes" / "part-00000.parquet")
     run = {"run_id": "r", "folder": str(tmp_path), "duration_us": 300, "faults": []}
-    assert replication_rows(run, 100) == []
+    assert [[*row] for row in replication_results([run], lambda _: 100)] == [["run_id", "error"]]
 
 
 def test_each_broker_has_a_line_in_both_panels(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.engines.run import run_job
-from purgatory.pipeline.report.plots import consumer_lag, throughput_over_time
+from purgatory.pipeline.report.throughput import consumer_lag, throughput_over_time
 
 
 def _row(start_us: int, kind: str, group: str, end: int | None, partition: int = 0) -> Any:
@@ -63,4 +63,4 @@ def test_throughput_is_per_second_and_a_window_without_records_is_zero() -> None
     rows = [_row(0, "producer", "p", 1), _row(200, "producer", "p", 2)]
     (line,) = throughput_over_time(rows, 300)["data"]
     assert line["y"] == [10_000, 0, 10_000]
-    assert line["meta"] == {"client": "p", "topic": "orders"}
+    assert line["meta"] == {"client": "p", "topic": "orders", "row": "0"}

@@ -60,6 +60,7 @@ def test_requests_and_faults_are_shown_and_faults_begun(
         cards = page.locator("#brokers")
         expect(cards.get_by_role("cell", name="produce").first).to_be_visible(timeout=PATIENT_MS)
         expect(page.get_by_text("Partitions", exact=True)).to_be_hidden()
+        expect(page.locator(".skip")).to_have_text("To the brokers")
 
         rates = page.locator("td[data-head='per second']").filter(has_text=re.compile("[1-9]"))
 

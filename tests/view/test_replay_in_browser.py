@@ -195,6 +195,8 @@ def test_it_opens_at_the_worst_moment_and_says_what_is_wrong(
             page.locator("#band-title").text_content() or ""
         )
         expect(page.locator("#band .fault")).to_have_count(len(overview["faults"]))
+        expect(page.locator("#band .waiting")).to_have_css("fill-opacity", "1")
+        expect(page.locator("#band .waiting")).to_have_css("stroke", "none")
         expect(page.locator("#diagnosis li").first).to_contain_text("events-")
         wheel = page.locator("canvas").first.bounding_box()
         assert wheel is not None and wheel["y"] < 844, "a wheel is on the first screen"

@@ -164,16 +164,11 @@ def write_page(
         command: repeats the analysis.
     """
     names = [str(root) for root in roots]
-    from purgatory.pipeline.report.replication import replication_rows
+    from purgatory.pipeline.report.replication import replication_results
     from purgatory.pipeline.report.report import report_page  # quicker where there is no page
 
-    drawn = [
-        row
-        for run in results.runs[:MOST_PLOTTED_RUNS]
-        if "://" not in run["folder"]
-        for row in replication_rows(run, window_us(run))
-    ]
-    shown = replace(results.page(), replication=drawn)
+    drawn = [run for run in results.runs[:MOST_PLOTTED_RUNS] if "://" not in run["folder"]]
+    shown = replace(results.page(), replication=replication_results(drawn, window_us))
     page = report_page(shown, notes, roots=names, parquet=PARQUET_FILES, command=command)
     (folder / REPORT).write_text(page, encoding="utf-8")
 

@@ -15,6 +15,7 @@ from purgatory.pipeline.engines.results import JobResults, run_rows, write_page,
 from purgatory.pipeline.jobs.audit.anomalies import SPLIT, SPLIT_US, WITNESSES
 from purgatory.pipeline.jobs.registry import JOBS, Job
 from purgatory.pipeline.jobs.run_spans import run_heads
+from purgatory.settings.problems import known_names
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,9 +55,11 @@ def run_job(
         PipelineError: the traces, the output folder or the session are unusable; `out` is then
             unchanged.
         TypeError: the job has no such option.
-        ValueError: an option has an invalid value, or `analyze` has no `out`.
+        ValueError: there is no such job, an option has an invalid value, or `analyze` has no `out`.
     """
-    job = JOBS[name]
+    job = JOBS.get(name)
+    if job is None:
+        raise ValueError(f"there is no job {name!r}; {known_names(name, JOBS)}")
     job_options, settings = job.all_options(options), run_options or RunOptions()
     if job.always_page and out is None:
         raise ValueError(f"{name} writes a page beside its tables: give it a folder, `out`")

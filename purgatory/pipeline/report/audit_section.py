@@ -7,7 +7,7 @@ from html import escape
 
 from purgatory.pipeline.jobs.audit.anomalies import NO_READS, NO_SENDS
 from purgatory.pipeline.report.page import Column, PagePart, figure, row_links, table
-from purgatory.pipeline.report.plots import Figure, axis_title, blank_layout, edge_label
+from purgatory.pipeline.report.plots import Figure, axis_title, blank_layout, edge_label, row_ids
 from purgatory.pipeline.report.sentences import AFTER_LOST, DUPLICATE, dedupe_anomalies
 from purgatory.pipeline.result_rows import Row, group_by, milliseconds
 
@@ -139,7 +139,8 @@ def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
     parts = []
     for place_, cases in enumerate(chosen):
         witness = cases[0]
-        events = witness["events"]
+        anchor = f"row-of-witness-{number}-{place_}"
+        events = [{**e, "anchor": f"{anchor}-{n}"} for n, e in enumerate(witness["events"])]
         names = ", ".join(
             f"{_anomaly_words(case['anomaly'])} {case['rank']}"
             for case in _distinct_anomalies(cases)
@@ -284,6 +285,7 @@ def timeline(events: Sequence[Row]) -> Figure:
                 "mode": "lines+markers",
                 "x": times_ms,
                 "y": [number] * len(times_ms),
+                "ids": row_ids([event] * len(times_ms)),
                 "line": {"width": 4, "color": color},
                 "marker": {"size": 11, "color": color, "symbol": symbol},
                 "hovertemplate": "%{x:,.3f} ms<extra></extra>",

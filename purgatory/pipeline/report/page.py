@@ -40,6 +40,13 @@ class PagePart:
         """The identifier of the place where the rows of a table are."""
         return f"rows-of-{table}-{self.number}"
 
+    def anchored(self, table: str, rows: Sequence[Row]) -> list[Row]:
+        """Rows of a table with `anchor`, the identifier that each has where it is shown."""
+        return [
+            {**row, "anchor": f"row-of-{table}-{self.number}-{number}"}
+            for number, row in enumerate(rows)
+        ]
+
 
 # A page of HTML that holds all it needs: its style, its tables, its plots and what draws them.
 #
@@ -60,12 +67,20 @@ const unfold = () => {
   const place = name && document.getElementById(name);
   for (let one = place; one; one = one.parentElement)
     if (one.tagName === "DETAILS") one.open = true;
-  if (place) place.scrollIntoView();
+  if (place) place.scrollIntoView({block: place.tagName === "TR" ? "center" : "start"});
 };
 addEventListener("hashchange", unfold);
 addEventListener("load", unfold);
 addEventListener("toggle", event => event.target.querySelectorAll(".js-plotly-plot").forEach(
   plot => Plotly.Plots.resize(plot)), true);
+// A point, or a line as a whole, has the identifier of its row.
+addEventListener("load", () => document.querySelectorAll(".js-plotly-plot").forEach(
+  plot => plot.on("plotly_click", ({points: [{data, pointNumber}]}) => {
+    const name = data.meta?.row ?? [pointNumber].flat().reduce((ids, at) => ids?.[at], data.ids);
+    if (!name || !document.getElementById(name)) return;
+    location.hash = name;
+    unfold();
+  })));
 const fit = size => document.querySelectorAll(".js-plotly-plot").forEach(
   plot => Plotly.relayout(plot, size));
 const FIELDS = ["topic", "client", "broker"];
@@ -162,7 +177,7 @@ def table(
     head = "".join(cell("th", name, is_number) for name, is_number, _ in columns)
     total = ' class="total"'
     body = "\n".join(
-        f"<tr{_filter_attributes(row)}{total if is_total(row) else ''}>"
+        f"<tr{_row_attributes(row)}{total if is_total(row) else ''}>"
         + "".join(cell("td", text(row), is_number) for _, is_number, text in columns)
         + "</tr>"
         for row in rows
@@ -175,8 +190,8 @@ def table(
     )
 
 
-def _filter_attributes(row: Row) -> str:
-    """What the page's filters compare: topics, clients and the broker of a row, if it has any."""
+def _row_attributes(row: Row) -> str:
+    """Its identifier, and what the page's filters compare: topics, clients and the broker."""
     keys = [row["watch_key"]] if row.get("watch_key") else row.get("watch_keys") or ()
     topics = {key.rpartition("-")[0] or key for key in keys}
     if row.get("topic"):
@@ -186,7 +201,8 @@ def _filter_attributes(row: Row) -> str:
         "client": [row["group"]] if row.get("group") else [],
         "broker": [] if row.get("broker") in (None, "all") else [str(row["broker"])],
     }
-    return "".join(
+    anchor = f' id="{escape(row["anchor"])}"' if row.get("anchor") else ""
+    return anchor + "".join(
         f' data-{name}="{escape(json.dumps(found))}"' for name, found in values.items() if found
     )
 
@@ -200,7 +216,7 @@ FILTERS = """<form class="filters" hidden aria-label="Filter">
 
 
 def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = "table") -> str:
-    """A plot with its caption.
+    """A plot with its caption, which says so if a click on a point leads to its row.
 
     Args:
         name: an identifier that the page has once.
@@ -209,6 +225,8 @@ def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = 
         caption: what stands below it, as plain text.
         where: what has the figures that it shows.
     """
+    if any(any(line.get("ids", ())) or "row" in line.get("meta", ()) for line in plot["data"]):
+        caption = f"{caption} A click leads to the row.".lstrip()
     figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return (
         f'<figure><div role="img" aria-label="{escape(label)}; the figures are in the {where}">'

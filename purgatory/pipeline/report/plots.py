@@ -53,6 +53,7 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
             "x": [100 * row["share"] for row in outcome_rows],
             "width": 0.5,
             "customdata": [row["operations"] for row in outcome_rows],
+            "ids": row_ids(outcome_rows),
             "texttemplate": "%{x:.1f} %",
             "textposition": "inside",
             "textangle": 0,
@@ -70,6 +71,11 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
         "xaxis": {**GRID, "ticksuffix": " %", "range": [0, 100], "title": axis_title("operations")},
     }
     return {"data": data, "layout": layout}
+
+
+def row_ids(rows: Sequence[Row]) -> list[str]:
+    """The identifiers of the rows that points lead to; empty for none."""
+    return [row.get("anchor", "") for row in rows]
 
 
 def by_purgatory(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -121,6 +127,7 @@ def wait_percentiles(waits: Sequence[Row]) -> Figure:
                 "x": [plotted_ms(row[column]) for row in rows],
                 "y": labels,
                 "customdata": [row[column] / 1000 for row in rows],
+                "ids": row_ids(rows),
                 "hovertemplate": "%{y}: " + name + " %{customdata:,.3f} ms<extra></extra>",
                 "marker": {
                     "symbol": symbol,
@@ -132,7 +139,11 @@ def wait_percentiles(waits: Sequence[Row]) -> Figure:
         )
     traces = [plotted_ms(row[column]) for row in rows for column in _SYMBOLS]
     layout = labelled_rows(labels)
-    layout["xaxis"] = {**GRID, **wait_axis(min(traces), max(traces)), "title": axis_title("wait")}
+    layout["xaxis"] = {
+        **GRID,
+        **wait_axis(min(traces), max(traces)),
+        "title": axis_title("wait"),
+    }
     return {"data": data, "layout": layout}
 
 
@@ -201,6 +212,8 @@ def _size_lines(rows: Sequence[Row], broker: int | None, axis: str, *, first: bo
     starts_s = [row["bucket_start_us"] / 1e6 for row in rows]
     times_s = [*starts_s, rows[-1]["bucket_end_us"] / 1e6]
     common = {"type": "scatter", "mode": "lines", "x": times_s, "yaxis": axis, "showlegend": first}
+    meta = {"row": max(rows, key=lambda row: row["size_max"]).get("anchor", "")}
+    common["meta"] = meta
     mean = [row["size_mean"] for row in rows]
     if broker is None:
         highest = [row["size_max"] for row in rows]
@@ -228,7 +241,7 @@ def _size_lines(rows: Sequence[Row], broker: int | None, axis: str, *, first: bo
         {
             **common,
             "name": f"broker {broker}, mean",
-            "meta": {"broker": str(broker)},
+            "meta": {**meta, "broker": str(broker)},
             "legendgroup": f"broker {broker}",
             "y": [*mean, mean[-1]],
             "line": {
@@ -357,9 +370,10 @@ def wait_bins(distribution: Sequence[Row]) -> Figure:
                     "width": [high - low for low, high in bounds],
                     "y": [row["operations"] for row in outcome_rows],
                     "customdata": [f"{low:,.3g} to {high:,.3g} ms" for low, high in bounds],
+                    "ids": row_ids(outcome_rows),
                     "hovertemplate": outcome + ", %{customdata}: %{y:,}<extra></extra>",
                     "marker": {"color": COLORS.get(outcome, OTHER_COLOR), "line": {"width": 0}},
-                    "yaxis": _axis("y", number),
+                    "yaxis": axis_name("y", number),
                 }
             )
     lows = [plotted_ms(row["low_us"]) for row in distribution]
@@ -399,11 +413,12 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
                     "x": [_middle_s(row) for row in settled],
                     "y": [plotted_ms(row[column]) for row in settled],
                     "customdata": [row["operations"] for row in settled],
+                    "ids": row_ids(settled),
                     "hovertemplate": f"%{{x}} s: {name} %{{y:,.3f}} ms of %{{customdata:,}}"
                     "<extra></extra>",
                     "line": {"width": 1.6, "color": color, "dash": dash},
                     "marker": {"size": 4, "color": color},
-                    "yaxis": _axis("y", number),
+                    "yaxis": axis_name("y", number),
                 }
             )
     layout["xaxis"] |= {
@@ -417,111 +432,6 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
 def line_color(place: int) -> str:
     """The color of a line by its place among the lines of a plot."""
     return _LINE_COLORS[place % len(_LINE_COLORS)]
-
-
-def throughput_over_time(
-    throughput: Sequence[Row], end_us: int, faults: Sequence[Row] = ()
-) -> Figure:
-    """The throughput of one run's clients over time, and consumer lag, in three panels.
-
-    Args:
-        throughput: the run's rows of the table of that name; at least one.
-        end_us: the end of the run, in microseconds.
-        faults: marked over all panels.
-    """
-    starts_us = sorted({row["window_start_us"] for row in throughput})
-    width_us = throughput[0]["window_end_us"] - throughput[0]["window_start_us"]
-    windows_us = list(range(starts_us[0], starts_us[-1] + 1, width_us))
-    lines = [
-        (kind, group, topic, [per_window.get(at_us, 0) * 1e6 / width_us for at_us in windows_us])
-        for (kind, group, topic), per_window in _records_per_window(throughput).items()
-    ]
-    lines += [
-        ("lag", group, topic, values)
-        for (group, topic), values in consumer_lag(throughput, windows_us).items()
-    ]
-    labels = {
-        "producer": "producers: acknowledged records per s",
-        "consumer": "consumers: records per s",
-        "lag": "consumer lag: records",
-    }
-    shown = [kind for kind in labels if any(line[0] == kind for line in lines)]
-    layout = panels([labels[kind] for kind in shown])
-    layout["shapes"] = [fault_band(fault, end_us / 1e6) for fault in faults]
-    names = list(dict.fromkeys((group, topic) for _, group, topic, _ in lines))
-    middles_s = [(at_us + width_us / 2) / 1e6 for at_us in windows_us]
-    ends_s = [(at_us + width_us) / 1e6 for at_us in windows_us]
-    data: list[Figure] = []
-    for kind, group, topic, values in lines:
-        label = f"{group}, {topic}".replace("<", "&lt;")
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": label,
-                "legendgroup": label,
-                "showlegend": not any(line["name"] == label for line in data),
-                "meta": {"client": group, "topic": topic},
-                "x": ends_s if kind == "lag" else middles_s,
-                "y": values,
-                "line": {
-                    "width": 1.8,
-                    "color": line_color(names.index((group, topic))),
-                },
-                "hovertemplate": f"{label}, %{{x}} s: %{{y:,.0f}}<extra></extra>",
-                "yaxis": _axis("y", shown.index(kind) + 1),
-            }
-        )
-    layout["xaxis"] |= {
-        "range": [0, end_us / 1e6],
-        "ticksuffix": " s",
-        "title": axis_title("time since the start of the run"),
-    }
-    return {"data": data, "layout": layout}
-
-
-def _records_per_window(throughput: Sequence[Row]) -> dict[tuple[str, str, str], dict[int, int]]:
-    counts: dict[tuple[str, str, str], dict[int, int]] = {}
-    for row in throughput:
-        per_window = counts.setdefault((row["kind"], row["group"], row["topic"]), {})
-        start_us = row["window_start_us"]
-        per_window[start_us] = per_window.get(start_us, 0) + row["records"]
-    return counts
-
-
-def consumer_lag(
-    throughput: Sequence[Row], windows_us: Sequence[int]
-) -> dict[tuple[str, str], list[int]]:
-    """The lag of each group of consumers and topic at the end of each window, in records.
-
-    It is the highest acknowledged offset less the highest offset that the group had read, over the
-    partitions of the topic; 0 where the group had read further. O(rows + groups x windows).
-    """
-    produced: dict[tuple[str, int], dict[int, int]] = {}
-    consumed: dict[tuple[str, str], dict[int, dict[int, int]]] = {}
-    for row in throughput:
-        if row["end_offset"] is None:
-            continue
-        topic, partition, start_us = row["topic"], row["partition"], row["window_start_us"]
-        if row["kind"] == "producer":
-            ends = produced.setdefault((topic, partition), {})
-        else:
-            ends = consumed.setdefault((row["group"], topic), {}).setdefault(partition, {})
-        ends[start_us] = max(ends.get(start_us, 0), row["end_offset"])
-    result = {}
-    for (group, topic), partitions in consumed.items():
-        lag = [0] * len(windows_us)
-        for of_topic, partition in produced:
-            if of_topic != topic:
-                continue
-            log_end = position = 0
-            read = partitions.get(partition, {})
-            for number, at_us in enumerate(windows_us):
-                log_end = max(log_end, produced[topic, partition].get(at_us, 0))
-                position = max(position, read.get(at_us, 0))
-                lag[number] += max(0, log_end - position)
-        result[group, topic] = lag
-    return result
 
 
 def expiry_map(expiry: Sequence[Row]) -> Figure:
@@ -538,6 +448,7 @@ def expiry_map(expiry: Sequence[Row]) -> Figure:
     brokers = sorted({row["broker"] for row in rows})
     names = sorted({row[column] for row in rows}, key=_by_partition)
     counts = {(row[column], row["broker"]): [0, 0] for row in rows}
+    anchors = {(row[column], row["broker"]): row.get("anchor", "") for row in rows}
     for row in rows:
         counts[row[column], row["broker"]][0] += row["expired"]
         counts[row[column], row["broker"]][1] += row["operations"]
@@ -568,6 +479,7 @@ def expiry_map(expiry: Sequence[Row]) -> Figure:
             [f"{_cell_texts(cell)} on {_short(name)}" for cell in row]
             for name, row in zip(names, cells, strict=True)
         ],
+        "ids": [[anchors.get((name, broker), "") for broker in brokers] for name in names],
         "hovertemplate": "broker %{x}: %{z:.2f} % (%{customdata})<extra></extra>",
         "hoverongaps": False,
         "zmin": 0,
@@ -614,12 +526,13 @@ def panels(labels: Sequence[str]) -> Figure:
         **GRID,
         "ticks": "outside",
         "tickcolor": "rgba(0,0,0,0)",
-        "anchor": _axis("y", len(labels)),
+        "anchor": axis_name("y", len(labels)),
     }
     return layout
 
 
-def _axis(letter: str, number: int) -> str:
+def axis_name(letter: str, number: int) -> str:
+    """The name of an axis of a panel, from 1 on."""
     return letter if number == 1 else f"{letter}{number}"
 
 

@@ -7,15 +7,25 @@ it draws, where the trace is a folder of this machine with Parquet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from purgatory.pipeline.report.page import PagePart, figure, row_links, section
+from purgatory.pipeline.report.page import (
+    Column,
+    PagePart,
+    collapsible,
+    figure,
+    row_links,
+    section,
+    table,
+)
 from purgatory.pipeline.report.plots import Figure, axis_title, fault_band, line_color, panels
+from purgatory.pipeline.report.wait_sections import view_columns
 from purgatory.pipeline.result_rows import Row, group_by
 from purgatory.trace.change_rows import CHANGES, LOG_END, PARTITION
 from purgatory.trace.trace_writer import arrow_schema
@@ -83,22 +93,22 @@ def replication_rows(run: Row, width_us: int) -> list[Row]:
     is a replica of without being in their ISR. O(changes + windows x replicas).
 
     Returns:
-        No rows where the trace has no such table, or one that is no table of this project's, or has
-        more than two million changes.
+        No rows where the trace has no such table.
+
+    Raises:
+        OSError, ArrowException, ValueError: it can't be read, is no table of this project's, or has
+            more than two million changes.
     """
     replicas = _Replicas()
     windows: list[dict[int, tuple[int, int]]] = [{}]
-    try:
-        for change in _changes(Path(run["folder"]) / CHANGES):
-            number = min(change["time_us"], run["duration_us"]) // width_us
-            while len(windows) <= number:
-                windows.append(replicas.of_brokers())
-            most = windows[-1]
-            for broker, lag in replicas.apply(change):
-                known_lag, known_out = most.get(broker, (0, 0))
-                most[broker] = max(known_lag, lag), max(known_out, replicas.out_of_sync[broker])
-    except (OSError, pa.ArrowException, ValueError):
-        return []
+    for change in _changes(Path(run["folder"]) / CHANGES):
+        number = min(change["time_us"], run["duration_us"]) // width_us
+        while len(windows) <= number:
+            windows.append(replicas.of_brokers())
+        most = windows[-1]
+        for broker, lag in replicas.apply(change):
+            known_lag, known_out = most.get(broker, (0, 0))
+            most[broker] = max(known_lag, lag), max(known_out, replicas.out_of_sync[broker])
     while len(windows) * width_us < run["duration_us"]:
         windows.append(replicas.of_brokers())
     return [
@@ -116,16 +126,13 @@ def replication_rows(run: Row, width_us: int) -> list[Row]:
 
 
 def _changes(folder: Path) -> Iterator[Row]:
-    """Yield the changes of partitions and of the ends of their logs, in their order.
-
-    Raises:
-        OSError, ArrowException, ValueError: it is no such table.
-    """
+    """Yield the changes of partitions and of the ends of their logs, in their order."""
     files = [pq.ParquetFile(path) for path in sorted(folder.glob("*.parquet"))]
-    if sum(file.metadata.num_rows for file in files) > _MOST_CHANGES or not all(
-        {*_COLUMNS} <= {*file.schema_arrow.names} for file in files
-    ):
-        return
+    if sum(file.metadata.num_rows for file in files) > _MOST_CHANGES:
+        raise ValueError(f"it has more than {_MOST_CHANGES:,} rows")
+    for file in files:
+        if lacking := {*_COLUMNS} - {*file.schema_arrow.names}:
+            raise ValueError(f"it has no column {min(lacking)}")
     columns = pa.schema([arrow_schema(CHANGES).field(name) for name in _COLUMNS])
     for file in files:
         for batch in file.iter_batches(columns=list(_COLUMNS)):
@@ -135,21 +142,57 @@ def _changes(folder: Path) -> Iterator[Row]:
             )
 
 
+def replication_results(runs: Sequence[Row], width_us: Callable[[Row], int]) -> list[Row]:
+    """Return the rows of several runs; one with `error`, a line, for a run without them.
+
+    Args:
+        width_us: the width of a run's windows.
+    """
+    results: list[Row] = []
+    for run in runs:
+        try:
+            results += replication_rows(run, width_us(run))
+        except (OSError, pa.ArrowException, ValueError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            results.append({"run_id": run["run_id"], "error": reason})
+    return results
+
+
 def replication_section(part: PagePart, run: Row, rows: Sequence[Row]) -> str:
-    """Replica lag and the ISR over time, by broker."""
+    """Replica lag and the ISR over time, by broker; or why they are missing."""
     if not rows or not part.plotted:
         return ""
+    if "error" in rows[0]:
+        text = f"They are missing: the table {CHANGES} can't be read: {rows[0]['error']}"
+        return section("Replica lag and ISR", f'<p class="note">{escape(text)}</p>')
+    anchored = part.anchored("replication", rows)
     plot = figure(
         f"replication-{part.number}",
-        replication_over_time(rows, run["duration_us"], run["faults"]),
+        replication_over_time(anchored, run["duration_us"], run["faults"]),
         f"Replica lag and ISR over time in {run['run_id']}",
         "The records that a broker's replica of some partition was behind its leader, and the "
         "partitions that the broker is a replica of without being in their ISR: the most of each "
         "window.",
         where="table replication in CSV",
     )
+    figures = collapsible("In figures", _most_table(run, anchored))
     links = row_links(part, "replication", rows)
-    return section("Replica lag and ISR", plot, links, anchor=part.anchor("replication"))
+    return section("Replica lag and ISR", plot, figures, links, anchor=part.anchor("replication"))
+
+
+def _most_table(run: Row, rows: Sequence[Row]) -> str:
+    columns: list[Column] = [
+        ("broker", True, lambda row: str(row["broker"])),
+        ("highest lag", True, lambda row: f"{row['replica_lag']:,}"),
+        ("at, s", True, lambda row: f"{row['window_start_us'] / 1e6:,.3f}"),
+        *view_columns(run, "window_start_us"),
+    ]
+    most = [_most(of_broker, "replica_lag") for of_broker in group_by(rows, "broker").values()]
+    return table("How far replicas were behind, in records.", columns, most)
+
+
+def _most(rows: Sequence[Row], column: str) -> Row:
+    return max(rows, key=lambda row: row[column])
 
 
 def replication_over_time(rows: Sequence[Row], end_us: int, faults: Sequence[Row] = ()) -> Figure:
@@ -181,7 +224,10 @@ def replication_over_time(rows: Sequence[Row], end_us: int, faults: Sequence[Row
                     "name": f"broker {broker}",
                     "legendgroup": f"broker {broker}",
                     "showlegend": axis == "y",
-                    "meta": {"broker": str(broker)},
+                    "meta": {
+                        "broker": str(broker),
+                        "row": _most(of_broker, "replica_lag").get("anchor", ""),
+                    },
                     "x": [row["window_start_us"] / 1e6 for row in of_broker],
                     "y": [row[column] for row in of_broker],
                     "line": {"shape": "hv", "width": 1.8, "color": line_color(place)},

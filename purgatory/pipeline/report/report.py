@@ -23,6 +23,7 @@ from purgatory.pipeline.report.page import (
 from purgatory.pipeline.report.plots import by_purgatory
 from purgatory.pipeline.report.replication import replication_section
 from purgatory.pipeline.report.sentences import fault_text
+from purgatory.pipeline.report.throughput import throughput_section
 from purgatory.pipeline.report.verdict import sums_section, verdict, verdict_html
 from purgatory.pipeline.report.wait_sections import (
     distribution_section,
@@ -34,7 +35,6 @@ from purgatory.pipeline.report.wait_sections import (
     peaks_section,
     sizes_section,
     slowest_section,
-    throughput_section,
     waits_section,
 )
 from purgatory.pipeline.result_rows import Row, group_by, label_waits
@@ -83,7 +83,7 @@ def _sections(part: PagePart, run: Row, results: Results) -> str:
         throughput_section(part, run, results.throughput),
         replication_section(part, run, results.replication),
         sizes_section(part, run, results.occupancy),
-        distribution_section(part, run, results.distribution),
+        distribution_section(part, run, results.distribution, results.slowest),
         expiry_section(part, run, results.expiry),
         outcomes_section(part, run, results.waits),
         _faults(part, run["faults"]),

@@ -22,7 +22,6 @@ from purgatory.pipeline.report.plots import (
     expiry_map,
     outcome_shares,
     sizes,
-    throughput_over_time,
     wait_bins,
     wait_percentiles,
     waits_over_time,
@@ -45,13 +44,13 @@ def waits_section(
     attempts: Sequence[Row],
 ) -> str:
     """How long clients waited for answers, beside what operations waited in the purgatories."""
-    shown = label_waits(waits)
+    shown = part.anchored("waits", label_waits(waits))
     rows_of = by_purgatory(shown)
     if latencies and "Produce" not in rows_of:
         rows_of = {"Produce": [], **rows_of}
     parts = [f'<span id="{part.anchor("latencies")}"></span>'] if rows_of or attempts else []
     for number, (purgatory, rows) in enumerate(rows_of.items()):
-        of_clients = latencies if purgatory == "Produce" else ()
+        of_clients = part.anchored("latencies", latencies) if purgatory == "Produce" else []
         parts.append(f"<h4>{escape(purgatory)}</h4>")
         drawn = [*_as_waits(of_clients), *waits_to_draw(rows)]
         if part.plotted and drawn:
@@ -86,6 +85,7 @@ def _as_waits(latencies: Sequence[Row]) -> list[Row]:
             "label": row["group"],
             "outcome": names[row["span"]],
             "over_kinds": False,
+            "anchor": row["anchor"],
             **{f"wait_{name}_us": row[f"latency_{name}_us"] for name in _QUANTILES},
         }
         for row in latencies
@@ -118,7 +118,7 @@ def _attempts(part: PagePart, attempts: Sequence[Row]) -> str:
 
 def outcomes_section(part: PagePart, run: Row, waits: Sequence[Row]) -> str:
     """What became of the operations; its figures are in the table of waits."""
-    content = label_waits(waits)
+    content = part.anchored("waits", label_waits(waits))
     if not content or not part.plotted:
         return ""
     shares = figure(
@@ -134,7 +134,7 @@ def _latencies_table(latencies: Sequence[Row]) -> str:
         ("from ... to", False, lambda row: LATENCY_SPANS[row["span"]]),
         ("count", True, lambda row: f"{row['count']:,}"),
         *(
-            (name, True, partial(_latency, f"latency_{name}_us"))
+            (name, True, partial(_milliseconds, f"latency_{name}_us"))
             for name in ("mean", "p50", "p95", "p99", "max")
         ),
     ]
@@ -146,17 +146,23 @@ def _latencies_table(latencies: Sequence[Row]) -> str:
     return table(caption, columns, latencies, is_total=lambda row: row["span"] == "record")
 
 
-def _latency(column: str, row: Row) -> str:
-    return milliseconds(row[column], digits=2)
+def _milliseconds(column: str, row: Row, digits: int = 2) -> str:
+    return milliseconds(row[column], digits=digits)
 
 
-def distribution_section(part: PagePart, run: Row, distribution: Sequence[Row]) -> str:
-    """How the waits are distributed, by what became of the operations."""
+def distribution_section(
+    part: PagePart, run: Row, distribution: Sequence[Row], slowest: Sequence[Row]
+) -> str:
+    """How the waits are distributed, by what became of the operations.
+
+    A bin leads to the first of the slowest operations that is in it.
+    """
     if not distribution or not part.plotted:
         return ""
+    operations = part.anchored("slowest", slowest)
     plot = figure(
         f"bins-{part.number}",
-        wait_bins(distribution),
+        wait_bins([{**row, "anchor": _first_within(row, operations)} for row in distribution]),
         f"Distribution of the waits in {run['run_id']}",
         "How many operations waited how long, in five bins per power of ten, by what became of "
         "them.",
@@ -166,9 +172,23 @@ def distribution_section(part: PagePart, run: Row, distribution: Sequence[Row]) 
     return section("How the waits are distributed", plot, rows)
 
 
+def _first_within(bin_: Row, operations: Sequence[Row]) -> str:
+    """The identifier of the first operation in a bin; empty for none."""
+    return next(
+        (
+            row["anchor"]
+            for row in operations
+            if (row["purgatory"], row["outcome"]) == (bin_["purgatory"], bin_["outcome"])
+            and bin_["low_us"] <= row["wait_us"] < bin_["high_us"]
+        ),
+        "",
+    )
+
+
 def over_time_section(part: PagePart, run: Row, over_time: Sequence[Row]) -> str:
     """The waits over time, with the faults marked."""
-    rows = [row for row in over_time if row["kind"] == row["outcome"] == "all"]
+    all_rows = [row for row in over_time if row["kind"] == row["outcome"] == "all"]
+    rows = part.anchored("waits_over_time", all_rows)
     if not part.plotted or not any(row["wait_max_us"] is not None for row in rows):
         return ""
     width_us = rows[0]["window_end_us"] - rows[0]["window_start_us"]
@@ -179,11 +199,22 @@ def over_time_section(part: PagePart, run: Row, over_time: Sequence[Row]) -> str
         f"Waits over time in {run['run_id']}",
         f"Of the operations that started in the same {width_us / 1000:,g} ms and had to wait; "
         f"percentiles above 10 ms are up to 0.1 % too small.{marked}",
-        where="table waits_over_time in Parquet",
     )
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("from, s", True, lambda row: f"{row['window_start_us'] / 1e6:,.3f}"),
+        ("count", True, lambda row: f"{row['operations']:,}"),
+        *(
+            (f"{name}, ms", True, partial(_milliseconds, f"wait_{name}_us", digits=1))
+            for name in ("p50", "p99", "max")
+        ),
+        *view_columns(run, "window_start_us"),
+    ]
+    ordered = [row for of_purgatory in by_purgatory(rows).values() for row in of_purgatory]
     return section(
         "When they waited",
         plot,
+        collapsible("In figures", table("Waits by when they started.", columns, ordered)),
         row_links(part, "waits_over_time", over_time),
         anchor=part.anchor("over-time"),
     )
@@ -194,8 +225,9 @@ def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
     if not any(row["expired"] for row in expiry):
         return ""
     plot = ""
+    anchored = part.anchored("expiry", expiry)
     worst_first = sorted(
-        group_by([row for row in expiry if part.plotted], "purgatory").items(),
+        group_by([row for row in anchored if part.plotted], "purgatory").items(),
         key=lambda item: (expired_severity(item[0]), item[0]),
     )
     for number, (purgatory, rows) in enumerate(worst_first):
@@ -217,7 +249,8 @@ def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
                 else ": the trace does not tell the partitions that they waited for."
             ),
         )
-    figures = collapsible("In figures", _expiry_table(expiry)) + row_links(part, "expiry", expiry)
+    figures = collapsible("In figures", _expiry_table(anchored))
+    figures += row_links(part, "expiry", expiry)
     return section("Where they expired", plot, figures, anchor=part.anchor("expiry"))
 
 
@@ -277,9 +310,9 @@ def slowest_section(part: PagePart, run: Row, slowest: Sequence[Row]) -> str:
         ("at, s", True, lambda row: f"{row['start_us'] / 1e6:,.3f}"),
         ("wait, ms", True, lambda row: milliseconds(row["wait_us"], digits=2)),
     ]
-    if "://" not in run["folder"]:
-        columns.append(("in the view", False, partial(view_command, run)))
-    ordered = [row for rows in by_purgatory(slowest).values() for row in rows]
+    columns += view_columns(run, "start_us")
+    anchored = part.anchored("slowest", slowest)
+    ordered = [row for rows in by_purgatory(anchored).values() for row in rows]
     caption = "The operations that waited longest in each purgatory, produces first."
     content = table(caption, columns, ordered)
     return section(
@@ -287,33 +320,16 @@ def slowest_section(part: PagePart, run: Row, slowest: Sequence[Row]) -> str:
     )
 
 
-def view_command(run: Row, operation: Row) -> str:
-    """The command that shows the moment at which an operation began to wait."""
-    return f"purgatory view {quote(run['folder'])} --at {operation['start_us']}us"
+def view_columns(run: Row, column: str) -> list[Column]:
+    """A column of commands that show the moment of a row; none where the view can't read the trace.
 
-
-# Throughput of clients over time, and consumer lag.
-
-
-def throughput_section(part: PagePart, run: Row, rows: Sequence[Row]) -> str:
-    """Throughput by group and topic over time, and consumer lag at the end of each window."""
-    if not rows or not part.plotted:
-        return ""
-    plot = figure(
-        f"throughput-{part.number}",
-        throughput_over_time(rows, run["duration_us"], run["faults"]),
-        f"Throughput and consumer lag over time in {run['run_id']}",
-        "Records that producers got acknowledged and that consumers read, per second; and consumer "
-        "lag: acknowledged records that a group had not read at the end of the window, over the "
-        "partitions of the topic.",
-        where="table throughput in Parquet",
-    )
-    return section(
-        "Throughput and consumer lag",
-        plot,
-        row_links(part, "throughput", rows),
-        anchor=part.anchor("throughput"),
-    )
+    Args:
+        column: has the moment, in microseconds.
+    """
+    if "://" in run["folder"]:
+        return []
+    command = f"purgatory view {quote(run['folder'])} --at"
+    return [("in the view", False, lambda row: f"{command} {row[column]}us")]
 
 
 # The sections on what was parked: sizes over time, their peaks, and the keys waited for most.
@@ -327,19 +343,20 @@ def sizes_section(part: PagePart, run: Row, occupancy: Sequence[Row]) -> str:
     width_us = occupancy[0]["bucket_end_us"] - occupancy[0]["bucket_start_us"]
     by_broker = any(row["broker"] is not None for row in occupancy)
     click = " A click on a broker in the legend draws it too." if by_broker else ""
+    anchored = part.anchored("occupancy", occupancy)
     plot = figure(
         f"sizes-{part.number}",
-        sizes(occupancy, run["faults"]),
+        sizes(anchored, run["faults"]),
         f"Size of each purgatory over time in {run['run_id']}",
         f"In buckets of {width_us / 1000:,g} ms: the highest number in the bucket, "
         f"and the mean over its time.{marked}{click}",
     )
-    figures = collapsible("In figures", _sizes_table(occupancy))
+    figures = collapsible("In figures", _sizes_table(run, anchored))
     rows = row_links(part, "occupancy", occupancy, "Rows" if by_broker else "Rows over all brokers")
     return section("How many waited", plot, figures, rows, anchor=part.anchor("occupancy"))
 
 
-def _sizes_table(occupancy: Sequence[Row]) -> str:
+def _sizes_table(run: Row, occupancy: Sequence[Row]) -> str:
     rows = []
     for purgatory, of_purgatory in group_by(occupancy, "purgatory").items():
         for broker, buckets in group_by(of_purgatory, "broker").items():
@@ -355,7 +372,8 @@ def _sizes_table(occupancy: Sequence[Row]) -> str:
                     "broker": "all" if broker is None else str(broker),
                     "mean": weighted / span_us,
                     "peak": peak["size_max"],
-                    "peak_s": peak["bucket_start_us"] / 1e6,
+                    "peak_us": peak["bucket_start_us"],
+                    "anchor": peak["anchor"],
                 }
             )
     columns: list[Column] = [
@@ -363,7 +381,8 @@ def _sizes_table(occupancy: Sequence[Row]) -> str:
         ("broker", False, lambda row: row["broker"]),
         ("mean size", True, lambda row: f"{row['mean']:,.2f}"),
         ("highest size", True, lambda row: f"{row['peak']:,}"),
-        ("first in the bucket at, s", True, lambda row: f"{row['peak_s']:,.3f}"),
+        ("at, s", True, lambda row: f"{row['peak_us'] / 1e6:,.3f}"),
+        *view_columns(run, "peak_us"),
     ]
     caption = "How many operations waited at the same time."
     return table(caption, columns, rows, is_total=lambda row: row["broker"] == "all")

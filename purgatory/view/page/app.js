@@ -10,6 +10,7 @@ import { LiveFeed } from "./live_feed.js";
 import { Model } from "./model.js";
 import { drawOverview } from "./overview.js";
 import { Partitions } from "./partitions.js";
+import { Rates } from "./rates.js";
 import { ask } from "./requests.js";
 import { ReplayControls } from "./replay_controls.js";
 import { TraceFeed } from "./trace_feed.js";
@@ -17,6 +18,12 @@ import { number } from "./units.js";
 import { WheelCards } from "./wheel_cards.js";
 
 const WORDS_EVERY_MS = 250; // texts change slower than pictures: nobody reads faster
+
+const WALKS = [
+  [["ArrowRight", "ArrowLeft"], "to the mark that is due next, to the one before"],
+  [["Home", "End"], "to the first mark due, to the last"],
+  [["Escape"], "away from the marks"],
+];
 
 const model = new Model();
 const cards = new WheelCards(model);
@@ -34,6 +41,7 @@ function introduce(about) {
   setText(byId("mode"), about.mode);
   if (about.mode !== "proxy") return;
   setText(byId("wheels-heading"), "Brokers");
+  setText(document.querySelector(".skip"), "To the brokers");
   document.querySelectorAll(".of-cluster").forEach((place) => { place.hidden = true; });
 }
 
@@ -97,9 +105,11 @@ async function start() {
   const traces = new RequestTraces(model, isLive);
   const parts = [new Lists(model), new Faults(model, isLive && about.may_change)];
   if (about.mode !== "proxy") parts.push(new Diagnosis(model), new Partitions(model), traces);
-  byId("keys-of-time").hidden = isLive;
+  const ofWheels = about.mode === "proxy" ? [] : [["In a wheel that has the focus (Tab leads to it):", WALKS]];
   if (isLive) {
-    listenForKeys({});
+    listenForKeys([], ofWheels);
+    model.rates = new Rates(model);
+    parts.push(model.rates);
     run(parts, () => {});
     await new LiveFeed(model, cards, note).run();
     return;
@@ -107,7 +117,7 @@ async function start() {
   const feed = new TraceFeed(model, cards, about, note);
   const controls = new ReplayControls(feed, traces, cards, about);
   drawOverview(about);
-  listenForKeys(controls.keys());
+  listenForKeys(controls.keys(), ofWheels);
   if (!controls.seekAddress()) await controls.seekWorst();
   run(parts, (elapsedMs) => {
     feed.advance(elapsedMs);

@@ -27,6 +27,23 @@ export function button(text, act) {
   return element;
 }
 
+/** A dialog with a heading, what it has, and buttons that close it: by their texts, what they return. */
+export function newDialog(id, heading, parts, buttons) {
+  const dialog = newElement("dialog");
+  dialog.id = id;
+  const form = newElement("form");
+  form.method = "dialog";
+  const title = newElement("h2", heading);
+  title.id = `${id}-heading`;
+  dialog.setAttribute("aria-labelledby", title.id);
+  const row = newElement("p", undefined, "row");
+  row.append(...Object.entries(buttons).map(([text, value]) => Object.assign(newElement("button", text), { value })));
+  form.append(title, ...parts, row);
+  dialog.append(form);
+  document.body.append(dialog);
+  return dialog;
+}
+
 /** Set a text only where it differs: what did not change is not read again by a screen reader. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

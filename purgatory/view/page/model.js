@@ -85,6 +85,7 @@ function replaced(list, is, one) {
 export class Model {
   constructor() {
     this.logsUnanswered = false; // the feed of a cluster has no such lines; that of a trace has
+    this.rates = null; // of a cluster that runs
     this.framesPerSecond = 0;
     this.log = [];
     this.effects = [];
@@ -247,13 +248,16 @@ const APPLIED = {
   },
   settled(model, change) {
     model.settled(change);
+    model.rates?.add(change, change.outcome, 1);
     if (model.logsUnanswered) logUnanswered(model, change);
   },
-  settled_many(model, { broker, purgatory, outcomes, pending }) {
+  settled_many(model, change) {
+    const { broker, purgatory, outcomes, pending } = change;
     const found = model.brokers.get(broker)?.purgatory(purgatory);
     if (!found) return;
     Object.entries(outcomes).forEach(([name, count]) => {
       found.outcomes[name] = (found.outcomes[name] ?? 0) + count;
+      model.rates?.add(change, name, count);
     });
     if (pending !== undefined) found.pending = pending;
   },

@@ -3,10 +3,10 @@
 import { byId, newDrawing, newElement, setText } from "./elements.js";
 import { number } from "./units.js";
 
-const HEIGHT = 100;
+export const HEIGHT = 100;
 
 /** Points of an area from bucket to bucket, as steps. */
-function area(values, most) {
+export function area(values, most) {
   const heights = values.map((value) => HEIGHT * (1 - value / most));
   const steps = heights.flatMap((height, index) => [`${index},${height}`, `${index + 1},${height}`]);
   return `M0,${HEIGHT} L${steps.join(" ")} L${values.length},${HEIGHT} Z`;

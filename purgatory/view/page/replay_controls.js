@@ -71,20 +71,17 @@ export class ReplayControls {
     this.speed.value = this.feed.speed;
   }
 
-  /** What keys do here: by key its action. */
+  /** What keys do here, as rows for `listenForKeys`. */
   keys() {
-    return {
-      " ": () => this.toggle(),
-      ".": () => this.feed.stepForward(),
-      ArrowRight: () => this.feed.stepForward(),
-      ",": () => this.feed.stepBack(),
-      ArrowLeft: () => this.feed.stepBack(),
-      "+": () => this.faster(1),
-      "=": () => this.faster(1),
-      "-": () => this.faster(-1),
-      Home: () => this.feed.seek(this.about.begin_us),
-      End: () => this.feed.seek(this.about.end_us),
-    };
+    return [
+      [[" "], "play, pause", () => this.toggle()],
+      [["ArrowRight", "."], "to the next event", () => this.feed.stepForward()],
+      [["ArrowLeft", ","], "to the event before", () => this.feed.stepBack()],
+      [["+", "="], "faster", () => this.faster(1)],
+      [["-"], "slower", () => this.faster(-1)],
+      [["Home", "End"], "to the beginning, to the end", () => this.feed.seek(this.about.begin_us),
+        () => this.feed.seek(this.about.end_us)],
+    ];
   }
 
   render(nowMs) {

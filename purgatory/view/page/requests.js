@@ -3,7 +3,7 @@
 // The token comes from the address (#token=...), from where it is taken at once so that no copied
 // link carries it, or is typed in when the server asks for one. It lives as long as the tab.
 
-import { byId } from "./elements.js";
+import { newDialog, newElement } from "./elements.js";
 
 const KEY = "purgatory-token";
 
@@ -22,16 +22,18 @@ let asked = null;
 /** Ask for the token, once for all who wait for it; false if it is refused to give. */
 function askForToken() {
   asked ??= new Promise((done) => {
-    const dialog = byId("token");
-    const field = dialog.querySelector("input");
-    field.value = "";
+    const label = newElement("label", "The token that the server was started with ");
+    const field = newElement("input");
+    Object.assign(field, { type: "password", autocomplete: "off" });
+    label.append(field);
+    const dialog = newDialog("token", "A token is needed", [label], { "Go on": "give", Cancel: "" });
     dialog.addEventListener("close", () => {
       asked = null;
+      dialog.remove();
       const given = dialog.returnValue === "give" && field.value.trim() !== "";
       if (given) sessionStorage.setItem(KEY, field.value.trim());
       done(given);
     }, { once: true });
-    dialog.returnValue = "";
     dialog.showModal();
   });
   return asked;

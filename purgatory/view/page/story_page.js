@@ -247,16 +247,13 @@ async function begin() {
   byId("step").addEventListener("input", () => { story.stop(); story.show(Number(byId("step").value)); });
   byId("all-steps").addEventListener("change", (event) => { story.choose(event.target.checked); story.render(); });
   addEventListener("hashchange", () => story.seekAddress());
-  listenForKeys({
-    " ": () => story.toggle(),
-    ArrowRight: () => story.stepBy(1),
-    ".": () => story.stepBy(1),
-    ArrowLeft: () => story.stepBy(-1),
-    ",": () => story.stepBy(-1),
-    w: () => story.toCause(),
-    Home: () => story.stepBy(-Infinity),
-    End: () => story.stepBy(Infinity),
-  });
+  listenForKeys([
+    [[" "], "play, pause", () => story.toggle()],
+    [["ArrowRight", "."], "a step forward", () => story.stepBy(1)],
+    [["ArrowLeft", ","], "a step back", () => story.stepBy(-1)],
+    [["w"], "to what woke this step", () => story.toCause()],
+    [["Home", "End"], "to the first step, to the last", () => story.stepBy(-Infinity), () => story.stepBy(Infinity)],
+  ]);
   if (!story.seekAddress()) story.render();
 }
 

@@ -281,7 +281,7 @@ export class WheelDrawing {
     for (const flash of this.flashes) {
       const share = Math.max(0, (nowMs - flash.sinceMs) / FLASH_MS);
       context.globalAlpha = still.matches ? 1 : 1 - share;
-      this.#flash(flash, still.matches ? 9 : 5 + 12 * eased(share));
+      this.#flash(flash, still.matches ? 9 : 4 + 6 * eased(share));
     }
     context.globalAlpha = 1;
     if (this.flashes.length === 0) return;

@@ -169,15 +169,13 @@ function begin() {
   byId("forward").addEventListener("click", () => lesson.step(1));
   byId("play").addEventListener("click", () => lesson.toggle());
   byId("step").addEventListener("input", () => lesson.step(Number(byId("step").value) - lesson.index));
-  listenForKeys({
-    " ": () => lesson.toggle(),
-    ArrowRight: () => lesson.step(1),
-    ".": () => lesson.step(1),
-    ArrowLeft: () => lesson.step(-1),
-    ",": () => lesson.step(-1),
-    Home: () => lesson.step(-lesson.index),
-    End: () => lesson.step(lesson.walk ? lesson.walk.steps.length : 0),
-  });
+  listenForKeys([
+    [[" "], "play, pause", () => lesson.toggle()],
+    [["ArrowRight", "."], "a step forward", () => lesson.step(1)],
+    [["ArrowLeft", ","], "a step back", () => lesson.step(-1)],
+    [["Home", "End"], "to the first step, to the last", () => lesson.step(-lesson.index),
+      () => lesson.step(lesson.walk ? lesson.walk.steps.length : 0)],
+  ]);
   const frame = (nowMs) => {
     lesson.draw(nowMs);
     requestAnimationFrame(frame);
