@@ -48,6 +48,41 @@ def test_an_environment_that_is_ready_is_left_as_it_is(target: str, tmp_path: Pa
         assert "-m venv" not in would_do(target, tmp_path, *settings)
 
 
+@pytest.mark.parametrize(
+    ("pip_config", "uv_status", "installers"),
+    [
+        ("global.cert='/certs.pem'", 0, ["pip", "uv"]),
+        ("global.extra-index-url='file:///wheels'", 1, ["pip", "uv", "pip"]),
+        ("global.index-url='https://index.example/simple'", 0, ["pip"]),
+        (":env:.index-url='https://index.example/simple'", 0, ["pip"]),
+        (":env:.no-index='1'", 0, ["pip"]),
+    ],
+    ids=["uv", "uv fails", "own index", "own index in the environment", "no index"],
+)
+def test_uv_installs_but_where_pip_has_an_index_of_its_own(
+    pip_config: str, uv_status: int, installers: list[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    python = tmp_path / "venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        f"""#!/bin/sh
+        case "$*" in
+            "-m pip config list") echo "{pip_config}" ;;
+            *version_info*) echo 3.11 ;;
+            *" install "*) echo "$@" >> {log}; case "$*" in "-m uv"*) exit {uv_status} ;; esac ;;
+        esac
+        """
+    )
+    python.chmod(0o755)
+    command = ["make", "setup", f"VENV={tmp_path / 'venv'}", f"PYTHON={python}"]
+    subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = log.read_text().splitlines()
+    assert [line.split()[1] for line in lines] == installers
+    assert all("--constraint constraints.txt" in line for line in lines)
+    assert "--editable .[dev" in lines[-1]
+
+
 def test_each_target_is_listed_in_a_column() -> None:
     ran = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
     lines = [line for line in ran.stdout.splitlines() if line.startswith("  make ")]
