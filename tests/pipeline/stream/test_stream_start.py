@@ -40,7 +40,8 @@ def events_of_a_run(on_event: Callable[[str, threading.Event], object], out: Pat
     unused: Any = MagicMock()
     with (
         patch.multiple(stream, _Query=query, _POLL_INTERVAL_S=0.0),
-        patch.multiple(stream, _order=unused, _waits=unused, _configure=unused),
+        patch.multiple(stream, order_findings=unused, windowed_waits=unused, rows_of=unused),
+        patch.multiple(stream, _configure=unused),
         patch.object(stream, "warm_up", lambda _session: nullcontext()),
     ):
         stream.run_queries(unused, unused, StreamConfig(out, out), sinks, unused, stop)
