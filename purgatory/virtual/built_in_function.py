@@ -134,9 +134,10 @@ class BuiltInFunction:
         found = _Object.from_address(id(function))
         self._definition = found.definition.contents
         if of_one_object:
-            # The type has one definition for all its objects. This copy lives as long as the
-            # module that patches it.
+            # The type has one definition for all its objects. The function, which gets this copy,
+            # may be called when all modules are cleared already: so the copy is never freed.
             self._definition = _Definition.from_buffer_copy(self._definition)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._definition))
             found.definition = ctypes.pointer(self._definition)
         self._module = found.module
         flags = self._definition.flags
