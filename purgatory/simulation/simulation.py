@@ -140,7 +140,7 @@ class Simulation:
             self.recorder.write = trace.operation
         if self.trace is not None:
             self._record_changes(self.trace)
-        self.invariants = Invariants(scenario.seed, self.now_ns)
+        self.invariants = Invariants(scenario.seed, self.engine.now_ns)
         self.ledger = Ledger(self.invariants)
         self.transactions = TransactionWatch(self.invariants)
         self.watch = CommitWatch(self.ledger, self.invariants, self.transactions)
@@ -209,7 +209,7 @@ class Simulation:
         return max(log.last_ns for log in self.arrivals.values()) // NS_PER_MS + 1
 
     def _record_changes(self, trace: TraceWriter) -> None:
-        self.runtime.changes = changes = ChangeRecorder(self.now_ns, trace.change)
+        self.runtime.changes = changes = ChangeRecorder(self.engine.now_ns, trace.change)
         self.engine.on_event = changes.observe
         if not self.runtime.threaded:  # else parked operations aren't recorded
             self.recorder.operation_number = changes.operation_number

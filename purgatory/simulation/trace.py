@@ -294,9 +294,9 @@ class OperationRecorder:
             return
         request.recorded = True
         broker = request.connection.broker.id
-        self._record(
-            request, broker, request.purgatory, request.kind, outcome, request.received_ns, end_ns
-        )
+        keys, timeout_ms = request.watch_keys, request.timeout_ms
+        start_ns, purgatory, kind = request.received_ns, request.purgatory, request.kind
+        self._record(request, keys, timeout_ms, broker, purgatory, kind, outcome, start_ns, end_ns)
 
     def record_coordinator_wait(
         self,
@@ -309,12 +309,18 @@ class OperationRecorder:
     ) -> None:
         """Record a wait of a group member (for others, a heartbeat) or of a transaction (for
         markers, its timeout)."""
+        keys, timeout_ms = operation._op_keys, operation.delay_ms
         end_ns = self._now_ns()
-        self._record(operation, broker, purgatory, kind, outcome, end_ns - wait_ns, end_ns)
+        start_ns = end_ns - wait_ns
+        self._record(
+            operation, keys, timeout_ms, broker, purgatory, kind, outcome, start_ns, end_ns
+        )
 
     def _record(
         self,
         waiting: Request | DelayedOperation,
+        keys: Sequence[object],
+        timeout_ms: int,
         broker: int,
         purgatory: str,
         kind: str,
@@ -331,11 +337,6 @@ class OperationRecorder:
         self._count += 1
         if self.write is None:
             return
-        keys: Sequence[object]
-        if isinstance(waiting, Request):
-            keys, timeout_ms = waiting.watch_keys, waiting.timeout_ms
-        else:
-            keys, timeout_ms = waiting._op_keys, waiting.delay_ms
         self.write(
             OperationRow(
                 broker,

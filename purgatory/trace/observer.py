@@ -20,7 +20,7 @@ Ground rules: one thread at a time calls an observer.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from purgatory.kafka.faults.active_faults import ActiveFault, fault_text
@@ -130,11 +130,16 @@ class StateObserver:
                 self.observe(kind, key, None)
 
 
-def rows_of(at_us: int, kind: str, key: Any, before: Any, value: Any) -> Iterator[ChangeRow]:
-    """Yield the row of a change; two for a fault that begins and ends at once."""
+def rows_of(at_us: int, kind: str, key: Any, before: Any, value: Any) -> tuple[ChangeRow, ...]:
+    """Return the row of a change; two for a fault that begins and ends at once."""
+    if kind == LOG_END:
+        (topic, partition), broker = key
+        return (ChangeRow(at_us, kind, broker, topic, partition, value),)
+    if kind == HIGH_WATERMARK:
+        return (ChangeRow(at_us, kind, None, key.topic, key.partition, value),)
     if kind == PARTITION:
         role, state = value or PartitionRole(-1, 0, (), ()), None if value else GONE
-        yield ChangeRow(
+        row = ChangeRow(
             at_us,
             kind,
             role.leader,
@@ -145,26 +150,22 @@ def rows_of(at_us: int, kind: str, key: Any, before: Any, value: Any) -> Iterato
             names=role.replicas,
             in_sync=role.isr,
         )
-    elif kind == LOG_END:
-        (topic, partition), broker = key
-        yield ChangeRow(at_us, kind, broker, topic, partition, number=value)
-    elif kind == HIGH_WATERMARK:
-        yield ChangeRow(at_us, kind, None, key.topic, key.partition, number=value)
-    elif kind == FAULT:
+        return (row,)
+    if kind == FAULT:
         due_ms = None if value.until_us is None else max(0, value.until_us // 1_000)
         row = ChangeRow(at_us, kind, name=value.text, number=key, names=value.brokers)
-        if before is None or value.active:
-            yield row._replace(state=value.kind, due_ms=due_ms)
-        if not value.active:
-            yield row._replace(state=ENDED)
-    else:
-        state = value or before._replace(state=GONE if kind == GROUP else ENDED)
-        yield ChangeRow(
-            at_us,
-            kind,
-            state.broker,
-            key,
-            number=state.number,
-            state=state.state,
-            names=state.members,
-        )
+        begun, ended = row._replace(state=value.kind, due_ms=due_ms), row._replace(state=ENDED)
+        if value.active:
+            return (begun,)
+        return (begun, ended) if before is None else (ended,)
+    state = value or before._replace(state=GONE if kind == GROUP else ENDED)
+    row = ChangeRow(
+        at_us,
+        kind,
+        state.broker,
+        key,
+        number=state.number,
+        state=state.state,
+        names=state.members,
+    )
+    return (row,)

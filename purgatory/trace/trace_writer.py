@@ -218,7 +218,7 @@ class TraceWriter:
 
     def change(self, row: ChangeRow) -> None:
         """Add a row of changes."""
-        self._optional(CHANGES).add(row)
+        (self._tables.get(CHANGES) or self._optional(CHANGES)).add(row)
 
     def _optional(self, table: str) -> TableWriter:
         """A table that a trace has if it has rows of it."""

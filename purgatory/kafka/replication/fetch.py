@@ -130,8 +130,7 @@ class FetchRequests:
         self, follower_id: int, request: SessionFetchRequest
     ) -> tuple[FollowerSession | None, ErrorCode]:
         """Find the session of a request, or begin it; or return what is wrong."""
-        session_id, epoch, *_ = request
-        sessions = self._waiting.sessions
+        epoch, sessions = request.session_epoch, self._waiting.sessions
         if epoch == FIRST_EPOCH:
             for other in tuple(sessions.values()):
                 if other.follower_id == follower_id:
@@ -141,7 +140,7 @@ class FetchRequests:
             session = FollowerSession(next(self._session_ids), follower_id, self._partitions)
             sessions[session.session_id] = session
             return session, _NONE
-        cached_session = sessions.get(session_id)
+        cached_session = sessions.get(request.session_id)
         if (
             cached_session is None
             or cached_session.is_closed

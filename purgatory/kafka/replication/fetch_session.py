@@ -77,14 +77,11 @@ class RequestedPartition(NamedTuple):
     fetch: PartitionFetch
 
 
-def _next_epoch(epoch: int) -> int:
-    return FIRST_EPOCH + 1 if epoch == _LAST_EPOCH else epoch + 1
-
-
 class FetchSessionHandler:
     """The client's side of a session: the contents of its next fetch.
 
-    Public attributes, to be read only: ``session_id`` and ``epoch``.
+    Public attributes, to be read only: ``session_id`` and ``epoch``. The fetch of epoch 0 names all
+    partitions, and begins a session.
     """
 
     __slots__ = ("epoch", "session_id")
@@ -93,11 +90,6 @@ class FetchSessionHandler:
         self.session_id = NO_SESSION
         self.epoch = FIRST_EPOCH
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the next fetch names all partitions, and begins a session."""
-        return self.epoch == FIRST_EPOCH
-
     def handle_response(self, error: ErrorCode, session_id: int) -> bool:
         """Take a response; return whether its partitions count: it is no error of the session."""
         if error is not ErrorCode.NONE:
@@ -105,10 +97,10 @@ class FetchSessionHandler:
             if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self.session_id = NO_SESSION
             return False
-        if self.is_full:
+        if self.epoch == FIRST_EPOCH:
             self.session_id = session_id
         if session_id != NO_SESSION:
-            self.epoch = _next_epoch(self.epoch)
+            self.epoch = self.epoch % _LAST_EPOCH + 1
         return True
 
     def handle_error(self) -> None:
@@ -129,7 +121,7 @@ class FetchSession:
         """Whether a fetch has the epoch that is expected; if so, expect the next one."""
         if epoch != self.epoch:
             return False
-        self.epoch = _next_epoch(epoch)
+        self.epoch = epoch % _LAST_EPOCH + 1
         return True
 
 
@@ -385,7 +377,8 @@ class FollowerSession(FetchSession):
     """A follower's session with the leader of the partitions in it.
 
     Public attributes, to be read only: ``follower_id``; ``operation``, the fetch that waits;
-    ``is_closed``, whether another session has replaced it.
+    ``pending``, the partitions for which a fetch need not wait; ``is_closed``, whether another
+    session has replaced it.
 
     Args:
         session_id: no other session of this leader has it.
@@ -402,10 +395,10 @@ class FollowerSession(FetchSession):
         "_lock",
         "_out_of_sync",
         "_partitions",
-        "_pending",
         "follower_id",
         "is_closed",
         "operation",
+        "pending",
     )
 
     def __init__(self, session_id: int, follower_id: int, partitions: PartitionRegistry) -> None:
@@ -419,7 +412,7 @@ class FollowerSession(FetchSession):
         self._counts_bytes = False
         self._last_rank = 0
         self._cached: dict[TopicPartition, _FollowerPartition] = {}
-        self._pending: dict[TopicPartition, None] = {}
+        self.pending: dict[TopicPartition, None] = {}
         self._changed_partitions: dict[TopicPartition, None] = {}
         self._out_of_sync: dict[TopicPartition, None] = {}
 
@@ -441,9 +434,9 @@ class FollowerSession(FetchSession):
             return False
         log = partition.log
         if log.end_offset > cached.requested.fetch_offset:
-            if topic_partition not in self._pending:
+            if topic_partition not in self.pending:
                 with self._lock:
-                    self._pending[topic_partition] = None
+                    self.pending[topic_partition] = None
                 partition.record_fetch(self.follower_id, self._fetched_ms)
             return self.operation is not None
         if (
@@ -462,7 +455,7 @@ class FollowerSession(FetchSession):
             return False
         with self._lock:
             self._update_state(topic_partition, cached, partition)
-            return topic_partition in self._pending and self.operation is not None
+            return topic_partition in self.pending and self.operation is not None
 
     # ---- a fetch, from its request to its response
 
@@ -477,13 +470,14 @@ class FollowerSession(FetchSession):
         with self._lock:
             self._fetched_ms = now_ms
             self._counts_bytes = counts_bytes
-            cached, pending, self._pending = self._cached, self._pending, {}
+            cached, pending, self.pending = self._cached, self.pending, {}
             for topic_partition in request.forgotten:
                 cached.pop(topic_partition, None)
                 pending.pop(topic_partition, None)
                 self._changed_partitions.pop(topic_partition, None)
                 self._out_of_sync.pop(topic_partition, None)
             for topic_partition, fetch in request.fetches.items():
+                pending.pop(topic_partition, None)
                 previous = cached.get(topic_partition)
                 if previous is None:
                     self._last_rank += 1
@@ -505,11 +499,11 @@ class FollowerSession(FetchSession):
                 self._update_state(topic_partition, cached, self._partitions.get(topic_partition))
 
     def has_enough(self, min_bytes: int) -> bool:
-        """Whether the pending partitions satisfy ``min_bytes``. O(pending)."""
-        if min_bytes <= 1 or not self._pending:
-            return bool(self._pending)
+        """Whether the pending partitions satisfy ``min_bytes``, if there are any. O(pending)."""
+        if min_bytes <= 1:
+            return True
         size_bytes = 0
-        for topic_partition in list(self._pending):
+        for topic_partition in list(self.pending):
             cached = self._cached.get(topic_partition)
             partition = self._partitions.get(topic_partition)
             if partition is None or cached is None:
@@ -527,9 +521,9 @@ class FollowerSession(FetchSession):
 
         O(those).
         """
-        if self._pending or self._changed_partitions:
+        if self.pending or self._changed_partitions:
             with self._lock:
-                keys = {**self._pending, **self._changed_partitions}
+                keys = {**self.pending, **self._changed_partitions}
                 unread = self._requested(keys, responses)
             if unread:
                 responses |= read_partitions(self._partitions, params, unread)[0]
@@ -542,10 +536,12 @@ class FollowerSession(FetchSession):
                     continue
                 if cached.update(response):
                     changed[topic_partition] = response
-                self._update_state(topic_partition, cached, self._partitions.get(topic_partition))
                 if requires_refetch(response):
-                    self._pending[topic_partition] = None
-                elif topic_partition in self._pending:
+                    self.pending[topic_partition] = None
+                    self._changed_partitions.pop(topic_partition, None)
+                    continue
+                self._update_state(topic_partition, cached, self._partitions.get(topic_partition))
+                if topic_partition in self.pending:
                     has_room = False
             if not has_room:
                 # Partitions with records come last next time, so that the others get their share.
@@ -559,11 +555,13 @@ class FollowerSession(FetchSession):
         self, partitions: Iterable[TopicPartition], excluded: Container[TopicPartition] = ()
     ) -> Fetches:
         """Return what is requested of partitions, by rank. O(n log n)."""
-        cached = self._cached
-        keys = [key for key in partitions if key in cached and key not in excluded]
-        if len(keys) > 1:
-            keys.sort(key=lambda key: cached[key].rank)
-        return {key: cached[key].requested for key in keys}
+        ranked = []
+        for topic_partition in partitions:
+            cached = self._cached.get(topic_partition)
+            if cached is not None and topic_partition not in excluded:
+                ranked.append((cached.rank, topic_partition, cached.requested))
+        ranked.sort()  # no two have the same rank
+        return {topic_partition: fetch for _, topic_partition, fetch in ranked}
 
     def _update_state(
         self,
@@ -572,7 +570,7 @@ class FollowerSession(FetchSession):
         partition: Partition | None,
     ) -> None:
         """Find out the state of a partition, which was read or whose leader or ISR changed."""
-        self._pending.pop(topic_partition, None)
+        self.pending.pop(topic_partition, None)
         self._changed_partitions.pop(topic_partition, None)
         self._out_of_sync.pop(topic_partition, None)
         fetch = cached.requested
@@ -581,13 +579,13 @@ class FollowerSession(FetchSession):
             or partition.leader_id != partition.broker_id
             or partition.leader_epoch != fetch.current_leader_epoch
         ):
-            self._pending[topic_partition] = None
+            self.pending[topic_partition] = None
             return
         log = partition.log
         if self._counts_bytes and cached.status is None:
             cached.status = partition.fetch_position(fetch.fetch_offset)
         if log.end_offset > fetch.fetch_offset:
-            self._pending[topic_partition] = None
+            self.pending[topic_partition] = None
         elif (
             log.high_watermark != cached.high_watermark
             or log.start_offset != cached.log_start_offset
@@ -628,7 +626,10 @@ class DelayedSessionFetch(DelayedFetch):
         return self._session.topic_partitions
 
     def try_complete(self) -> bool:
-        return self._session.has_enough(self.params.min_bytes) and self.force_complete()
+        session = self._session
+        return bool(
+            session.pending and session.has_enough(self.params.min_bytes) and self.force_complete()
+        )
 
     def on_complete(self) -> None:
         session = self._session

@@ -24,6 +24,7 @@ from __future__ import annotations
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.replication.fetch_session import (
+    FIRST_EPOCH,
     Fetches,
     FetchSessionHandler,
     requires_refetch,
@@ -98,7 +99,7 @@ class FollowerFetching:
         if not self.requested:
             return None
         session = self._session
-        if session.is_full:
+        if session.epoch == FIRST_EPOCH:
             fetches = dict(self.requested)
             self._forgotten.clear()
         forgotten = tuple(self._forgotten)
