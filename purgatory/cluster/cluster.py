@@ -110,7 +110,9 @@ class Cluster(ClusterMetadata):
             if topic.name in self.controller.topics:
                 continue  # from the data folder
             replication = topic.replication or self.default_replication
-            self.controller.create_topic(topic.name, topic.partitions, replication, topic.settings)
+            self.controller.create_topic(
+                topic.name, topic.partitions, replication, self.checked_settings(topic.settings)
+            )
         loop = asyncio.get_running_loop()
         self._maintenance = [
             loop.create_task(self._run_maintenance()),

@@ -18,7 +18,8 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
+from datetime import timedelta
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -42,6 +43,7 @@ from purgatory.kafka.settings.topic_settings import settings_of_log, validate_se
 from purgatory.kafka.topics import invalid_topic_name_reason
 from purgatory.settings.addresses import without_brackets
 from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
+from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -107,7 +109,7 @@ class AclSpec:
         return acl
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class Authorization:
     """The configuration of the authorizer.
 
@@ -122,7 +124,13 @@ class Authorization:
     super_users: Sequence[str] = ()
     allow_everyone_if_no_acl_found: bool = True
     acls: Sequence[AclSpec] = ()
-    alter_timeout_ms: int = 30_000
+    alter_timeout_ms: OrTimedelta[int] = default(30_000)
+
+
+if TYPE_CHECKING:
+    TopicSettings = Mapping[str, str | timedelta]
+else:
+    TopicSettings = Mapping[str, str]  # in a file
 
 
 @dataclass(frozen=True)
@@ -133,16 +141,17 @@ class TopicSpec:
         name: of letters, digits, dots, dashes and underscores.
         partitions: how many, at least 1.
         replication: how many replicas each has; None: the cluster's default.
-        settings: what it has of its own, by Kafka's names: ``{"cleanup.policy": "compact"}``.
+        settings: what it has of its own, by Kafka's names: ``{"cleanup.policy": "compact"}``; of
+            those in milliseconds, timedeltas as well.
     """
 
     name: str
     partitions: int = 1
     replication: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: TopicSettings = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class ClusterConfig:
     """The configuration of a cluster.
 
@@ -193,8 +202,8 @@ class ClusterConfig:
     racks: Sequence[str] = ()
     topics: Sequence[TopicSpec] = ()
     min_insync_replicas: int = 1
-    follower_lag_ms: float = 0
-    replica_max_lag_ms: int = 30_000
+    follower_lag_ms: OrTimedelta[float] = default(0)
+    replica_max_lag_ms: OrTimedelta[int] = default(30_000)
     auto_create_topics: bool = True
     default_partitions: int = 1
     default_replication: int | None = None
@@ -209,7 +218,7 @@ class ClusterConfig:
     data_dir: Path | None = None
     fsync: Fsync = Fsync.NEVER
     memory_bytes: int = 1024 * 1024 * 1024
-    retention_ms: int | None = None
+    retention_ms: OrTimedelta[int | None] = default(None)
     log_config: LogConfig = field(default_factory=LogConfig)
     limits: Limits = field(default_factory=Limits)
 
@@ -282,9 +291,9 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
         "follower_lag_ms": 0,
         "replica_max_lag_ms": 1,
     }
-    for key, value in config.groups._asdict().items():
+    for key, value in asdict(config.groups).items():
         bound = 0 if key == "initial_rebalance_delay_ms" else 1
-        if isinstance(value, int) and value < bound:
+        if not _is_at_least(value, bound):
             yield Problem(f"groups.{key}", value, f"must be at least {bound}")
     if config.min_insync_replicas > config.brokers >= 1:
         expected = f"must be at most brokers, which is {config.brokers}"
@@ -297,8 +306,12 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
         expected = f"must be one for each of {config.brokers} brokers"
         yield Problem("racks", list(config.racks), expected)
     for key, bound in least.items():
-        if getattr(config, key) < bound:
+        if not _is_at_least(getattr(config, key), bound):
             yield Problem(key, getattr(config, key), f"must be at least {bound}")
+
+
+def _is_at_least(value: object, bound: int) -> bool:
+    return isinstance(value, int | float) and value >= bound
 
 
 def _topics(config: ClusterConfig) -> Iterator[Problem]:
@@ -379,7 +392,7 @@ class ControlConfig:
     token: str | None = None
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class ProcessConfig(ClusterConfig):
     """The configuration of a cluster that is a process.
 

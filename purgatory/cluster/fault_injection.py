@@ -20,6 +20,7 @@ import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -414,7 +415,7 @@ class Faults(ConnectionFaults):
         return active_fault
 
     async def kill(
-        self, broker: int, *, lost_records: int = 0, for_s: float | None = None
+        self, broker: int, *, lost_records: int = 0, for_s: float | timedelta | None = None
     ) -> ActiveFault:
         """Kill a broker as SIGKILL does; it is revived when the fault ends.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -144,7 +145,7 @@ class BrokerLogs:
             return config
         # Memory is freed by whole segments: they may not be larger here.
         most = self._cluster.log_config.segment_bytes
-        return config._replace(segment_bytes=min(config.segment_bytes, most))
+        return replace(config, segment_bytes=min(config.segment_bytes, most))
 
     def new_log(self, topic_partition: TopicPartition) -> Log:
         """Return an empty log for a partition."""

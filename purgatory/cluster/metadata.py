@@ -6,6 +6,8 @@ Ground rules: everything happens on the event loop's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
 from typing import Protocol
 from uuid import UUID, uuid4
 
@@ -107,7 +109,7 @@ class ClusterMetadata:
         if config.data_dir is None:
             most = min(_LARGEST_MEMORY_SEGMENT_BYTES, share_bytes // _SEGMENTS_PER_SHARE)
             segment_bytes = min(config.log_config.segment_bytes, most)
-            self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
+            self.log_config = replace(config.log_config, segment_bytes=segment_bytes)
         self._defaults_of_groups = default_group_settings(config.groups)
         self._default_group_settings = GroupSettings(self._defaults_of_groups)
         self.cluster_id = "purgatory"
@@ -177,7 +179,7 @@ class ClusterMetadata:
             return str(self.log_config.segment_bytes)  # smaller where it is in memory
         return self.config.setting(name)
 
-    def checked_settings(self, configs: Mapping[str, str | None]) -> dict[str, str]:
+    def checked_settings(self, configs: Mapping[str, str | timedelta | None]) -> dict[str, str]:
         """Return the settings that were given to a new topic, checked.
 
         Raises:

@@ -19,6 +19,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
@@ -320,9 +321,9 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
         name: str,
         partitions: int = 1,
         replication: int | None = None,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, str | timedelta] | None = None,
     ) -> None:
-        """Create a topic.
+        """Create a topic. Its settings in milliseconds may be timedeltas.
 
         Raises:
             ClusterError: there is one of this name, or none can have it, or a count or a setting

@@ -1,10 +1,19 @@
-"""Durations as they are typed: a number and its unit, such as 250ms, 10s or 2min."""
+"""Durations as they are given: typed (250ms, 10s, 2min), as numbers, or as timedeltas.
+
+A field of a `timed_dataclass` that is an ``OrTimedelta[float]`` is given as a number in the unit
+that its name ends with (``lag_ms``, ``for_s``), or as a timedelta, and read as that number.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
+
+T = TypeVar("T")
 
 _UNITS_US = {
     "us": 1,
@@ -79,6 +88,24 @@ def duration_of(us: int) -> Duration:
     return Duration(f"{us // unit}{name}")
 
 
+def duration_text(us: int) -> str:
+    """Return a duration as it is shown, to four digits: "1.5 ms", "5.636 s", "2.5 min".
+
+    ``duration`` in purgatory/view/page/units.js shows the same.
+    """
+    unit, size = next((unit, size) for unit, size, below in _SHOWN_UNITS if abs(us) < below)
+    return f"{float(f'{us / size:.4g}'):,.15g} {unit}"
+
+
+_SHOWN_UNITS = (
+    ("\N{MICRO SIGN}s", 1, 1_000),
+    ("ms", 1_000, 1_000_000),
+    ("s", 1_000_000, 120_000_000),
+    ("min", 60_000_000, 7_200_000_000),
+    ("h", 3_600_000_000, math.inf),
+)
+
+
 def duration_between(text: str, least: str, most: str, step: str = "1ms") -> Duration:
     """Return a typed duration that is a multiple of ``step`` from ``least`` to ``most``.
 
@@ -93,3 +120,58 @@ def duration_between(text: str, least: str, most: str, step: str = "1ms") -> Dur
     if typed.us % unit.us:
         raise ValueError(f"'{typed}' is no multiple of {step}")
     return typed
+
+
+if TYPE_CHECKING:
+
+    class OrTimedelta(Generic[T]):
+        """The type of a field that is given as ``T`` or as a timedelta, and read as ``T``."""
+
+        def __get__(self, instance: object, owner: type | None = None) -> T: ...
+        def __set__(self, instance: object, value: T | timedelta) -> None: ...
+
+else:
+
+    class OrTimedelta:
+        """The type of a field that is given as one or as a timedelta, and read as one."""
+
+        def __class_getitem__(cls, type_read: object) -> object:
+            return type_read
+
+
+def default(value: object) -> Any:
+    """Return the default of a field that is an `OrTimedelta`."""
+    return value
+
+
+def as_number(value: timedelta, unit: timedelta) -> float:
+    """Return a timedelta in a unit: an int, unless there is a fraction."""
+    whole, rest = divmod(value, unit)
+    return value / unit if rest else whole
+
+
+_TIMED_UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1)}
+
+
+@dataclass_transform(field_specifiers=(field,))
+def timed_dataclass(cls: type[T]) -> type[T]:
+    """Return a frozen dataclass that takes timedeltas; for an int, a timedelta is rounded up."""
+    check = getattr(cls, "__post_init__", None)
+
+    def convert_and_check(self: Any) -> None:
+        for name, unit, is_whole in durations:
+            value = getattr(self, name)
+            if isinstance(value, timedelta):
+                number = as_number(value, unit)
+                object.__setattr__(self, name, math.ceil(number) if is_whole else number)
+        if check is not None:
+            check(self)
+
+    cls.__post_init__ = convert_and_check  # type: ignore[attr-defined]
+    made = dataclass(frozen=True)(cls)
+    durations = [
+        (one.name, _TIMED_UNITS[one.name.rpartition("_")[2]], "int" in one.type)
+        for one in fields(made)  # type: ignore[arg-type]
+        if str(one.type).startswith(OrTimedelta.__name__)
+    ]
+    return made

@@ -9,8 +9,10 @@ and deliver those behind it, which no real connection does.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from dataclasses import Field as DataclassField
+from datetime import timedelta
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -20,11 +22,20 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import KINDS, CutConnections, Distribution, Fault, MessageFault
+from purgatory.settings.typed_duration import OrTimedelta, as_number, default, timed_dataclass
 
-Milliseconds = Annotated[int, Field(ge=0, le=10**12)]
-PositiveMilliseconds = Annotated[int, Field(ge=1, le=10**12)]
+if TYPE_CHECKING:
+    Milliseconds = OrTimedelta[int]
+    PositiveMilliseconds = OrTimedelta[int]
+    OptionalMilliseconds = OrTimedelta[int | None]
+else:
+    Milliseconds = Annotated[int, Field(ge=0, le=10**12)]
+    PositiveMilliseconds = Annotated[int, Field(ge=1, le=10**12)]
+    OptionalMilliseconds = PositiveMilliseconds | None
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
 BrokerId = Annotated[int, Field(ge=0)]
+
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Section(BaseModel):
@@ -33,6 +44,18 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_timedeltas(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return {
+            key: as_number(value, _MILLISECOND)
+            if isinstance(value, timedelta) and str(key).endswith("_ms")
+            else value
+            for key, value in values.items()
+        }
 
 
 CLIENT_APIS = (
@@ -54,7 +77,7 @@ CLIENT_APIS = (
 """What simulated clients ask."""
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class LoseRequests(MessageFault):
     """Lose requests before they arrive; those that are sent after them do arrive."""
 
@@ -223,13 +246,13 @@ class ClusterSection(Section):
 
     brokers: int = Field(default=3, ge=1, le=100)
     """Number of brokers; their ids are 0 to brokers - 1."""
-    session_timeout_ms: PositiveMilliseconds = 2_000
+    session_timeout_ms: PositiveMilliseconds = default(2_000)
     """Silence after which the controller takes a broker for dead."""
-    replica_lag_time_max_ms: PositiveMilliseconds = 10_000
+    replica_lag_time_max_ms: PositiveMilliseconds = default(10_000)
     """Lag after which a follower leaves the ISR."""
     unclean_leader_election: bool = False
     """Whether a replica outside the ISR may lead when no member is alive."""
-    initial_rebalance_delay_ms: Milliseconds = 3_000
+    initial_rebalance_delay_ms: Milliseconds = default(3_000)
     """Time that the first member of a consumer group waits for others."""
     timer_tick_ms: int = Field(default=1, ge=1, le=60_000)
     """Tick of the brokers' timing wheels. Above 1, requests may expire up to a tick early."""
@@ -261,7 +284,7 @@ class FollowersSection(Section):
     """Pause between an append and the next fetch."""
     lag_ms: SpreadOrNumber = Spread(p50=1.0, p75=2.0)
     """Time to append what was fetched."""
-    fetch_max_wait_ms: Milliseconds = 500
+    fetch_max_wait_ms: Milliseconds = default(500)
     """Longest wait of a fetch that finds too little."""
     fetch_min_bytes: int = Field(default=1, ge=1)
     """Bytes that a fetch waits for."""
@@ -285,7 +308,7 @@ class DeleteRecordsSection(Section):
     """Time between two DeleteRecords requests to a partition's leader."""
     keep_records: int = Field(default=1_000, ge=0)
     """Records below the high watermark that each request leaves."""
-    timeout_ms: Milliseconds = 5_000
+    timeout_ms: Milliseconds = default(5_000)
     """Longest wait for the replicas to follow."""
 
 
@@ -313,7 +336,7 @@ class TransactionsSection(Section):
 
     requests: int = Field(default=10, ge=1, le=100_000)
     """Produce requests in a transaction, one after another."""
-    interval_ms: PositiveMilliseconds = 100
+    interval_ms: PositiveMilliseconds = default(100)
     """Time from its first request after which it ends with fewer."""
     timeout_ms: int = Field(default=60_000, ge=1, le=900_000)
     """Time after which the coordinator aborts it."""
@@ -323,7 +346,7 @@ class TransactionsSection(Section):
     """Share of transactions in which the producer stops for `zombie_ms`."""
     zombie_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
     """Length of that stop. It then resumes, possibly fenced."""
-    successor_ms: PositiveMilliseconds | None = None
+    successor_ms: OptionalMilliseconds = default(None)
     """Time of it until another instance takes the id; by default once the first is fenced."""
     reads: Name | None = None
     """A consumer group of equal `count`: a producer sends a record for each that its consumer
@@ -349,15 +372,15 @@ class ProducersSection(Section):
     """Whether records are sent in transactions, and in which."""
     acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_reject_bool)] = "all"
     """Who must have a record: the ISR, nobody, or the leader."""
-    timeout_ms: Milliseconds = 1_500
+    timeout_ms: Milliseconds = default(1_500)
     """Longest wait of the broker for the ISR."""
-    request_timeout_ms: PositiveMilliseconds | None = None
+    request_timeout_ms: OptionalMilliseconds = default(None)
     """Longest wait of the producer for a response; by default `timeout_ms` + 500."""
-    delivery_timeout_ms: PositiveMilliseconds = 120_000
+    delivery_timeout_ms: PositiveMilliseconds = default(120_000)
     """Time from a record's arrival until the producer gives it up."""
     retries: int = Field(default=2_147_483_647, ge=0, le=2_147_483_647)
     """Retries of a batch after a retriable error."""
-    retry_backoff_ms: Milliseconds = 100
+    retry_backoff_ms: Milliseconds = default(100)
     """Pause before a retry."""
     max_in_flight: int = Field(default=5, ge=1, le=1_000)
     """Most requests in flight on one connection."""
@@ -365,7 +388,7 @@ class ProducersSection(Section):
     """Whether the producer is idempotent."""
     batch_size: int = Field(default=1, ge=1, le=100_000)
     """Most records in a batch."""
-    linger_ms: Milliseconds = 0
+    linger_ms: Milliseconds = default(0)
     """Time that a batch waits for more records."""
     record_bytes: SpreadOrNumber = Spread(p50=1_000.0, p75=1_000.0)
     """Size of a record."""
@@ -391,9 +414,9 @@ class ConsumersSection(Section):
     """Number of consumers."""
     min_bytes: int = Field(default=1, ge=1)
     """Bytes that a fetch waits for."""
-    max_wait_ms: Milliseconds = 500
+    max_wait_ms: Milliseconds = default(500)
     """Longest wait for `min_bytes`."""
-    request_timeout_ms: PositiveMilliseconds = 30_000
+    request_timeout_ms: PositiveMilliseconds = default(30_000)
     """Longest wait for a response before the connection is closed; more than `max_wait_ms`."""
     max_bytes: int = Field(default=52_428_800, ge=1)
     """Most bytes in one response."""
@@ -405,13 +428,13 @@ class ConsumersSection(Section):
     """Processing time of one response."""
     membership: Literal["none", "dynamic", "static"] = "none"
     """Fixed partitions, or a consumer group of dynamic or static members."""
-    session_timeout_ms: PositiveMilliseconds = 10_000
+    session_timeout_ms: PositiveMilliseconds = default(10_000)
     """Time without a heartbeat after which a member is out."""
-    heartbeat_interval_ms: PositiveMilliseconds = 3_000
+    heartbeat_interval_ms: PositiveMilliseconds = default(3_000)
     """Time between heartbeats."""
-    max_poll_interval_ms: PositiveMilliseconds = 300_000
+    max_poll_interval_ms: PositiveMilliseconds = default(300_000)
     """Longest processing before a member leaves; also the rebalance timeout."""
-    commit_interval_ms: PositiveMilliseconds = 5_000
+    commit_interval_ms: PositiveMilliseconds = default(5_000)
     """Time between commits."""
     deduplicates: bool = False
     """Whether a record that is read again is not applied again."""
@@ -430,9 +453,9 @@ class Scenario(Section):
     """What it shows, in a sentence."""
     seed: int = Field(default=1, ge=0, le=2**63 - 1)
     """Random seed: the same seed gives the same trace."""
-    duration_ms: PositiveMilliseconds | None = None
+    duration_ms: OptionalMilliseconds = default(None)
     """Time in which records arrive; by default until the last recorded arrival."""
-    drain_ms: Milliseconds = 30_000
+    drain_ms: Milliseconds = default(30_000)
     """Most time after that to complete requests and catch up."""
     cluster: ClusterSection = ClusterSection()
     topic: TopicSection = TopicSection()

@@ -11,6 +11,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -131,7 +132,7 @@ def parse_scenario(text: str, source: str, folder: Path) -> LoadedScenario:
 
 
 def apply_overrides(
-    loaded: LoadedScenario, *, seed: int | None = None, duration_ms: int | None = None
+    loaded: LoadedScenario, *, seed: int | None = None, duration_ms: int | timedelta | None = None
 ) -> LoadedScenario:
     """The same scenario with another seed or duration, validated again.
 

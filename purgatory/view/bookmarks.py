@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from purgatory.settings.typed_duration import duration_text
 from purgatory.view.run import TracedRun
 from purgatory.view.trace_columns import keys_at
 
@@ -115,7 +116,7 @@ def _longest_wait(run: TracedRun) -> dict[str, Any]:
     return _bookmark(
         _LONGEST_WAIT,
         settled.time_us[row] - wait_us,
-        f"an operation of a {settled.kind.at(row)} waited {wait_us / 1_000:,.2f} ms in "
+        f"an operation of a {settled.kind.at(row)} waited {duration_text(wait_us)} in "
         f"{settled.purgatory.at(row)}{key_text}",
         settled.ids[row],
     )

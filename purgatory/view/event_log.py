@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
+from purgatory.settings.typed_duration import duration_text
 from purgatory.trace import change_rows as rows
 from purgatory.view.state import ClusterState, PageEncoder
 from purgatory.view.timeline import CHANGED, SETTLED, Timeline
@@ -64,9 +65,8 @@ class EventLog:
         outcome, purgatory = settled.outcome.at(ref), settled.purgatory.at(ref)
         if outcome == "failed" or (outcome == "expired" and purgatory == "Produce"):
             keys = " ".join(keys_at(settled.keys, ref))
-            wait_ms = settled.wait_us[ref] / 1_000
             text = f"broker {settled.broker[ref]}: {purgatory} on {keys} {outcome}"
-            yield f"{text} after {wait_ms:,.2f} ms", "warning"
+            yield f"{text} after {duration_text(settled.wait_us[ref])}", "warning"
 
     def _change_lines(self, row: int, before: ClusterState) -> Iterator[Line]:
         match self._timeline.changes.change.at(row):

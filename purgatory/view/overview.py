@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from purgatory.settings.typed_duration import duration_text
 from purgatory.trace import change_rows as rows
 from purgatory.view.state import PageEncoder
 from purgatory.view.timeline import ABANDONED, CHANGED, PARKED, SETTLED, Timeline
@@ -85,5 +86,5 @@ def _worst_moment(timeline: Timeline, ref: int) -> dict[str, Any]:
         "at_us": max(0, settled.time_us[ref] - min(1, wait_us)),
         "operation": settled.ids[ref],
         "text": f"{settled.purgatory.at(ref)}{f' on {keys}' if keys else ''} at broker "
-        f"{settled.broker[ref]} {became} after {wait_us / 1_000:,.2f} ms",
+        f"{settled.broker[ref]} {became} after {duration_text(wait_us)}",
     }

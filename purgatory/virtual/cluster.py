@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -143,13 +144,15 @@ class WorldCluster(Cluster):
         assert folder is not None
         return disk.volume(folder)
 
-    async def cut_power(self, broker_id: int | None = None, *, for_s: float | None = None) -> None:
+    async def cut_power(
+        self, broker_id: int | None = None, *, for_s: float | timedelta | None = None
+    ) -> None:
         """Kill a broker, and discard its disk's unforced writes.
 
         Args:
             broker_id: alive or dead. None: all brokers and the metadata at once. Then the cluster
                 is stopped; start another one from `virtual_disk`.
-            for_s: after how long the broker is revived; None: by a call alone.
+            for_s: seconds, or a timedelta, until the broker is revived; None: by a call alone.
 
         Raises:
             WorldError: there is no such broker, or no disk in memory.

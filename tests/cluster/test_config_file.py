@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ from purgatory.cluster import (
     ClusterConfig,
     ClusterError,
     Fsync,
+    GroupConfig,
     Listener,
     ThreadedCluster,
     Tls,
     TopicSpec,
 )
 from purgatory.cluster.config import ControlConfig, ProcessConfig, load_config
+from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.server import Serving
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import LogConfig, TopicPartition, TransactionConfig
 
 _WHOLE = """
 brokers = 2
@@ -114,8 +117,8 @@ def test_a_file_says_what_python_says(tmp_path: Path) -> None:
             allow_everyone_if_no_acl_found=False,
             acls=[AclSpec("User:ann", "READ", "TOPIC", "orders")],
         ),
-        groups=ClusterConfig().groups._replace(initial_rebalance_delay_ms=0),
-        limits=ClusterConfig().limits._replace(connections=10),
+        groups=replace(ClusterConfig().groups, initial_rebalance_delay_ms=0),
+        limits=replace(ClusterConfig().limits, connections=10),
         control=ControlConfig(0, token="x"),
         trace=Path("/traces"),
         metrics_port=0,
@@ -226,6 +229,9 @@ def test_no_file_and_no_text_are_named(tmp_path: Path) -> None:
         ClusterConfig(brokers=1, min_insync_replicas=2),
         ClusterConfig(listeners=[Listener("a", sasl=["X"])]),  # type: ignore[list-item]
         ClusterConfig(topics=[TopicSpec("a"), TopicSpec("a")]),
+        ClusterConfig(follower_lag_ms="1s"),  # type: ignore[arg-type]
+        ClusterConfig(replica_max_lag_ms=timedelta(seconds=-1)),
+        ClusterConfig(groups=GroupConfig(min_session_timeout_ms=timedelta(0))),
     ],
 )
 def test_python_is_told_the_same(config: ClusterConfig) -> None:
@@ -317,7 +323,8 @@ def test_options_of_share_groups(served: list[Serving]) -> None:
     counts = {"deliveries": 3, "max-locks": 7, "max-size": 2}
     options = [(f"--group-share-{name}", value) for name, value in {**given, **counts}.items()]
     groups = _config(served, *(word for option in options for word in option)).groups
-    assert groups == ClusterConfig().groups._replace(
+    assert groups == replace(
+        ClusterConfig().groups,
         share_session_timeout_ms=1_000,
         share_heartbeat_interval_ms=250,
         share_record_lock_duration_ms=2_000,
@@ -326,6 +333,39 @@ def test_options_of_share_groups(served: list[Serving]) -> None:
         share_max_size=2,
     )
     assert _config(served).groups == ClusterConfig().groups
+
+
+def test_times_of_a_config_may_be_timedeltas() -> None:
+    config = ClusterConfig(
+        follower_lag_ms=timedelta(microseconds=500),
+        retention_ms=timedelta(days=1),
+        authorization=Authorization(alter_timeout_ms=timedelta(seconds=1)),
+        groups=GroupConfig(initial_rebalance_delay_ms=timedelta(0)),
+        transactions=TransactionConfig(retry_ms=timedelta(milliseconds=5)),
+        log_config=LogConfig(segment_ms=timedelta(hours=1)),
+        limits=Limits(idle_s=timedelta(minutes=1)),
+    )
+    assert config == ClusterConfig(
+        follower_lag_ms=0.5,
+        retention_ms=86_400_000,
+        authorization=Authorization(alter_timeout_ms=1_000),
+        groups=GroupConfig(initial_rebalance_delay_ms=0),
+        transactions=TransactionConfig(retry_ms=5),
+        log_config=LogConfig(segment_ms=3_600_000),
+        limits=Limits(idle_s=60),
+    )
+    assert replace(config, replica_max_lag_ms=timedelta(seconds=3)).replica_max_lag_ms == 3_000
+
+
+def test_times_of_a_topic_may_be_timedeltas() -> None:
+    spec = TopicSpec("a", settings={"retention.ms": timedelta(hours=1)})
+    with ThreadedCluster(ClusterConfig(brokers=1, topics=[spec])) as cluster:
+        cluster.create_topic("b", settings={"segment.ms": timedelta(seconds=2)})
+        topics = cluster.running.controller.topics
+        assert topics["a"].configs == {"retention.ms": "3600000"}
+        assert topics["b"].configs == {"segment.ms": "2000"}
+        with pytest.raises(ClusterError, match=r"segment\.bytes=.*settings in milliseconds"):
+            cluster.create_topic("c", settings={"segment.bytes": timedelta(seconds=2)})
 
 
 def test_topics_of_the_config_have_their_settings() -> None:

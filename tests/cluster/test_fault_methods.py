@@ -21,6 +21,7 @@ from purgatory.kafka.faults.active_faults import fault_text
 ROOT = Path(__file__).parents[2]
 
 _SNIPPET = """
+from datetime import timedelta
 from purgatory.cluster import Faults, ThreadedCluster, ThreadedFault
 
 def on_a_thread(kafka_cluster: ThreadedCluster) -> None:
@@ -31,9 +32,14 @@ def on_a_thread(kafka_cluster: ThreadedCluster) -> None:
     kafka_cluster.fault.lose_responses(brocker=1)  # Unexpected keyword argument "brocker"
     kafka_cluster.fault.stall_follower("1")  # incompatible type "str"; expected "int"
     kafka_cluster.fault.kill(1, 2.5)  # Too many positional arguments
+    kafka_cluster.fault.slow_follower(1, timedelta(seconds=2), for_s=timedelta(minutes=1))
+    kafka_cluster.fault.slow_follower(1, "2s")  # expected "float | timedelta"
+    kafka_cluster.fault.throttle(throttle_ms=0.5)  # expected "int | timedelta"
+    kafka_cluster.fault.slow_follower(1)  # Too few arguments
 
 async def on_the_loop(faults: Faults) -> None:
     (await faults.kill(1, for_s=2.5)).end()
+    (await faults.kill(1, for_s=timedelta(seconds=2.5))).end()
     with faults.pause(1) as fault:
         fault.use()
     faults.pauze(1)  # "Faults" has no attribute "pauze"
@@ -52,6 +58,7 @@ def test_mypy_refuses_faults_and_arguments_that_there_are_not(tmp_path: Path) ->
     files = [ROOT / "purgatory" / "cluster" / f"{name}.py" for name in names]
     kafka = ROOT / "purgatory" / "kafka"
     files += sorted((kafka / "faults").glob("*.py"))
+    files.append(ROOT / "purgatory" / "settings" / "typed_duration.py")
     options = ["--config-file=", "--cache-dir=/dev/null", "--follow-imports=skip"]
     command = [sys.executable, "-m", "mypy", *options, "--explicit-package-bases", str(snippet)]
     ran = subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,7 +90,7 @@ def test_records_without_a_time_are_of_none_that_is_too_old() -> None:
 @pytest.mark.parametrize("config", [COMPACTED, LATE])
 def test_a_batch_that_is_too_large_is_not_looked_into(config: LogConfig) -> None:
     batch = batch_of(*[OLD_KEYLESS] * 100)
-    small = config._replace(max_batch_bytes=batch.size_bytes - 1)
+    small = replace(config, max_batch_bytes=batch.size_bytes - 1)
     error = refusal(batch, small)
     assert (error.code, error.record_errors) == (ErrorCode.MESSAGE_TOO_LARGE, ())
 

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -315,9 +316,9 @@ def test_what_a_topic_has_forced_is_forced_before_the_append_is_done(
         assert not forced
         files = len(log.segment_bases)
         assert files > 1
-        log.configure(_CONFIG._replace(forces=True))
+        log.configure(replace(_CONFIG, forces=True))
         assert len(forced) == files  # what was written before as well
-        log.configure(_CONFIG._replace(forces=True, retention_ms=1))
+        log.configure(replace(_CONFIG, forces=True, retention_ms=1))
         log.append(_batch(0, log))
         assert len(forced) == files + 1
         log.configure(_CONFIG)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,8 +242,8 @@ def test_what_the_cluster_is_started_with_holds_for_all_logs() -> None:
             assert {name: described[name] for name in expected} == expected
             partition = cluster.brokers[1].manager.partition(TopicPartition("t", 0))
             assert partition is not None
-            assert partition.log.config == logs._replace(
-                segment_bytes=cluster.log_config.segment_bytes
+            assert partition.log.config == replace(
+                logs, segment_bytes=cluster.log_config.segment_bytes
             )
 
     asyncio.run(main())

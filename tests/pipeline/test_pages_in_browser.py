@@ -131,6 +131,46 @@ def test_a_filter_hides_the_rows_and_lines_of_others(browser: Browser, pages: Pa
         page.close()
 
 
+def test_plots_of_time_zoom_together_and_a_link_leads_there(browser: Browser, pages: Path) -> None:
+    ranges = """[...document.querySelectorAll(".js-plotly-plot")]
+        .filter(plot => plot.layout.xaxis.ticksuffix === " s")
+        .map(plot => plot.layout.xaxis.range)"""
+    names = ("from", "to")
+    page = browser.new_page(viewport={"width": 1_280, "height": 900})
+    page.set_default_timeout(120_000)  # all plots are drawn anew
+    try:
+        page.goto((pages / "analyze.html").as_uri())
+        page.evaluate(_UNFOLD)
+        whole = page.evaluate(ranges)
+        assert len(whole) >= 4
+        place = page.locator("#sizes-0 .nsewdrag").first
+        place.scroll_into_view_if_needed()
+        box = place.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 30)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 30, steps=5)
+        page.mouse.up()
+        page.wait_for_url("**?from=*")
+        zoomed = page.evaluate(ranges)
+        times = [float(page.locator(f".filters [name={name}]").input_value()) for name in names]
+        assert zoomed == [times] * len(whole)
+        end_s = whole[0][1]
+        assert times == [pytest.approx(end_s * share, rel=0.03) for share in (0.25, 0.5)]
+        page.locator(".filters [name=broker]").select_option("2")
+        page.goto("about:blank")
+        page.go_back()
+        assert page.evaluate(ranges) == zoomed
+        assert page.locator(".filters [name=broker]").input_value() == "2"
+        page.locator(".filters [name=from]").fill("")
+        page.locator(".filters [name=to]").fill("")
+        page.locator(".filters [name=to]").dispatch_event("change")
+        assert page.evaluate(ranges) == whole
+        assert page.url.endswith("?broker=2")
+    finally:
+        page.close()
+
+
 def _click_point(page: Page, plot: str, line: int, point: int) -> str:
     """Click where a plot has a point of one of its lines; the identifier that the page goes to."""
     place = page.locator(f"#{plot}")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -146,3 +149,20 @@ def test_a_page_among_the_results_has_its_name_there(
         options = ["--out", str(tmp_path / "out"), "--report", str(tmp_path / "out" / page)]
         assert main(["waits", str(simulated), "--engine", "duckdb", *options]) == 2
         assert "out/report.html, or outside of --out" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_told_with_the_page_that_has_no_room(
+    simulated: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write_text(path: Path, *_: Any, **__: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    out = ["--engine", "duckdb", "--no-progress", "--out", str(tmp_path / "out")]
+    assert main(["analyze", str(simulated / "slow-follower"), *out]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith("results/report.html: can't be written: No space left on device")
+    assert list(tmp_path.iterdir()) == []

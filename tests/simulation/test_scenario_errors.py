@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from purgatory.simulation import ScenarioError, apply_overrides, load_scenario, parse_scenario
+from purgatory.simulation import (
+    Scenario,
+    ScenarioError,
+    apply_overrides,
+    load_scenario,
+    parse_scenario,
+)
+from purgatory.simulation.scenario import FAULT_SECTIONS, ClusterSection, NetworkSection
 
 GOOD = """
 name = "test"
@@ -30,6 +38,26 @@ def test_the_smallest_scenario_has_defaults() -> None:
     assert scenario.producers[0].acks == "all"
     assert scenario.producers[0].response_timeout_ms == 2_000
     assert scenario.run_id == "test-1"
+
+
+def test_times_may_be_timedeltas() -> None:
+    scenario = Scenario(
+        name="test",
+        duration_ms=timedelta(minutes=1),
+        cluster=ClusterSection(session_timeout_ms=timedelta(seconds=1)),
+        network=NetworkSection.model_validate({"delay_ms": timedelta(microseconds=300)}),
+    )
+    assert (scenario.duration_ms, scenario.cluster.session_timeout_ms) == (60_000, 1_000)
+    assert scenario.network.delay_ms.p50 == 0.3
+    slow = {"kind": "slow_follower", "broker": 1, "lag_ms": timedelta(microseconds=5)}
+    section = FAULT_SECTIONS["slow_follower"].model_validate({"at_ms": timedelta(0), **slow})
+    assert section.fault.settings == {"broker": 1, "lag_ms": 0.005}
+    longer = apply_overrides(load_scenario("steady"), duration_ms=timedelta(minutes=2))
+    assert longer.scenario.duration_ms == 120_000
+    with pytest.raises(ValueError, match=r"(?s)drain_ms.*integer.*0\.5"):
+        Scenario(name="test", drain_ms=timedelta(microseconds=500))
+    with pytest.raises(ValueError, match=r"(?s)seed.*integer.*timedelta"):
+        Scenario.model_validate({"name": "test", "seed": timedelta(1)})
 
 
 def test_a_scenario_without_clients_is_an_error() -> None:

@@ -175,6 +175,8 @@ def test_a_crash_is_seen_with_its_messages_records_and_faults(
         expect(host(page, "billing: down")).to_be_visible()
         expect(host(page, "billing")).not_to_contain_text("waits at")
         expect(page.locator("#lanes .band.down")).not_to_have_count(0)
+        in_lane = page.locator("#lanes .band.down").first.bounding_box()
+        assert in_lane is not None and 22 <= in_lane["height"] <= 24  # with its outline
         before = page.locator("#happened").inner_text()
         page.locator("#all-steps").check()
         expect(page.locator("#happened")).not_to_have_text(before)  # one of more steps
@@ -206,6 +208,8 @@ def test_everybody_can_read_it(
             page.keyboard.press("ArrowLeft")
             for width in (390, 1_280):
                 page.set_viewport_size({"width": width, "height": 900})
+                label = page.locator("label", has=page.locator("#all-steps"))
+                assert label.evaluate("label => parseFloat(getComputedStyle(label).fontSize)") > 10
                 found = Axe().run(page)
                 assert found.violations_count == 0, found.generate_report()
             for width in (390, 768, 1_920):

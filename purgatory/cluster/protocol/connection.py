@@ -31,7 +31,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import CoroutineType
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.listeners import PLAINTEXT, Listener
@@ -46,6 +46,7 @@ from purgatory.cluster.protocol.wire import (
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.security.sasl import Login
 from purgatory.settings.addresses import host_and_port
+from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
 PERIOD_S = 0.005
 """How long connections serve in a round, all together."""
@@ -151,7 +152,8 @@ async def await_response(response: Response | Awaitable[Response]) -> Response:
     return await response if isinstance(response, Awaitable) else response
 
 
-class Limits(NamedTuple):
+@timed_dataclass
+class Limits:
     """The limits of a broker for its clients.
 
     Args:
@@ -170,8 +172,8 @@ class Limits(NamedTuple):
     queued_bytes: int = 1024 * 1024
     connections: int = 10_000
     held_bytes: int = 1024 * 1024 * 1024
-    frame_s: float = 60.0
-    idle_s: float = 600.0
+    frame_s: OrTimedelta[float] = default(60.0)
+    idle_s: OrTimedelta[float] = default(600.0)
 
 
 _TLS_RECORD = b"\x16\x03"

@@ -12,13 +12,14 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from random import Random
 from statistics import NormalDist
 from typing import Any, ClassVar, Literal, get_args
 
 from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.settings.problems import did_you_mean, known_names
+from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -80,11 +81,14 @@ def _text_or_none(expected: str) -> tuple[Callable[[Any], bool], str]:
     return (lambda it: it is None or isinstance(it, str)), expected
 
 
-_MILLISECONDS = (lambda it: _is_number(it) and it >= 0, "a number of milliseconds, 0 or more")
+_MILLISECONDS = (
+    lambda it: _is_number(it) and it >= 0,
+    "a number of milliseconds, 0 or more, or a timedelta",
+)
 
 _MILLISECONDS_OR_NONE = (
     lambda it: it is None or (_is_number(it) and it >= 0),
-    "a number of milliseconds, 0 or more",
+    "a number of milliseconds, 0 or more, or a timedelta",
 )
 
 _BOOLEAN = (lambda it: isinstance(it, bool), "true or false")
@@ -94,7 +98,7 @@ _MAX_JUMP_MS = 50 * 365 * 24 * 3_600_000
 _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "for_s": (
         lambda it: it is None or (_is_number(it) and it > 0),
-        "a number of seconds above 0, or left out for no end",
+        "a number of seconds above 0, or a timedelta, or left out for no end",
     ),
     "lag_ms": _MILLISECONDS,
     "by_ms": _MILLISECONDS,
@@ -134,7 +138,7 @@ KINDS: dict[str, type[Fault]] = {}
 """All classes of faults that have a ``kind``, by its name."""
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class Fault:
     """A fault to be injected.
 
@@ -142,7 +146,7 @@ class Fault:
     that simulated clients do not read.
 
     Args:
-        for_s: the duration in seconds; None: until the fault is ended.
+        for_s: the duration in seconds, or a timedelta; None: until the fault is ended.
 
     Raises:
         ClusterError: an argument is invalid; the message says what is valid. Brokers and partitions
@@ -151,7 +155,7 @@ class Fault:
 
     kind: ClassVar[str]
     is_simulated: ClassVar[bool] = True
-    for_s: float | None = field(default=None, kw_only=True)
+    for_s: OrTimedelta[float | None] = field(default=default(None), kw_only=True)
 
     def __init_subclass__(cls, kind: str | None = None) -> None:
         if kind is not None:
@@ -175,14 +179,14 @@ class Fault:
         return tuple(value for name, value in vars(self).items() if name in ("broker", "a", "b"))
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class BrokerFault(Fault):
     """Something goes wrong with one broker."""
 
     broker: int
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class OneOrAllFault(Fault):
     """Something goes wrong with one ``broker``, or with all (None)."""
 
@@ -194,7 +198,7 @@ class OneOrAllFault(Fault):
         return () if self.broker is None else (self.broker,)
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class CountedFault(OneOrAllFault):
     """A fault that ends when it was injected ``count`` times; None: never."""
 
@@ -232,7 +236,7 @@ Distribution = Literal["fixed", "uniform", "exponential", "lognormal"]
 _Z75 = NormalDist().inv_cdf(0.75)
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class DelayDistribution:
     """A delay of ``by_ms``, or by chance.
 
@@ -240,10 +244,10 @@ class DelayDistribution:
     ``by_ms``; "lognormal", with the median ``by_ms`` and the 75th percentile ``p75_ms``.
     """
 
-    by_ms: float = field(kw_only=True)
+    by_ms: OrTimedelta[float] = field(kw_only=True)
     distribution: Distribution = field(default="fixed", kw_only=True)
-    to_ms: float | None = field(default=None, kw_only=True)
-    p75_ms: float | None = field(default=None, kw_only=True)
+    to_ms: OrTimedelta[float | None] = field(default=default(None), kw_only=True)
+    p75_ms: OrTimedelta[float | None] = field(default=default(None), kw_only=True)
 
     def check_delays(self) -> None:
         """Check that the arguments match the distribution.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.kafka.faults.fault import (
@@ -16,21 +16,22 @@ from purgatory.kafka.faults.fault import (
     error_number,
     normalize_api_name,
 )
+from purgatory.settings.typed_duration import OrTimedelta, timed_dataclass
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class StallFollower(BrokerFault, kind="stall_follower"):
     """Have a broker fetch nothing: the partitions that it follows stand still."""
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class SlowFollower(BrokerFault, kind="slow_follower"):
     """Have a follower take longer for each fetch of a partition."""
 
-    lag_ms: float
+    lag_ms: OrTimedelta[float]
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class ShrinkIsr(Fault, kind="shrink_isr"):
     """Remove a follower from a partition's ISR, and keep it out."""
 
@@ -39,7 +40,7 @@ class ShrinkIsr(Fault, kind="shrink_isr"):
     broker: int
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class Kill(BrokerFault, kind="kill"):
     """Kill a broker as SIGKILL does; it is started again when the fault ends.
 
@@ -50,12 +51,12 @@ class Kill(BrokerFault, kind="kill"):
     lost_records: int = field(default=0, kw_only=True)
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class Pause(BrokerFault, kind="pause"):
     """Stop a broker as SIGSTOP does: its connections stay open, and it sends no response."""
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class CutLink(Fault, kind="cut_link"):
     """Let nothing pass between two brokers."""
 
@@ -68,7 +69,7 @@ class CutLink(Fault, kind="cut_link"):
             raise ClusterError(f"brokers {self.a} and {self.b} are the same one")
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
     """A broker serves the metadata of the moment when the fault began.
 
@@ -78,7 +79,7 @@ class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
     is_simulated = False
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class JumpClock(BrokerFault, kind="jump_clock"):
     """Have a broker's clock jump, forward or back, until the fault ends.
 
@@ -86,17 +87,17 @@ class JumpClock(BrokerFault, kind="jump_clock"):
     """
 
     is_simulated = False
-    jump_ms: int
+    jump_ms: OrTimedelta[int]
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class CutConnections(OneOrAllFault, kind="cut_connections"):
     """Cut the clients' connections, of one broker or of all."""
 
     for_s: None = field(default=None, init=False)  # it ends at once
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class MessageFault(CountedFault):
     """A fault in requests or responses.
 
@@ -125,7 +126,7 @@ class MessageFault(CountedFault):
         )
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class LoseRequests(MessageFault, kind="lose_requests"):
     """Lose requests before they are carried out.
 
@@ -136,12 +137,12 @@ class LoseRequests(MessageFault, kind="lose_requests"):
     cut: bool = True
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class ResponseFault(MessageFault):
     """A fault in responses to requests that were carried out."""
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class LoseResponses(ResponseFault, kind="lose_responses"):
     """Carry out requests, and lose the responses.
 
@@ -151,7 +152,7 @@ class LoseResponses(ResponseFault, kind="lose_responses"):
     cut: bool = True
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class DelayResponses(ResponseFault, DelayDistribution, kind="delay_responses"):
     """Send responses later, by a fixed or a random time.
 
@@ -164,12 +165,12 @@ class DelayResponses(ResponseFault, DelayDistribution, kind="delay_responses"):
         self.check_delays()
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class DuplicateResponses(ResponseFault, kind="duplicate_responses"):
     """Send responses twice."""
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class TruncateResponses(ResponseFault, kind="truncate_responses"):
     """Send a part of each response, and close the connection.
 
@@ -181,7 +182,7 @@ class TruncateResponses(ResponseFault, kind="truncate_responses"):
     keep_bytes: int | None = field(default=None, kw_only=True)
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class SlowResponses(ResponseFault, kind="slow_responses"):
     """Send responses slowly: so many bytes in a second."""
 
@@ -189,7 +190,7 @@ class SlowResponses(ResponseFault, kind="slow_responses"):
     bytes_per_s: int = field(kw_only=True)
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class RefuseProduces(CountedFault, kind="refuse_produces"):
     """Refuse produces with NOT_ENOUGH_REPLICAS: clients retry, and later ones overtake them."""
 
@@ -198,7 +199,7 @@ TARGET_KEYS = ("topic", "partition", "group_id", "transactional_id")
 """By what an `ErrorFault` can choose a part of a request."""
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class ErrorFault(MessageFault):
     """An error in the responses to requests, or to a part of them.
 
@@ -226,7 +227,7 @@ class ErrorFault(MessageFault):
         return {name: value for name, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class ReturnError(ErrorFault, kind="return_error"):
     """Respond to requests with an error, by its Kafka name.
 
@@ -250,7 +251,7 @@ class ReturnError(ErrorFault, kind="return_error"):
         return self.after
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class LoadCoordinator(ErrorFault, kind="load_coordinator"):
     """Have coordinators load: they respond with COORDINATOR_LOAD_IN_PROGRESS.
 
@@ -264,15 +265,15 @@ class LoadCoordinator(ErrorFault, kind="load_coordinator"):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class Throttle(MessageFault, kind="throttle"):
     """Add to the throttle time of responses, which clients wait for."""
 
     is_simulated = False
-    throttle_ms: int = field(kw_only=True)
+    throttle_ms: OrTimedelta[int] = field(kw_only=True)
 
 
-@dataclass(frozen=True)
+@timed_dataclass
 class LowerLeaderEpochs(MessageFault, kind="lower_leader_epochs"):
     """Lower the leader epochs in responses.
 

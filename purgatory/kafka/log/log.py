@@ -18,12 +18,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEndOffset, LeaderEpochCache
 from purgatory.kafka.log.producer_state import ProducerStates
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH, RecordBatch
+from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
 
 class Segment:
@@ -139,7 +139,8 @@ ZSTD = CODECS.index("zstd")
 """Which not all versions of Produce and Fetch know."""
 
 
-class LogConfig(NamedTuple):
+@timed_dataclass
+class LogConfig:
     """The settings of a log, with Kafka's defaults.
 
     Args:
@@ -172,17 +173,17 @@ class LogConfig(NamedTuple):
     segment_bytes: int = 1024 * 1024 * 1024
     retention_bytes: int | None = None
     max_batch_bytes: int = 1024 * 1024 + 12
-    retention_ms: int | None = None
+    retention_ms: OrTimedelta[int | None] = default(None)
     deletes: bool = True
     compacts: bool = False
     is_log_append_time: bool = False
-    timestamp_before_max_ms: int | None = None
-    timestamp_after_max_ms: int | None = None
-    segment_ms: int | None = None
+    timestamp_before_max_ms: OrTimedelta[int | None] = default(None)
+    timestamp_after_max_ms: OrTimedelta[int | None] = default(None)
+    segment_ms: OrTimedelta[int | None] = default(None)
     min_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int | None = None
-    delete_retention_ms: int = 24 * 60 * 60 * 1000
+    min_compaction_lag_ms: OrTimedelta[int] = default(0)
+    max_compaction_lag_ms: OrTimedelta[int | None] = default(None)
+    delete_retention_ms: OrTimedelta[int] = default(24 * 60 * 60 * 1000)
     codec: int | None = None
     codec_level: int | None = None
     forces: bool = False

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.settings.alter_configs import ConfigResource
 from purgatory.kafka.settings.topic_settings import Setting, check_value
+from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
 
-class GroupConfig(NamedTuple):
-    """The limits of groups. Times are in milliseconds.
+@timed_dataclass
+class GroupConfig:
+    """The limits of groups. Times are in milliseconds, or timedeltas.
 
     Args:
         initial_rebalance_delay_ms: how long the first member of a group waits for others.
@@ -32,17 +33,17 @@ class GroupConfig(NamedTuple):
             share group's members, from the first that is not done with on.
     """
 
-    initial_rebalance_delay_ms: int = 3_000
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: OrTimedelta[int] = default(3_000)
+    min_session_timeout_ms: OrTimedelta[int] = default(6_000)
+    max_session_timeout_ms: OrTimedelta[int] = default(1_800_000)
     max_size: int = 2**31 - 1
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
-    share_session_timeout_ms: int = 45_000
-    share_heartbeat_interval_ms: int = 5_000
+    consumer_session_timeout_ms: OrTimedelta[int] = default(45_000)
+    consumer_heartbeat_interval_ms: OrTimedelta[int] = default(5_000)
+    share_session_timeout_ms: OrTimedelta[int] = default(45_000)
+    share_heartbeat_interval_ms: OrTimedelta[int] = default(5_000)
     share_max_size: int = 200
     share_max_sessions: int = 2_000
-    share_record_lock_duration_ms: int = 30_000
+    share_record_lock_duration_ms: OrTimedelta[int] = default(30_000)
     share_delivery_count_limit: int = 5
     share_partition_max_record_locks: int = 2_000
 

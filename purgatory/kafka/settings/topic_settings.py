@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.log import CODECS, LogConfig
 from purgatory.kafka.settings.broker_settings import ignored_settings
 from purgatory.settings.problems import known_names
+from timer.durations import checked_ms
 
 BrokerSetting = Callable[[str], str | None]
 """Returns a broker's own value of a topic setting, or None."""
@@ -258,9 +260,9 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
 
 
 def validate_settings(
-    settings: Mapping[str, str | None], of_broker: BrokerSetting = lambda _: None
+    settings: Mapping[str, str | timedelta | None], of_broker: BrokerSetting = lambda _: None
 ) -> dict[str, str]:
-    """Return a topic's settings, validated.
+    """Return a topic's settings, validated; of those in milliseconds, timedeltas are taken, too.
 
     Raises:
         KafkaError: INVALID_CONFIG: an unknown setting, or an invalid value.
@@ -271,6 +273,11 @@ def validate_settings(
             raise unknown_setting(name, "topics", SETTINGS)
         if value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} has no value: leave it out")
+        if isinstance(value, timedelta):
+            if not name.endswith(".ms"):
+                error = f"{name}={value!r}: that is for settings in milliseconds, as retention.ms"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, error)
+            value = str(checked_ms(name, value))  # noqa: PLW2901
         check_value(name, SETTINGS[name], value, effective_value({}, name, of_broker))
         checked[name] = value
     return checked

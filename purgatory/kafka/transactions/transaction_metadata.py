@@ -28,6 +28,7 @@ from purgatory.kafka.log.record_batch import (
     TransactionResult,
 )
 from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
 
 class TransactionState(Enum):
@@ -454,8 +455,9 @@ RespondCode = Callable[[ErrorCode], object]
 RespondCodes = Callable[[Codes], object]
 
 
-class TransactionConfig(NamedTuple):
-    """What transactional ids are allowed. Times are in milliseconds.
+@timed_dataclass
+class TransactionConfig:
+    """What transactional ids are allowed. Times are in milliseconds, or timedeltas.
 
     Args:
         max_timeout_ms: the longest timeout that a producer may ask for; Kafka's
@@ -467,7 +469,7 @@ class TransactionConfig(NamedTuple):
         retry_ms: when a marker that couldn't be written is tried again.
     """
 
-    max_timeout_ms: int = 900_000
-    id_expiration_ms: int = 604_800_000
-    marker_wait_ms: int = 5_000
-    retry_ms: int = 50
+    max_timeout_ms: OrTimedelta[int] = default(900_000)
+    id_expiration_ms: OrTimedelta[int] = default(604_800_000)
+    marker_wait_ms: OrTimedelta[int] = default(5_000)
+    retry_ms: OrTimedelta[int] = default(50)

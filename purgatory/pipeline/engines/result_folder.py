@@ -175,14 +175,21 @@ def write_table(rows: pa.Table, folder: OutputFolder) -> None:
     """
     content = pa.BufferOutputStream()
     pq.write_table(rows, content, compression="zstd")
-    try:
+    with writing(folder):
         if isinstance(folder, Path):
             folder.mkdir()
         (folder / PARQUET_FILE).write_bytes(content.getvalue().to_pybytes())
+
+
+@contextmanager
+def writing(path: OutputFolder) -> Iterator[None]:
+    """Have an error of the file system name the path that is written, and the cause."""
+    try:
+        yield
+    except StoreError:
+        raise
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise OutputError(f"{folder}: can't be written: {error.strerror}") from error
+        raise OutputError(f"{path}: can't be written: {error.strerror}") from error
 
 
 def sorted_rows(table: DataFrame, order: Sequence[str | Column]) -> pa.Table:

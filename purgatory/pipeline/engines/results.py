@@ -16,6 +16,7 @@ from purgatory.pipeline.engines.result_folder import (
     REPORT,
     OutputFolder,
     write_table,
+    writing,
 )
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
 from purgatory.pipeline.jobs.run_spans import MOST_POINTS, SPANS, bucket_width_us, span_rows
@@ -162,6 +163,9 @@ def write_page(
         notes: sections of HTML before those of the runs.
         roots: the folders on the command line; the runs of two are compared.
         command: repeats the analysis.
+
+    Raises:
+        OutputError: there is no room for it.
     """
     names = [str(root) for root in roots]
     from purgatory.pipeline.report.replication import replication_results
@@ -170,7 +174,8 @@ def write_page(
     drawn = [run for run in results.runs[:MOST_PLOTTED_RUNS] if "://" not in run["folder"]]
     shown = replace(results.page(), replication=replication_results(drawn, window_us))
     page = report_page(shown, notes, roots=names, parquet=PARQUET_FILES, command=command)
-    (folder / REPORT).write_text(page, encoding="utf-8")
+    with writing(folder / REPORT):
+        (folder / REPORT).write_text(page, encoding="utf-8")
 
 
 def _runs_table(runs: Sequence[Row]) -> pa.Table:

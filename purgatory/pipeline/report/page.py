@@ -84,6 +84,7 @@ addEventListener("load", () => document.querySelectorAll(".js-plotly-plot").forE
 const fit = size => document.querySelectorAll(".js-plotly-plot").forEach(
   plot => Plotly.relayout(plot, size));
 const FIELDS = ["topic", "client", "broker"];
+const TIMES = ["from", "to"];
 const valuesOf = (row, field) => JSON.parse(row.dataset[field] ?? "[]");
 const lines = () => [...document.querySelectorAll(".js-plotly-plot")].flatMap(
   plot => plot.data.map((line, index) => ({plot, line, index, known: line.visible ?? true})));
@@ -101,6 +102,28 @@ addEventListener("load", () => {
     select.parentElement.hidden = values.size < 2;
     form.hidden &&= values.size < 2;
   }
+  // What is chosen is kept in the address, so that a link leads to what is seen.
+  const timed = [...document.querySelectorAll(".js-plotly-plot")].filter(
+    plot => plot.layout.xaxis.ticksuffix === " s");
+  const ends = timed.map(plot => plot.layout.xaxis.range[1]);
+  form.querySelector(".times").hidden = !timed.length;
+  form.hidden &&= !timed.length;
+  const zoom = (begin, end) => timed.forEach((plot, at) => {
+    const range = [begin, end > begin ? end : ends[at]];
+    if (`${plot.layout.xaxis.range}` !== `${range}`) Plotly.relayout(plot, {"xaxis.range": range});
+  });
+  const canDrag = matchMedia("(pointer: fine)").matches;  // else it scrolls the page
+  timed.forEach((plot, at) => {
+    if (canDrag) Plotly.relayout(plot, {dragmode: "zoom", "xaxis.fixedrange": false});
+    plot.on("plotly_relayout", () => {
+      const [begin, end] = plot.layout.xaxis.range.map(one => Math.max(0, +one.toFixed(3)));
+      const isWhole = begin === 0 && end >= +ends[at].toFixed(3);
+      const chosen = isWhole ? ["", ""] : [begin, end].map(String);
+      if (TIMES.every((name, which) => form.elements[name].value === chosen[which])) return;
+      TIMES.forEach((name, which) => { form.elements[name].value = chosen[which]; });
+      form.dispatchEvent(new Event("change"));
+    });
+  });
   const fits = (values, chosen) => !values.length || !chosen || values.includes(chosen);
   form.addEventListener("change", () => {
     const chosen = Object.fromEntries(FIELDS.map(field => [field, form.elements[field].value]));
@@ -116,7 +139,14 @@ addEventListener("load", () => {
       Plotly.restyle(plot, {visible: isShown ? (isChosen ? true : known) : false}, [index]);
     }
     form.querySelector("output").textContent = hidden ? `${hidden} rows are hidden.` : "";
+    zoom(...TIMES.map(name => +form.elements[name].value));
+    const state = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+    const query = state.size ? `?${state}` : location.pathname;
+    history.replaceState(null, "", query + location.hash);
   });
+  const asked = [...new URLSearchParams(location.search)].filter(([name]) => form.elements[name]);
+  for (const [name, value] of asked) form.elements[name].value = value;
+  if (asked.length) form.dispatchEvent(new Event("change"));
 });
 addEventListener("beforeprint", () => {
   document.querySelectorAll("details").forEach(one => one.open = true);
@@ -211,8 +241,10 @@ FILTERS = """<form class="filters" hidden aria-label="Filter">
 <label>Topic <select name="topic"></select></label>
 <label>Client <select name="client"></select></label>
 <label>Broker <select name="broker"></select></label>
+<span class="times"><label>From <input name="from" type="number" min="0" step="any"> s</label>
+<label>to <input name="to" type="number" min="0" step="any"> s</label></span>
 <output></output></form>"""
-"""Selects that hide rows of tables, and lines of plots, of other topics, clients and brokers."""
+"""What hides rows and lines of other topics, clients and brokers, and zooms all plots of time."""
 
 
 def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = "table") -> str:
@@ -308,7 +340,7 @@ def _cell(value: object) -> object:
 
 
 _BUNDLE = "plotly-cartesian.min.js"
-_SETTINGS = {"displayModeBar": False, "responsive": True}
+_SETTINGS = {"displayModeBar": False, "responsive": True, "doubleClick": "reset"}
 
 
 @cache

@@ -178,11 +178,9 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
     last = "" if len(rows_of) == 1 else str(len(rows_of))
     layout["xaxis"] = {
         **GRID,
-        "range": [0, end_s],
-        "ticksuffix": " s",
+        **time_axis(round(end_s * 1e6)),
         "ticks": "outside",
         "tickcolor": "rgba(0,0,0,0)",
-        "title": axis_title("time since the start of the run"),
         "anchor": "y" + last,
     }
     return {"data": data, "layout": layout}
@@ -317,6 +315,11 @@ def axis_title(text: str) -> dict[str, Any]:
     return {"text": text, "standoff": 8}
 
 
+def time_axis(end_us: int, title: str = "time since the start of the run") -> dict[str, Any]:
+    """The time of a run: the page zooms all plots with this unit at once."""
+    return {"range": [0, end_us / 1e6], "ticksuffix": " s", "title": axis_title(title)}
+
+
 def blank_layout(height: int) -> dict[str, Any]:
     return {
         "height": height,
@@ -421,11 +424,7 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
                     "yaxis": axis_name("y", number),
                 }
             )
-    layout["xaxis"] |= {
-        "range": [0, end_us / 1e6],
-        "ticksuffix": " s",
-        "title": axis_title("start of the operation"),
-    }
+    layout["xaxis"] |= time_axis(end_us, "start of the operation")
     return {"data": data, "layout": layout}
 
 

@@ -24,7 +24,7 @@ from purgatory.pipeline.report.page import (
     section,
     table,
 )
-from purgatory.pipeline.report.plots import Figure, axis_title, fault_band, line_color, panels
+from purgatory.pipeline.report.plots import Figure, fault_band, line_color, panels, time_axis
 from purgatory.pipeline.report.wait_sections import view_columns
 from purgatory.pipeline.result_rows import Row, group_by
 from purgatory.trace.change_rows import CHANGES, LOG_END, PARTITION
@@ -211,11 +211,7 @@ def replication_over_time(rows: Sequence[Row], end_us: int, faults: Sequence[Row
     }
     layout = panels(list(columns.values()))
     layout["shapes"] = [fault_band(fault, end_us / 1e6) for fault in faults]
-    layout["xaxis"] |= {
-        "range": [0, end_us / 1e6],
-        "ticksuffix": " s",
-        "title": axis_title("time since the start of the run"),
-    }
+    layout["xaxis"] |= time_axis(end_us)
     data: list[Figure] = []
     for axis, column in (("y", "replica_lag"), ("y2", "out_of_sync")):
         for place, (broker, of_broker) in enumerate(group_by(rows, "broker").items()):

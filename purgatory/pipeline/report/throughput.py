@@ -16,10 +16,10 @@ from purgatory.pipeline.report.page import (
 from purgatory.pipeline.report.plots import (
     Figure,
     axis_name,
-    axis_title,
     fault_band,
     line_color,
     panels,
+    time_axis,
 )
 from purgatory.pipeline.report.wait_sections import view_columns
 from purgatory.pipeline.result_rows import Row
@@ -95,11 +95,7 @@ def throughput_over_time(
                 "yaxis": axis_name("y", shown.index(kind) + 1),
             }
         )
-    layout["xaxis"] |= {
-        "range": [0, end_us / 1e6],
-        "ticksuffix": " s",
-        "title": axis_title("time since the start of the run"),
-    }
+    layout["xaxis"] |= time_axis(end_us)
     return {"data": data, "layout": layout}
 
 

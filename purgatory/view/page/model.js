@@ -5,6 +5,8 @@
 // a neighbour leaves. `effects` has what moved for the drawing, since it last looked; it is bounded,
 // because a page in the background draws nothing for hours.
 
+import { duration } from "./units.js";
+
 const MOST_EFFECTS = 2000;
 const MOST_LINES = 300;
 
@@ -304,6 +306,6 @@ function logUnanswered(model, { at_us, broker, kind, purgatory, keys, wait_us, o
   // A fetch that expires is answered with what there is: nothing is amiss.
   if (outcome !== "failed" && (outcome !== "expired" || purgatory !== "Produce")) return;
   const on = keys && keys.length ? ` on ${keys[0]}` : "";
-  const ms = Number.isFinite(wait_us) ? ` after ${(wait_us / 1000).toFixed(1)} ms` : "";
-  model.addLine(`broker ${broker}: ${purgatory} of a ${kind}${on} ${outcome}${ms}`, "warning", at_us);
+  const after = Number.isFinite(wait_us) ? ` after ${duration(wait_us)}` : "";
+  model.addLine(`broker ${broker}: ${purgatory} of a ${kind}${on} ${outcome}${after}`, "warning", at_us);
 }

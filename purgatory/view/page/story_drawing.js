@@ -56,7 +56,7 @@ export function drawingOf(story, shown, position, width, go) {
   svg.append(newDrawing("line", { class: "now", x1: frame.xOf(current), x2: frame.xOf(current), y1: HEAD - 4, y2: frame.height }));
   svg.append(...bands(story, frame), ...lanes(story, frame), ...times(story, frame));
   svg.append(...story.messages.flatMap((message) => arrow(message, frame, current)));
-  svg.append(...wokenBy(story, frame, current), ...marks(story, frame, position));
+  svg.append(...wokenBy(story, frame, current), ...marks(story, frame, position), ...names(story, frame));
   svg.addEventListener("click", (event) => {
     const at = event.clientX - svg.getBoundingClientRect().left;
     const place = frame.first + Math.round((at - MARGIN) / COLUMN);
@@ -66,10 +66,12 @@ export function drawingOf(story, shown, position, width, go) {
 }
 
 function lanes(story, frame) {
-  return story.nodes.flatMap((node) => [
-    newDrawing("line", { class: "lane", x1: 0, x2: frame.width, y1: frame.y(node), y2: frame.y(node) }),
-    newDrawing("text", { class: "name", x: 4, y: frame.y(node) - LANE * 0.36 }, node),
-  ]);
+  return story.nodes.map((node) => newDrawing("line", { class: "lane", x1: 0, x2: frame.width, y1: frame.y(node), y2: frame.y(node) }));
+}
+
+/** Drawn last, so that no arrow lies over them. */
+function names(story, frame) {
+  return story.nodes.map((node) => newDrawing("text", { class: "name", x: 4, y: frame.y(node) - LANE * 0.36 }, node));
 }
 
 function bands(story, frame) {

@@ -137,7 +137,7 @@ export class WheelDrawing {
       context.lineWidth = 1;
       context.beginPath();
       context.arc(middle, middle, inner, 0, 2 * Math.PI);
-      for (let bucket = 0; bucket < wheel.size && wheel.size <= 400; bucket += 1) {
+      for (let bucket = 0; bucket <= wheel.size && wheel.size <= 400; bucket += 1) {
         const [angle] = geometry.angles(level.level, bucket);
         context.moveTo(...geometry.point(inner, angle));
         context.lineTo(...geometry.point(outer, angle));
@@ -256,10 +256,9 @@ export class WheelDrawing {
       context.fillText(text, x, y);
     };
     for (const level of wheel.levels) {
-      const [, outer] = geometry.radii(level.level);
-      put(durationOfMs(level.tick_ms), geometry.middle, geometry.middle - outer + 8);
+      put(durationOfMs(level.tick_ms), geometry.middle, geometry.middle - geometry.labelRadius(level.level));
     }
-    if (forever && forever.count) put("no timeout", geometry.middle, geometry.middle - geometry.radii(0)[1] + 7);
+    if (forever && forever.count) put("no timeout", geometry.middle, geometry.middle - geometry.labelRadius(0));
     put("turned to", geometry.middle, geometry.middle - 8);
     context.font = "bold 12px system-ui, sans-serif";
     put(durationOfMs(wheel.clock_ms - wheel.start_ms), geometry.middle, geometry.middle + 7, colours.ink);

@@ -1,10 +1,13 @@
 // Where on the picture a bucket and its marks are. Level 1, whose buckets are due first, is the
-// innermost ring: what falls to a finer level falls inwards. Angles begin at twelve o'clock.
+// innermost ring: what falls to a finer level falls inwards. Angles begin at twelve o'clock, beside a
+// strip that the rings' labels have to themselves.
 
 const HUB_SHARE = 0.2;
 const RIM = 18; // what never expires has a thin ring of its own
 const TURN = 2 * Math.PI;
 const LARGEST_MARK = 11;
+const LABEL_WIDTH = 48;
+const LABEL_INSET = 8; // of a label's middle from the ring's edge
 
 export class Geometry {
   /**
@@ -32,9 +35,15 @@ export class Geometry {
 
   /** The angles at which a bucket begins and ends. */
   angles(level, bucket) {
-    if (level === 0) return [-TURN / 4, (3 * TURN) / 4];
-    const width = TURN / this.size;
-    return [bucket * width - TURN / 4, (bucket + 1) * width - TURN / 4];
+    const strip = Math.min(TURN / 6, LABEL_WIDTH / this.labelRadius(level));
+    const first = (strip - TURN / 2) / 2;
+    const width = (TURN - strip) / (level === 0 ? 1 : this.size);
+    return [first + bucket * width, first + (bucket + 1) * width];
+  }
+
+  /** How far from the middle the label of a ring is. */
+  labelRadius(level) {
+    return this.radii(level)[1] - LABEL_INSET;
   }
 
   /** Where the hand of a level stands: the bucket that holds the present. */

@@ -263,7 +263,7 @@ def _raise_limit(capturing: Capturing, limit_bytes: int) -> None:
                 partition = broker.manager.partition(TopicPartition(capturing.name, number))
                 if partition is not None:
                     log = partition.log
-                    log.config = log.config._replace(max_batch_bytes=limit_bytes)
+                    log.config = replace(log.config, max_batch_bytes=limit_bytes)
 
     cluster.call(raise_it)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from random import Random
 from statistics import fmean, median, quantiles
 from typing import Any
@@ -10,7 +11,15 @@ import pytest
 from kio.schema.errors import ErrorCode as WireError
 
 from purgatory.kafka.errors import ClusterError, ErrorCode
-from purgatory.kafka.faults import DelayResponses, LoseResponses, ReturnError, parse_fault
+from purgatory.kafka.faults import (
+    DelayResponses,
+    JumpClock,
+    LoseResponses,
+    ReturnError,
+    SlowFollower,
+    Throttle,
+    parse_fault,
+)
 
 
 def test_errors_have_the_numbers_of_the_protocol() -> None:
@@ -77,3 +86,29 @@ def test_delays_are_spread_as_they_are_asked_for() -> None:
 def test_what_is_wrong_with_a_distribution_is_told(arguments: dict[str, Any], right: str) -> None:
     with pytest.raises(ClusterError, match=right):
         parse_fault({"kind": "delay_responses", "by_ms": 5, **arguments})
+
+
+def test_times_may_be_timedeltas() -> None:
+    slow = SlowFollower(1, timedelta(microseconds=250), for_s=timedelta(minutes=1))
+    assert slow == SlowFollower(1, 0.25, for_s=60)
+    assert slow.settings == {"broker": 1, "lag_ms": 0.25}  # plain data, for JSON
+    delay = DelayResponses(
+        by_ms=timedelta(seconds=1), distribution="uniform", to_ms=timedelta(seconds=2)
+    )
+    assert (delay.by_ms, delay.to_ms) == (1_000, 2_000)
+    assert Throttle(throttle_ms=timedelta(milliseconds=1.5)).throttle_ms == 2  # never shorter
+    assert JumpClock(1, timedelta(hours=-1)).jump_ms == -3_600_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "right"),
+    [
+        ("slow_follower", {"lag_ms": timedelta(seconds=-1)}, "lag_ms=-1000: .* or a timedelta"),
+        ("slow_follower", {"lag_ms": "2s"}, "lag_ms='2s': a number of milliseconds, .*timedelta"),
+        ("kill", {"for_s": timedelta(0)}, "for_s=0: a number of seconds above 0, or a timedelta"),
+        ("kill", {"lost_records": timedelta(1)}, r"lost_records=datetime.*: a whole number"),
+    ],
+)
+def test_times_that_can_not_be_are_named(kind: str, arguments: dict[str, Any], right: str) -> None:
+    with pytest.raises(ClusterError, match=right):
+        parse_fault({"kind": kind, "broker": 1, **arguments})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -84,7 +86,7 @@ def test_the_end_of_a_full_segment_belongs_to_it_until_the_next_append() -> None
 @pytest.mark.parametrize("name", ["segment_bytes", "max_batch_bytes"])
 def test_a_limit_below_one_byte_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"LogConfig.{name}=0: it is at least 1 byte"):
-        Log(LogConfig()._replace(**{name: 0}))  # type: ignore[arg-type]
+        Log(replace(LogConfig(), **{name: 0}))  # type: ignore[arg-type]
 
 
 def test_a_negative_retention_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -180,13 +181,13 @@ def test_tombstones_go_when_they_were_there_for_long_enough() -> None:
 
 def test_what_is_young_or_undecided_or_not_dirty_enough_is_left() -> None:
     values = [(b"a", b"%d" % number) for number in range(10)]
-    young = _log_of(*values, config=_CONFIG._replace(min_compaction_lag_ms=100))
+    young = _log_of(*values, config=replace(_CONFIG, min_compaction_lag_ms=100))
     assert not _compact(young, LogCleaning(), 100 + 2), "times are offsets here"
     assert _compact(young, LogCleaning(), 100 + 9)
     uncommitted = _log_of(*values)
     uncommitted.high_watermark = 3
     assert not _compact(uncommitted, LogCleaning(), 1)
-    clean, cleaning = _log_of(*values, config=_CONFIG._replace(min_dirty_ratio=0.9)), LogCleaning()
+    clean, cleaning = _log_of(*values, config=replace(_CONFIG, min_dirty_ratio=0.9)), LogCleaning()
     assert _compact(clean, cleaning, 1)
     _append(clean, [(b"b" * 10, b"")] * 3)
     clean.roll()
@@ -197,7 +198,7 @@ def test_what_is_young_or_undecided_or_not_dirty_enough_is_left() -> None:
 
 
 def test_records_that_are_too_old_are_compacted_however_few_they_are() -> None:
-    config = _CONFIG._replace(min_dirty_ratio=1.0, max_compaction_lag_ms=100)
+    config = replace(_CONFIG, min_dirty_ratio=1.0, max_compaction_lag_ms=100)
     log, cleaning = _log_of((b"a", b"1"), (b"b", b"2"), config=config), LogCleaning()
     assert _compact(log, cleaning, 1)
     _append(log, [(b"a", b"3")])
@@ -219,7 +220,7 @@ def test_a_log_that_is_not_committed_to_the_end_of_a_segment_is_compacted_before
 
 
 def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> None:
-    log = Log(_CONFIG._replace(segment_bytes=10_000))
+    log = Log(replace(_CONFIG, segment_bytes=10_000))
 
     def write(producer: int, sequence: int, key: bytes) -> None:
         tag = (_Record(0, key, b"v"),)
@@ -300,7 +301,7 @@ def _fetch_once(follower: Log, leader: Log) -> None:
 def test_a_follower_that_was_out_of_sync_copies_what_was_compacted_meanwhile(
     written: list[tuple[bytes, bytes]], copied: int, segment_bytes: int, compacts_too: bool
 ) -> None:
-    leader, follower = Log(_CONFIG), Log(_CONFIG._replace(segment_bytes=segment_bytes))
+    leader, follower = Log(_CONFIG), Log(replace(_CONFIG, segment_bytes=segment_bytes))
     for record in written:
         _append(leader, [record])
         if follower.end_offset < copied:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -71,7 +72,7 @@ class ShareWorld:
         self.broker = broker
         self.store = FakeStore()
         self.members: set[str] = set()
-        self.groups = GroupConfig(share_record_lock_duration_ms=LOCK_MS)._replace(**config)
+        self.groups = replace(GroupConfig(share_record_lock_duration_ms=LOCK_MS), **config)
         self.settings = {**default_group_settings(self.groups), "share.auto.offset.reset": start}
         self.locks = broker._purgatory("AcquisitionLock", 0)
         self.names: Mapping[UUID, str] = {TOPIC_ID: TP.topic}
