@@ -34,9 +34,9 @@ IN_PARALLEL := --dist loadfile --no-loadscope-reorder --numprocesses
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
-	@echo 'PYTHON=python3.12 make setup takes another Python (3.11 or later; python3 by default).'
+	@echo 'PYTHON=python3.12 make setup uses another Python (3.11 or later; python3 by default).'
 
-setup: $(READY) ## make .venv with everything in it (the other targets do it by themselves)
+setup: $(READY) ## make .venv with everything in it (the other targets do it when needed)
 
 # Whoever names a Python wants that one: a .venv of another version is made anew.
 ifneq ($(origin PYTHON),file)
@@ -86,7 +86,7 @@ lint: $(READY) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict timer purgatory tests .ci/copied_build.py docs/site
 
-format: $(READY) ## let ruff put the code in order
+format: $(READY) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -115,7 +115,7 @@ docs: $(READY) ## the documents as a site, with a reference of all public names:
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file docs/site/mkdocs.yml
 	@echo 'Open build/site/index.html'
 
-sql: $(READY) ## write the SQL by which DuckDB does the jobs, from their source
+sql: $(READY) ## generate the SQL of the jobs for DuckDB
 	$(BIN)/python -m tests.generated_sql.generate
 
 bench: $(READY) ## the benchmarks, as ratios measured in one run
@@ -124,7 +124,7 @@ bench: $(READY) ## the benchmarks, as ratios measured in one run
 model: $(READY) ## let Spin check the model of the core's protocol, whole and with each rule broken
 	@$(BIN)/python -m tests.proof.model
 
-soak: $(READY) ## everything at once for 15 minutes, then see that it adds up (make soak SECONDS=120)
+soak: $(READY) ## everything at once for 15 minutes, then check all counts (make soak SECONDS=120)
 	$(BIN)/python -m tests.soak.soak --seconds $(SECONDS)
 
 chaos: $(READY) ## random faults for hours of a simulated cluster, audited (make chaos SEED=7 HOURS=10)
@@ -164,11 +164,11 @@ wheel: $(READY) ## a wheel and a source distribution, in dist/
 	$(BIN)/python -m build --quiet --outdir dist .
 	@ls dist
 
-release-check: $(READY) ## whether a release can be made: each extra alone, on each Python that is there (20 minutes to an hour)
+release-check: $(READY) ## whether a release can be made: each extra alone, on each Python found (20 minutes to an hour)
 	@$(PIP) install --constraint constraints.txt twine
 	@$(BIN)/python -m tests.release.check
 
-pins: ## write constraints.txt anew, from the newest releases that pyproject.toml allows
+pins: ## write a new constraints.txt from the newest releases that pyproject.toml allows
 	@rm -rf build/pins
 	@$(PYTHON) -m venv build/pins
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 build/pins/bin/python -m pip --quiet --quiet install --editable '.[dev,java,release]'
@@ -178,7 +178,7 @@ pins: ## write constraints.txt anew, from the newest releases that pyproject.tom
 	@rm -rf build/pins
 	@echo 'constraints.txt was written; make test tells whether it works'
 
-clean: ## remove everything that make made
+clean: ## remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find timer purgatory tests -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f timer/native/*.c timer/native/*.so purgatory/core/native/*.c purgatory/core/native/*.so

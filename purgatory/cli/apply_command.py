@@ -42,7 +42,7 @@ def apply(
     engine: Annotated[
         ApplyEngine | None,
         typer.Option(
-            help="What applies topics: Spark, a task for each partition, or this process, without "
+            help="Apply topics with Spark, a task for each partition, or in this process, without "
             "Java. By default Spark, or this process where Java is missing.",
             show_default=False,
         ),
@@ -50,8 +50,8 @@ def apply(
     atomicity: Annotated[
         Literal["row", "transaction"],
         typer.Option(
-            help="What takes effect at once: rows, as they are read; or whole transactions of the "
-            "source only.",
+            help="Commit changes row by row, as they are read, or as whole transactions of the "
+            "source.",
         ),
     ] = "row",
     once: options.Once = False,

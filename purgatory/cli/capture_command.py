@@ -29,7 +29,9 @@ def capture(
         str | None,
         typer.Option(metavar="A,B", help="Only these tables: TABLE or DATABASE.TABLE."),
     ] = None,
-    partitions: Annotated[int, typer.Option(min=1, help="Of the topic, if it is created.")] = 6,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Partitions of the topic, if it is created.")
+    ] = 6,
     max_record_bytes: Annotated[
         int,
         typer.Option(
@@ -48,7 +50,7 @@ def capture(
 ) -> None:
     """Capture a database's changes as Maxwell's JSON, each once and in order.
 
-    It resumes behind the records in the topic, whatever ended it.
+    The next run with the same topic resumes where this one ended.
     """
     from purgatory.cdc.capture import (
         CaptureConfig,

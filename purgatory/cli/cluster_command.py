@@ -299,11 +299,11 @@ def _listener(text: str, tls: Mapping[str, Any] | None) -> dict[str, Any]:
     protocol, _, port = text.partition(":")
     if protocol not in SECURITY_PROTOCOLS or not port.isdigit():
         known = ", ".join(SECURITY_PROTOCOLS)
-        raise ClusterError(f"--listener {text}: write PROTOCOL:PORT, where it is one of {known}")
+        raise ClusterError(f"--listener {text}: write PROTOCOL:PORT, with one of {known}")
     listener: dict[str, Any] = {"name": protocol, "first_port": int(port)}
     if protocol.endswith("SSL"):
         if tls is None:
-            raise ClusterError(f"--listener {text}: it takes --tls-cert")
+            raise ClusterError(f"--listener {text}: needs --tls-cert")
         listener["tls"] = tls
     if protocol.startswith("SASL"):
         listener["sasl"] = list(MECHANISMS)
@@ -315,7 +315,7 @@ def _fsync(text: str) -> str:
 
     known = [choice.value for choice in Fsync]
     if text not in known:
-        raise ClusterError(f"--fsync {text}: it is one of {', '.join(known)}")
+        raise ClusterError(f"--fsync {text}: must be one of {', '.join(known)}")
     return text
 
 
@@ -337,7 +337,7 @@ def checked_token(text: str | None) -> str | None:
     from purgatory.cluster import ClusterError
 
     if text is not None and not (text.isascii() and text.isprintable() and text.strip() == text):
-        raise ClusterError("--control-token: it has printable ASCII characters, no space around")
+        raise ClusterError("--control-token: must be printable ASCII, without spaces at its ends")
     return text or None
 
 

@@ -136,7 +136,7 @@ def _ports() -> Iterator[Check]:
                 yield Check(
                     f"port {port}",
                     f"in use ({error.strerror})",
-                    f"purgatory cluster {option} N takes another; 0 takes a free one",
+                    f"purgatory cluster {option} N uses another; 0 uses a free one",
                 )
             else:
                 yield Check(f"port {port}", f"free ({use})")

@@ -71,7 +71,7 @@ _PARAMETERS: Mapping[str, object] = {
         show_default=False,
         help="Keep the connection: the client waits for its timeout.",
     ),
-    "for_s": options.duration_option("Duration; by default until it is ended.", "--for"),
+    "for_s": options.duration_option("Duration; by default until purgatory fault end.", "--for"),
 }
 """The arguments and options of faults, by the names of their parameters."""
 
@@ -197,7 +197,7 @@ def _begin(fault: Fault, for_: Duration | None) -> None:
 
 def _duration_text(fault: Fault, for_: Duration | None) -> str:
     if not isinstance(fault, CountedFault) or fault.count is None:
-        return "until it is ended" if for_ is None else f"for {for_}"
+        return "until purgatory fault end" if for_ is None else f"for {for_}"
     times = "once" if fault.count == 1 else f"{fault.count} times"
     return times if for_ is None else f"{times}, or for {for_}"
 

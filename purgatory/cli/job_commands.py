@@ -56,7 +56,7 @@ _COMMAND_OPTIONS: Mapping[str, Parameters] = {
                 bool,
                 typer.Option(
                     "--allow-empty",
-                    help="Exit with 0 even if there was nothing to decide on, not with 3.",
+                    help="Exit with 0 instead of 3 if there was nothing to decide.",
                 ),
             ],
             False,
@@ -68,8 +68,8 @@ _COMMAND_OPTIONS: Mapping[str, Parameters] = {
                 Path | None,
                 typer.Option(
                     metavar="DIR",
-                    help="Show a sweep's answers and heat maps in the report: the folder of its "
-                    "results.",
+                    help="Folder of a sweep's results, to show its answers and heat maps in the "
+                    "report.",
                     show_default=False,
                 ),
             ],

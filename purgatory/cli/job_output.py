@@ -227,9 +227,9 @@ def _print_peaks(console: Console, _job: Job, run_id: str, rows: Sequence[Row]) 
     for peak in rows:
         before_ms = milliseconds(peak["before_us"], digits=1)
         lines = [
-            f"{peak['purgatory']}: {peak['size']:,} parked at {number(peak['at_us'] / 1e6, 3)} s, "
+            f"{peak['purgatory']}: {peak['size']:,} pending at {number(peak['at_us'] / 1e6, 3)} s, "
             f"the oldest for {milliseconds(peak['oldest_us'], digits=1)} ms",
-            f"  {peak['arrivals_before']:,} came in the {before_ms} ms before, "
+            f"  {peak['arrivals_before']:,} arrived in the {before_ms} ms before, "
             f"{number(peak['arrivals_usual'], 1)} is usual",
             f"  {_format_counts(peak['kinds'])}; {_format_counts(peak['outcomes'])} in the end",
             f"  {_format_counts(peak['brokers'], 'on broker ')}",
@@ -237,7 +237,7 @@ def _print_peaks(console: Console, _job: Job, run_id: str, rows: Sequence[Row]) 
         if peak["keys"]:
             lines.append(f"  {_format_counts(peak['keys'], 'on ')}")
         if peak["faults"]:
-            lines.append(f"  at work: {', '.join(peak['faults'])}")
+            lines.append(f"  faults: {', '.join(peak['faults'])}")
         console.print("\n".join(f"  {escape(line)}" for line in lines), highlight=False)
     console.print()
 

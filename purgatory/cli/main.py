@@ -125,8 +125,8 @@ def build_app(command_name: str = "") -> typer.Typer:
     app = typer.Typer(
         name="purgatory",
         cls=CommandGroup,
-        help="Kafka's request purgatory and timing wheel: see one turn, simulate a cluster whose "
-        "requests wait in it, and analyze the trace.",
+        help="Test Kafka applications against a cluster with faults, simulate clusters, and show "
+        "how long requests waited and what became of each record.",
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -201,6 +201,7 @@ def _error_message(error: typer.TyperException, command: str) -> str:
     context = getattr(error, "ctx", None)
     program = f"purgatory {command}" if context is None else context.command_path
     text = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
+    text = text.replace("Input should be ", "must be ")
     return f"{program}: {text} (see {program} --help)"
 
 

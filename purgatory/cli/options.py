@@ -58,7 +58,7 @@ def memory_size(text: str) -> int:
     """Parse a size of memory: 2GiB, 800m and 1.5G are powers of 1,024, 2GB are 2,000,000,000 bytes.
 
     Raises:
-        typer.BadParameter: it is no size, or below 256 MiB.
+        typer.BadParameter: it is not a size, or below 256 MiB.
     """
     match = _SIZE.fullmatch(text.strip())
     size = 0
@@ -67,7 +67,9 @@ def memory_size(text: str) -> int:
         base = 1000 if byte and not binary else 1024
         size = int(float(number) * base ** ("kmgt".index(unit.lower()) + 1))
     if size < _LEAST_MEMORY:
-        raise typer.BadParameter(f"{text!r} is no size of 256MiB or more, as 800MiB and 2GiB are")
+        raise typer.BadParameter(
+            f"{text!r} is not a size of at least 256MiB, such as 800MiB or 2GiB"
+        )
     return size
 
 
@@ -77,8 +79,8 @@ Traces = Annotated[
     list[str],
     typer.Argument(
         metavar="TRACE...",
-        help="Folders of traces, or folders that contain some; or URIs of such: s3://bucket/runs "
-        "for DuckDB, and whatever Spark's session reads, such as s3a://bucket/runs, for Spark.",
+        help="Traces, folders of traces, or their URIs: s3://bucket/runs for DuckDB; for Spark "
+        "all that its session reads, such as s3a://bucket/runs.",
     ),
 ]
 
@@ -159,7 +161,7 @@ ColumnMapping = Annotated[
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
-View = Annotated[bool, typer.Option("--view", help="Show it on a page in the browser.")]
+View = Annotated[bool, typer.Option("--view", help="Open a page in the browser.")]
 
 # Execution.
 
@@ -179,9 +181,8 @@ Memory = Annotated[
         "--memory",
         parser=memory_size,
         metavar="SIZE",
-        help="The memory limit, as in 2GiB: beyond it DuckDB uses the disk, and Spark's "
-        "Java gets a heap of it. By default 60 % of this machine's or container's for DuckDB, and "
-        "what Spark is set up with.",
+        help="Memory limit, such as 2GiB: of DuckDB's tables, by default 60 % of the memory of "
+        "this machine or container; or of the heap of Spark's Java, by default Spark's setting.",
         show_default=False,
     ),
 ]
@@ -247,12 +248,12 @@ NoOpen = Annotated[bool, typer.Option("--no-open", help="Don't open the browser.
 
 def window_option(**limits: str) -> Any:
     """The option `--window`; ``limits`` as `duration_parser` has them."""
-    return duration_option("Length of a window of time.", **limits)
+    return duration_option("Length of a time window.", **limits)
 
 
 def duration_override(**limits: str) -> Any:
     """The option `--duration` of a simulation; for ``limits`` see `duration_parser`."""
-    return duration_option("Another duration than the scenario's.", **limits)
+    return duration_option("Duration, in place of the scenario's.", **limits)
 
 
 def duration_option(help_text: str, *names: str, **limits: str) -> Any:

@@ -24,7 +24,7 @@ def prepare(overwrite: options.Overwrite = False) -> None:
 
         archive = archive_path(find_java_home(os.environ), os.environ)
         if archive.exists() and not overwrite:
-            print(f"{archive} is there already (--overwrite makes it anew)")
+            print(f"{archive} exists already (--overwrite replaces it)")
             return
         print("running each job once, for a minute or two ...", file=sys.stderr, flush=True)
         try:

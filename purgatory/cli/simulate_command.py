@@ -73,8 +73,8 @@ def simulate(
     `purgatory scenarios` lists the shipped ones.
 
     One seed gives one trace, byte for byte. With --real-time, --publish sends the same rows to the
-    cluster at --bootstrap. With --view, the page is served until Ctrl-C, from a trace that goes
-    away after that unless --trace keeps it.
+    cluster at --bootstrap. With --view, the page is served until Ctrl-C, from a
+    temporary trace unless --trace is given.
     """
     if view:
         import aiohttp  # noqa: F401  # a missing extra is an error before the run
@@ -178,7 +178,7 @@ def scenarios() -> None:
 
 
 class _PortError(Exception):
-    """The port for the metrics cannot be had."""
+    """The port for the metrics can't be used."""
 
 
 class _PublishError(Exception):
@@ -236,7 +236,7 @@ def _end_publishing(publisher: RowPublisher) -> None:
     if published.failed or published.dropped:
         print(
             f"purgatory simulate: of the published rows {published.failed:,} could not be "
-            f"delivered, and {published.dropped:,} were dropped for want of room",
+            f"delivered, and {published.dropped:,} were dropped because the queue was full",
             file=sys.stderr,
         )
 
@@ -247,7 +247,7 @@ def _serve(stack: ExitStack, run: Simulation, port: int) -> None:
     try:
         metrics_url = stack.enter_context(serve_metrics(run.runtime, port))
     except OSError as error:
-        raise _PortError(f"--metrics-port {port} cannot be had: {error}") from error
+        raise _PortError(f"--metrics-port {port} can't be used: {error}") from error
     print(f"metrics: http://{ADDRESS}:{metrics_url}/metrics", file=sys.stderr)
 
 

@@ -46,7 +46,7 @@ def view(
 ) -> int:
     """Show a trace in the browser: wheels, partitions and requests, at any moment of the run.
 
-    Of a story, the file that a failed test in a virtual world leaves, it shows the steps of its
+    Of a story, the file that a failed test in a virtual world writes, it shows the steps of
     hosts and brokers, and the messages between them. The page is served until Ctrl-C.
     """
     import aiohttp  # noqa: F401  # a missing extra is an error before a trace is read

@@ -154,7 +154,7 @@ class Endpoint(NamedTuple):
         """
         host, port = split_host_and_port(text.strip())
         if not host or not port.isdecimal() or int(port) > MAX_PORT:
-            raise ClusterError(f"{text!r} is no address; kafka-1:9092 would be one")
+            raise ClusterError(f"{text!r} is not an address, such as kafka-1:9092")
         return cls(host, int(port))
 
 

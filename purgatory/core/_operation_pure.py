@@ -127,8 +127,8 @@ class DelayedOperation(TimerTask):
     def try_complete(self) -> bool:
         """Check the condition; if it holds, call ``force_complete`` and return its result.
 
-        False says that this call did not complete it. Where nothing is returned, what was done
-        counts.
+        False means that this call did not complete it. None means: as ``force_complete``
+        returned, if it was called.
         """
 
     def on_complete(self) -> None:
@@ -138,23 +138,23 @@ class DelayedOperation(TimerTask):
         """Called after ``on_complete`` if the time was up, and not otherwise."""
 
     def on_failure(self, error: BaseException) -> None:
-        """Called when the operation FAILED: the last place to give an answer."""
+        """Called when the operation FAILED: the last chance to answer."""
 
     # What users call.
 
     @property
     def outcome(self) -> Outcome:
-        """What became of it. In a callback, what it is about to be."""
+        """How it ended, or PENDING. In a callback, how it is about to end."""
         return self._op_outcome
 
     @property
     def is_completed(self) -> bool:
-        """Whether it is anything but PENDING."""
+        """Whether the outcome is not PENDING."""
         return self._op_outcome is not PENDING
 
     @property
     def error(self) -> BaseException | None:
-        """Why it FAILED, or None. Raised by a callback, it has no traceback: that was logged."""
+        """Why it FAILED, or None. A callback's error has no traceback: that was logged."""
         return self._op_error
 
     def force_complete(self) -> bool:
@@ -177,8 +177,8 @@ class DelayedOperation(TimerTask):
     def maybe_try_complete(self) -> bool:
         """Check the condition once more, from any thread. Never blocks.
 
-        If another thread is at it, that thread checks again; if the user's lock is taken, a retry
-        does, soon after.
+        If another thread is checking it, that thread checks again; if the user's lock is taken,
+        the timer retries soon.
 
         Returns:
             Whether this call completed the operation.
@@ -190,8 +190,8 @@ class DelayedOperation(TimerTask):
     def safe_try_complete_or_else(self, f: Callable[[], object]) -> bool:
         """Under the operation's lock: check; if it isn't complete, call ``f`` and check again.
 
-        Never blocks: where the lock is taken, ``f`` is called without it and the check is handed
-        over.
+        Never blocks: if the lock is taken, ``f`` is called without it, and its holder or a retry
+        checks.
 
         Returns:
             Whether this call completed the operation.
@@ -326,7 +326,7 @@ class DelayedOperation(TimerTask):
     # 2. Checking it, by one owner at a time.
 
     def run(self) -> None:
-        """Expire: called by the timer. The condition is checked once more before."""
+        """Expire, unless a last check finds the condition true. Called by the timer."""
         self._op_resume_if_interrupted()  # the timer comes again to what was interrupted
         self._op_expiry_due = True
         self._op_process()
@@ -569,9 +569,9 @@ class DelayedOperation(TimerTask):
     def call_when_settled(self, listener: Callable[[], object]) -> None:
         """Call ``listener`` once, when the outcome is known and the callbacks have run.
 
-        It is called by the thread that completed the operation, or here and now if that is over. It
-        must be short, and what it raises is logged. If the purgatory is closed and leaves the
-        operation pending, it is called too: ``outcome`` tells.
+        The thread that completes the operation calls it; if that is over, this call does. It must
+        be short, and its errors are logged. If the purgatory is closed and leaves the operation
+        pending, it is called too, and ``outcome`` is PENDING.
         """
         listeners = self._op_listeners
         if listeners is None:

@@ -46,10 +46,10 @@ class DelayedOperationPurgatory:
 
         Args:
             operation: one that was never submitted before.
-            keys: what events it waits for. A key given twice counts once.
-            thresholds: keys whose value it waits for, and the value: the condition cannot become
-                true by ``advance`` before one of them has reached its number. At least one key or
-                threshold is needed.
+            keys: the keys whose events it waits for. A key given twice counts once.
+            thresholds: keys with the number that each must reach: ``advance`` checks the operation
+                only when one of them has reached its number. At least one key or threshold is
+                needed.
 
         Returns:
             True if this call completed it.
@@ -100,11 +100,11 @@ class DelayedOperationPurgatory:
             raise
 
     def advance(self, key: Hashable, value: int) -> int:
-        """Say that the value of ``key`` is ``value`` now; check who waits for it or less.
+        """Report that ``key`` has this ``value`` now; check the operations that it reaches.
 
         A value below an earlier one changes nothing: values only rise, until ``forget``. An
         operation that waits on ``key`` for any event, not for a number, is not checked. O(k log n)
-        where k of n have their number reached, amortized; O(1) where none has. Never blocks.
+        if the value reaches k of n, amortized; O(1) if it reaches none. Never blocks.
 
         Returns:
             How many operations this call completed.

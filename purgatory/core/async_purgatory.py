@@ -72,13 +72,13 @@ class _Note(NamedTuple):
 
 
 class AsyncPurgatory:
-    """Holds what coroutines of one event loop wait for.
+    """Holds the waits of the coroutines of one event loop.
 
-    Make it inside a coroutine, on the loop that will use it. ``async with`` closes it.
+    Create it inside a coroutine, on the loop that will use it. ``async with`` closes it.
 
     Args:
         name: names it in logs and metrics: "Fetch".
-        broker_id: tells purgatories of one name apart.
+        broker_id: distinguishes purgatories of one name.
         max_pending: how many operations may wait at the same time; None for any number.
         on_settled: an observer of every outcome; what it raises is logged.
         clock: the time; by default the loop's own ``clock``, which loops in virtual time have, and
@@ -139,7 +139,7 @@ class AsyncPurgatory:
             TimeoutError: it did not become true in time.
             PurgatoryClosedError: the purgatory was closed, before or meanwhile.
             PurgatoryFullError: ``max_pending`` operations wait already.
-            WaitCancelledError: somebody called ``cancel_for_key``.
+            WaitCancelledError: ``cancel_for_key`` was called.
             Exception: what ``until`` raised.
         """
         waiting = ConditionWaiting(until, delay_of(timeout))
@@ -149,7 +149,7 @@ class AsyncPurgatory:
     async def wait_for_threshold(
         self, key: Hashable, number: int, timeout: float | timedelta | None = None
     ) -> int:
-        """Wait until the value of ``key``, as ``advance`` tells it, is ``number``; return it.
+        """Wait until ``advance`` has reported ``number`` or more for ``key``; return the value.
 
         Raises what ``wait`` does.
         """
@@ -180,7 +180,7 @@ class AsyncPurgatory:
     # Waking.
 
     def notify(self, key: Hashable) -> int:
-        """Check all who wait on ``key``; return how many completed. On the loop's thread.
+        """Check all operations on ``key``; return how many completed. On the loop's thread.
 
         Raises:
             RuntimeError: this is another thread.
@@ -190,13 +190,13 @@ class AsyncPurgatory:
         return self.core.check_and_complete(key)
 
     def advance(self, key: Hashable, value: int) -> int:
-        """Say that the value of ``key`` is ``value``; return how many completed. On the loop's
+        """Report that ``key`` has this ``value``; return how many completed. On the loop's
         thread. Otherwise as ``DelayedOperationPurgatory.advance``."""
         self._check_thread("advance")
         return self.core.advance(key, value)
 
     def notify_threadsafe(self, key: Hashable) -> None:
-        """Have the loop check all who wait on ``key``, soon. From any thread.
+        """Have the loop check all operations on ``key``, soon. From any thread.
 
         Raises:
             PurgatoryClosedError: the loop was closed.
@@ -216,12 +216,12 @@ class AsyncPurgatory:
         self._note(key, value if type(value) is int else checked_number("value", key, value))
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
-        """Cancel all who wait on ``key``, and return them; ``wait`` raises WaitCancelledError."""
+        """Cancel all operations on ``key``, and return them: ``wait`` raises WaitCancelledError."""
         self._check_thread("cancel_for_key")
         return self.core.cancel_for_key(key)
 
     def check_all(self) -> int:
-        """Check all who wait, after events may have been missed. On the loop's thread."""
+        """Check all operations, after events may have been missed. On the loop's thread."""
         self._check_thread("check_all")
         return self.core.check_all()
 
@@ -231,12 +231,12 @@ class AsyncPurgatory:
         return self.core.complete_all(key)
 
     def fail_all(self, key: Hashable, error: BaseException) -> int:
-        """Fail all who wait on ``key``; ``wait`` raises ``error``."""
+        """Fail all operations on ``key``: ``wait`` raises ``error``."""
         self._check_thread("fail_all")
         return self.core.fail_all(key, error)
 
     def value(self, key: Hashable) -> int | None:
-        """Return the highest value that ``advance`` was told of ``key``, or None."""
+        """Return the highest value of ``key`` that ``advance`` reported, or None."""
         return self.core.value(key)
 
     def forget(self, key: Hashable) -> None:
@@ -251,7 +251,7 @@ class AsyncPurgatory:
 
     @property
     def name(self) -> str:
-        """What it was named."""
+        """Its name."""
         return self.core.name
 
     @property
@@ -261,11 +261,11 @@ class AsyncPurgatory:
 
     @property
     def watched_keys(self) -> int:
-        """Keys that somebody waits on. O(1), exact."""
+        """Keys with at least one pending operation. O(1), exact."""
         return self.core.watched_keys
 
     def keys(self) -> list[Hashable]:
-        """Return the keys that somebody waits on, in no order. O(keys)."""
+        """Return the keys with a pending operation, in no order. O(keys)."""
         return self.core.keys()
 
     @property
@@ -275,7 +275,7 @@ class AsyncPurgatory:
 
     @property
     def counters(self) -> CountersSnapshot:
-        """Exact counts of what became of the operations."""
+        """Exact counts of outcomes, checks and errors."""
         return self.core.counters
 
     # Closing.
@@ -283,11 +283,11 @@ class AsyncPurgatory:
     async def aclose(
         self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0
     ) -> int:
-        """Take nothing more, settle what is pending, and let go of the loop's timer.
+        """Refuse new operations, end the pending ones, and cancel the loop's timer.
 
         Args:
-            pending: "fail" and "leave" have those who wait raise PurgatoryClosedError; "expire"
-                has them time out now. "leave" runs no callback of theirs.
+            pending: with "fail" and "leave" all waits raise PurgatoryClosedError; with "expire"
+                they time out now. "leave" runs no callback.
             timeout: seconds, or a timedelta, to wait for locks of yours that are taken, and for
                 callbacks that run on other threads; None waits for ever.
 

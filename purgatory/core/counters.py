@@ -13,7 +13,7 @@ from purgatory.core.states import OUTCOMES, STAGES, WAIT_BOUNDS_MS
 
 
 class OutcomeCounter:
-    """How many operations were settled in one way, and how long they had waited."""
+    """How many operations had one outcome, and how long they had waited."""
 
     __slots__ = ("bucket_counts", "wait_sum_ns")
 

@@ -18,7 +18,7 @@ the task that only told an event.
 
 
 class PurgatoryClosedError(RuntimeError):
-    """The purgatory was closed: it takes no more operations, and failed what it was told to."""
+    """The purgatory was closed: it accepts no operations, and its waits have ended."""
 
 
 class OperationReusedError(RuntimeError):
@@ -30,7 +30,7 @@ class PurgatoryFullError(RuntimeError):
 
 
 class WaitCancelledError(RuntimeError):
-    """Somebody else took off what was waited for, by ``cancel_for_key``."""
+    """The wait was ended by ``cancel_for_key``."""
 
 
 # Why an operation is not taken. None of these is made under the state's lock: each asks for a repr.

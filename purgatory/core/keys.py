@@ -16,7 +16,7 @@ K_co = TypeVar("K_co", covariant=True)
 
 
 class KeyCollection(Protocol[K_co]):
-    """A list, tuple, set or dict of keys. A ``str`` is none: in it is only text looked for."""
+    """A list, tuple, set or dict of keys. A ``str`` is not one: ``in`` looks for text in it."""
 
     def __contains__(self, key: object, /) -> bool: ...
 

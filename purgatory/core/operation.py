@@ -102,13 +102,13 @@ class DelayedOperation(OperationBase):
     raises is logged and counted, and leaves the operation FAILED.
 
     Args:
-        delay_ms: the longest wait, in milliseconds or as a timedelta, from when it is put on the
-            watch lists.
-        lock: held whenever the library runs a callback; for conditions over state that other code
-            guards by the same lock. The library only ever tries it. Without one, no lock is used.
+        delay_ms: the longest wait, in milliseconds or as a timedelta, from when it is on the watch
+            lists.
+        lock: held whenever the library runs a callback, for conditions over state that other code
+            guards by the same lock. The library never waits for it. Without one, none is used.
 
     Raises:
-        TypeError: delay_ms is neither an integer nor a timedelta, or ``lock`` is no lock.
+        TypeError: delay_ms is neither an integer nor a timedelta, or ``lock`` is not a lock.
     """
 
     __slots__ = ()

@@ -53,7 +53,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
         name: names it in logs, metrics and its threads: "Produce", "Fetch".
         timer: expires the operations; by default a ``SystemTimer`` of its own. A timer that is
             passed in is not closed with the purgatory.
-        broker_id: tells purgatories of one name apart in the threads' names.
+        broker_id: distinguishes purgatories of one name, in their threads' names.
         reaper_enabled: whether a thread of its own moves the timer. If not, call
             ``purgatory.timer.advance_clock`` yourself.
         timer_enabled: whether operations expire at all.
@@ -65,10 +65,10 @@ class DelayedOperationPurgatory(PurgatoryBase):
         TypeError: max_pending is not an integer.
         ValueError: max_pending is below 1.
         RuntimeError: the reaper's thread can't be started; as in an isolated sub-interpreter, where
-            there are no daemon threads. Without a reaper, and driven by you, it works there.
+            there are no daemon threads. With ``reaper_enabled=False`` it works there.
 
-    After a fork the child's purgatory is empty and works: what was pending is the parent's to
-    answer. A timer or executor of yours has to survive the fork itself.
+    After a fork the child's purgatory is empty and works: the parent answers what was
+    pending. A timer or executor of yours must survive the fork itself.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
         return future_of(operation, self.name)
 
     def value(self, key: Hashable) -> int | None:
-        """Return the highest value that ``advance`` was told of ``key``, or None. O(1).
+        """Return the highest value of ``key`` that ``advance`` reported, or None. O(1).
 
         Raises:
             TypeError: the key is not hashable.
@@ -136,9 +136,10 @@ class DelayedOperationPurgatory(PurgatoryBase):
             raise
 
     def forget(self, key: Hashable) -> None:
-        """Forget the value of ``key``: it went away, or starts anew.
+        """Forget the value of ``key``, because the key goes away or its values start again.
 
-        Who still waits for a number that was reached waits for it again. O(watchers), amortized.
+        Operations that still wait for a number that was reached wait for it again. O(watchers),
+        amortized.
 
         Raises:
             TypeError: the key is not hashable.
@@ -157,11 +158,11 @@ class DelayedOperationPurgatory(PurgatoryBase):
     def wait_for_threshold(
         self, key: Hashable, number: int, timeout: float | timedelta | None = None
     ) -> int:
-        """Block this thread until the value of ``key``, as ``advance`` tells it, is ``number``.
+        """Block this thread until ``advance`` has reported ``number`` or more for ``key``.
 
         Args:
             key: any hashable.
-            number: what the value shall reach; at once, if it has.
+            number: the value to wait for. If it was reached before, this returns at once.
             timeout: seconds, or a timedelta; None waits for ever.
 
         Returns:
@@ -252,11 +253,11 @@ class DelayedOperationPurgatory(PurgatoryBase):
 
     @property
     def watched_keys(self) -> int:
-        """Keys that somebody waits on. O(1), exact."""
+        """Keys with at least one pending operation. O(1), exact."""
         return self._state.watchers.key_count
 
     def keys(self) -> list[Hashable]:
-        """Return the keys that somebody waits on, in no order. O(keys)."""
+        """Return the keys with a pending operation, in no order. O(keys)."""
         state = self._repaired_state()
         with state.lock:
             return state.watchers.keys()
@@ -273,9 +274,9 @@ class DelayedOperationPurgatory(PurgatoryBase):
 
     @property
     def oldest_pending_ns(self) -> int:
-        """How long the pending operation that was taken first has waited, or 0. Exact.
+        """How long the oldest pending operation has waited, or 0. Exact.
 
-        O(1), but for those before it that left since another one came.
+        O(1), except that it skips the operations that ended since the last call.
         """
         state = self._state
         with state.lock:
@@ -283,12 +284,12 @@ class DelayedOperationPurgatory(PurgatoryBase):
         return 0 if oldest is None else max(0, state.now_ns() - submitted_ns(oldest))
 
     def pending_ends(self, limit: int) -> tuple[list[DelayedOperation], list[DelayedOperation]]:
-        """Return the pending operations that came first and those that came last, in their order.
+        """Return the first and the last pending operations, in order of arrival.
 
-        For a look at what waits, however much that is. O(limit), amortized.
+        O(limit), amortized, however many wait.
 
         Args:
-            limit: of how many at most, each; who is among the first is not among the last.
+            limit: the length of each list at most. No operation is in both.
 
         Raises:
             TypeError: ``limit`` is not an integer.
@@ -300,7 +301,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
             return state.pending_ends(limit)
 
     def waiting_on(self, key: Hashable, limit: int) -> int:
-        """Return how many wait on ``key``, or ``limit`` if it is more. O(limit).
+        """Return how many operations wait on ``key``, at most ``limit``. O(limit).
 
         Raises:
             TypeError: the key is not hashable, or ``limit`` is not an integer.
@@ -313,22 +314,22 @@ class DelayedOperationPurgatory(PurgatoryBase):
             return state.watchers.count_on(key, limit)
 
     def waiting_for_locks(self) -> list[tuple[DelayedOperation, int]]:
-        """Return the operations whose user's lock was taken whenever it was tried, with the time
-        since when, by the timer's clock in ns. O(operations that ever found theirs taken)."""
+        """Return the operations whose lock was taken at each try, with the time of the first one,
+        by the timer's clock in ns. O(operations whose lock was ever taken)."""
         return self._state.waiting_for_locks()
 
     def recent_faults(self) -> list[RecentFault]:
-        """Return what callbacks, observers and keys raised last, the latest first. O(1)."""
+        """Return the last errors of callbacks, observers and keys, the latest first. O(1)."""
         return self._state.faults.latest()
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, and takes nothing any more."""
+        """Whether it was closed, and accepts no operations."""
         return self._state.is_closed
 
     @property
     def reaper(self) -> Reaper | None:
-        """What moves the timer, if that is the purgatory's to do."""
+        """What advances the timer, or None if you do."""
         return self._state.reaper
 
     @reaper.setter
@@ -346,7 +347,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
 
     @property
     def owns_timer(self) -> bool:
-        """Whether the timer was made by this purgatory, and ends with it."""
+        """Whether the purgatory created its timer, and closes it."""
         return self._own_timer is not None
 
     @property
@@ -359,15 +360,15 @@ class DelayedOperationPurgatory(PurgatoryBase):
     # Closing.
 
     def close(self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0) -> int:
-        """Take no more operations, settle the pending ones, end the threads.
+        """Refuse new operations, end the pending ones, and end the threads.
 
-        When it returns nothing of this purgatory runs any more, on any thread; except what was
-        still in a callback when ``timeout`` was over, which is logged.
+        When it returns, nothing of this purgatory runs on any thread, except callbacks that
+        outlast ``timeout``, which are logged.
 
         Args:
             pending: "fail" runs ``on_failure`` with a PurgatoryClosedError; "expire" runs
                 ``on_complete`` and ``on_expiration`` now, though their time is not up; "leave"
-                takes them off and never calls them.
+                takes them off the lists and the timer, and calls nothing.
             timeout: seconds, or a timedelta, to wait for callbacks and for locks of yours that are
                 taken; None waits for ever. After that, an operation whose lock is still taken is
                 failed without it.

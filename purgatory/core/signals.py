@@ -34,12 +34,12 @@ def close_on_signals(
     purgatory: AsyncPurgatory | DelayedOperationPurgatory,
     signals: Iterable[int] = END_SIGNALS,
 ) -> None:
-    """At each of ``signals``, begin to close ``purgatory``, then do what was done at it before.
+    """At each of ``signals``, begin to close ``purgatory``, then call the previous handler.
 
     Call it on the main thread once the server has set its own handlers, such as in an ASGI
-    application's lifespan. A signal that nothing handles yet is left as it is; so are all of them
-    on another thread, where none arrives. A handler that is replaced within the next half a minute
-    is logged as a warning: parked requests would not be answered at that signal.
+    application's lifespan. A signal without a handler is left as it is; so are all of them on
+    another thread, where none arrives. A handler that is replaced within the next half a minute
+    is logged as a warning: waiting requests would not be answered at that signal.
 
     Args:
         purgatory: closed by its ``aclose()`` on its loop, or by its ``close()`` on a new thread.

@@ -19,7 +19,7 @@ SHORT_DELAY_MS = 100
 
 
 class Outcome(Enum):
-    """The fate of a delayed operation. All but PENDING are final once they are told."""
+    """How a delayed operation ended; all but PENDING are final once its callbacks have run."""
 
     PENDING = "pending"
     """It waits."""

@@ -108,7 +108,7 @@ class ProxyConfig:
 
     def __post_init__(self) -> None:
         if not self.to:
-            raise ClusterError("to: no broker is given; kafka-1:9092 would be one")
+            raise ClusterError("to: give a broker, such as kafka-1:9092")
         for address in self.to:
             if not Endpoint.parse(address).port:
                 raise ClusterError(f"{address!r}: brokers don't listen on port 0")

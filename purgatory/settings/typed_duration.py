@@ -54,7 +54,8 @@ class Duration:
         found = _TYPED.fullmatch(text.strip())
         if found is None or found[2] not in _UNITS_US:
             raise ValueError(
-                f"{text!r} is no duration; give a number and its unit: 500us, 250ms, 10s, 2min, 1h"
+                f"{text!r} is not a duration; give a number and its unit: "
+                "500us, 250ms, 10s, 2min, 1h"
             )
         us = Decimal(found[1]) * _UNITS_US[found[2]]
         if us != int(us):

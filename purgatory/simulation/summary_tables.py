@@ -56,7 +56,7 @@ def _table(title: str, first: tuple[str, ...], numbers: tuple[str, ...]) -> Tabl
 def _purgatories(summary: Mapping[str, Any]) -> Table:
     table = _table(
         "Purgatories (waits in ms)",
-        ("purgatory", "asked by"),
+        ("purgatory", "requester"),
         ("operations", "at once", "by an event", "expired", "other", "p50", "p95", "p99", "max"),
     )
     for row in summary["purgatories"]:

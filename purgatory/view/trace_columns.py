@@ -83,7 +83,7 @@ def _memory(column: pa.ChunkedArray | pa.Array) -> Ints:
 
 
 def _missing_folder_message(folder: Path) -> str:
-    right = f"give that of a trace, which has a {RUN_FILE}"
+    right = f"give the folder of a trace, which has a {RUN_FILE}"
     if _STORE.match(str(folder)):
         return f"{folder}: the view reads folders of this machine alone; copy the trace here"
     if folder.exists():

@@ -38,19 +38,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         (
             "slow-follower 2 --lag 5ms",
             {"kind": "slow_follower", "broker": 2, "lag_ms": 5.0},
-            "fault 3: slow-follower, until it is ended",
+            "fault 3: slow-follower, until purgatory fault end",
         ),
         (
             "shrink-isr orders 0 2",
             {"kind": "shrink_isr", "topic": "orders", "partition": 0, "broker": 2},
-            "fault 3: shrink-isr, until it is ended",
+            "fault 3: shrink-isr, until purgatory fault end",
         ),
         (
             "kill 1 --for 500ms",
             {"kind": "kill", "broker": 1, "for_s": 0.5},
             "fault 3: kill, for 500ms",
         ),
-        ("pause 1", {"kind": "pause", "broker": 1}, "fault 3: pause, until it is ended"),
+        ("pause 1", {"kind": "pause", "broker": 1}, "fault 3: pause, until purgatory fault end"),
         ("cut-link 1 2", {"kind": "cut_link", "a": 1, "b": 2}, "fault 3: cut-link, until"),
         (
             "lose-responses 1 --count 2 --api produce",
@@ -65,17 +65,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         (
             "lose-responses 1 --keep-connection",
             {"kind": "lose_responses", "broker": 1, "cut": False},
-            "fault 3: lose-responses, until it is ended",
+            "fault 3: lose-responses, until purgatory fault end",
         ),
         (
             "delay-responses 1 --delay 20ms --api fetch",
             {"kind": "delay_responses", "broker": 1, "api": "fetch", "by_ms": 20.0},
-            "fault 3: delay-responses, until it is ended",
+            "fault 3: delay-responses, until purgatory fault end",
         ),
         (
             "duplicate-responses 1",
             {"kind": "duplicate_responses", "broker": 1},
-            "fault 3: duplicate-responses, until it is ended",
+            "fault 3: duplicate-responses, until purgatory fault end",
         ),
         (
             "refuse-produces 1 --count 1",

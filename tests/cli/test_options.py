@@ -95,7 +95,7 @@ def test_a_duration_is_a_number_and_its_unit(text: str, us: int) -> None:
     "text", ["", "10", "s", "-1s", "1,5s", "1e3s", "10S", "1d", "nan s", "1s 2ms", "٣s", "1.s"]
 )
 def test_what_is_none_is_refused_with_what_would_be_right(text: str) -> None:
-    with pytest.raises(ValueError, match="no duration; give a number and its unit: 500us"):
+    with pytest.raises(ValueError, match="not a duration; give a number and its unit: 500us"):
         Duration(text)
 
 
@@ -155,7 +155,7 @@ def test_every_option_that_takes_a_duration_takes_the_same(
 ) -> None:
     ran = run_command(*words, option, "10")
     assert (ran.status, ran.out) == (2, "")
-    assert f"Invalid value for '{option}': '10' is no duration; give a number" in ran.err
+    assert f"Invalid value for '{option}': '10' is not a duration; give a number" in ran.err
     assert ran.err.count("\n") == 1
 
 

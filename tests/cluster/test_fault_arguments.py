@@ -192,7 +192,7 @@ def test_on_the_page() -> None:
     [
         ("return-error --api Produce", "Missing option"),
         ("return-error --error NOT_LEADER", "the nearest are NOT_LEADER_OR_FOLLOWER"),
-        ("return-error --error NONE", "that is no error"),
+        ("return-error --error NONE", "is not an error"),
         ("delay-responses --delay 5ms --distribution gauss", "is not one of"),
         ("delay-responses --delay 5ms --distribution uniform", "it takes to_ms"),
         ("delay-responses --delay 5ms --delay-to 4ms", "that is for distribution='uniform'"),

@@ -368,7 +368,7 @@ def test_a_cluster_that_stops_takes_its_faults_along() -> None:
         ("duplicate_responses", {"broker": 1, "api": 0}, "the name of an API"),
         ("return_error", {"api": "Produce"}, "missing a required argument: 'error'"),
         ("return_error", {"error": "NOT_LEADER"}, "the nearest are NOT_LEADER_OR_FOLLOWER,"),
-        ("return_error", {"error": "NONE"}, "that is no error"),
+        ("return_error", {"error": "NONE"}, "is not an error"),
         (
             "return_error",
             {"api": "Heartbeat", "error": "NOT_COORDINATOR", "topic": "orders"},

@@ -117,10 +117,6 @@ def test_simulation_shows_what_simulate_prints(run_command: RunCommand) -> None:
     assert shown[1] in printed
 
 
-def test_getting_started_shows_what_its_timer_does() -> None:
-    assert "20 ms later" in run_python_of(ROOT / "docs" / "getting-started.md")
-
-
 @pytest.mark.parametrize("document", WITH_LINKS, ids=lambda path: path.name)
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     missing = [target for target in links_of(document) if not (document.parent / target).exists()]

@@ -82,7 +82,7 @@ def test_prepare_makes_an_archive_that_sessions_use(tmp_path: Path) -> None:
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"spoilt")
     ended = run(cache, "-m", "purgatory", "prepare")
-    assert ended.stdout == f"{archive} is there already (--overwrite makes it anew)\n"
+    assert ended.stdout == f"{archive} exists already (--overwrite replaces it)\n"
     assert archive.read_bytes() == b"spoilt"
     ended = run(cache, "-m", "purgatory", "prepare", "--overwrite")
     assert ended.returncode == 0, ended.stderr

@@ -89,7 +89,9 @@ def test_memory_bounds_the_rows_and_names_the_option(
         (limit,) = connection.execute("SELECT current_setting('memory_limit')").fetchone() or ("",)
     assert limit == "64.0 MiB"
     assert main([*command, "1MiB"]) == 2
-    assert "'1MiB' is no size of 256MiB or more, as 800MiB and 2GiB are" in capsys.readouterr().err
+    assert (
+        "'1MiB' is not a size of at least 256MiB, such as 800MiB or 2GiB" in capsys.readouterr().err
+    )
     assert list(temporary.iterdir()) == []
 
 
@@ -109,7 +111,7 @@ def test_sizes_of_memory(text: str, size: int | None) -> None:
     if size is not None:
         assert memory_size(text) == size
         return
-    with pytest.raises(typer.BadParameter, match="is no size of 256MiB or more"):
+    with pytest.raises(typer.BadParameter, match="is not a size of at least 256MiB"):
         memory_size(text)
 
 

@@ -68,11 +68,7 @@ def test_the_examples_print_what_is_shown(printed: tuple[Path, list[str]]) -> No
     shown = re.search(r"^    completed: .*\n(?:    .*\n)+", DOCUMENT, re.MULTILINE)
     assert shown is not None
     expected = [line.strip() for line in shown[0].splitlines()]
-    assert lines[: len(expected)] == expected
-    # 58 produces and 24 fetches expired in all of the run, and 138 requests were retries.
-    further = {line.split(": ")[-1] for line in lines[len(expected) :]}
-    assert any(re.fullmatch(r"[1-9]\d* of those from 6 s on expired", line) for line in further)
-    assert "138 records were sent again" in further
+    assert lines == expected
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_a_page_that_is_there_is_kept_unless_it_may_be_replaced(
     page = tmp_path / "page.html"
     page.write_text("earlier")
     assert main([job, str(simulated), "--engine", "duckdb", "--report", str(page)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert page.read_text() == "earlier"
     assert _paged(job, simulated, page, "--overwrite").count("<h2 ") == 2
     assert main([job, str(simulated), "--engine", "duckdb", "--report", str(tmp_path / "x/y")]) == 2

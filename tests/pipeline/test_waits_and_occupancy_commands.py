@@ -101,7 +101,7 @@ def test_occupancy_prints_its_tables_and_writes_them_and_names_runs_empty_or_int
     assert "empty: " in printed
     assert "Little's law in slow-follower-1" in printed
     assert "The law does not hold" not in printed
-    assert "at work: stall_follower 2" in printed
+    assert "faults: stall_follower 2" in printed
     assert "20 on events-0, 19 on events-1, 3 on events-2" in printed
     assert "Hot keys in slow-follower-1" in printed
     assert _columns(out / "littles_law") == {
@@ -170,7 +170,7 @@ def test_bad_rows_are_set_aside_and_counted_and_stop_a_strict_command(
     [
         (["waits", "nowhere"], "there is no such folder"),
         (["occupancy", "nowhere"], "there is no such folder"),
-        (["waits", "nowhere", "--window", "3"], "'3' is no duration"),
+        (["waits", "nowhere", "--window", "3"], "'3' is not a duration"),
         (["waits", "nowhere", "--window", "0s"], "'0s' is too short"),
         (["waits", "nowhere", "--window", f"{10**20}h"], "is too long"),
         (["waits", "nowhere", "--percentiles", "nearly"], "'nearly'"),

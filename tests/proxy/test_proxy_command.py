@@ -108,9 +108,9 @@ def test_what_makes_no_sense_is_one_line(cluster: ThreadedCluster) -> None:
         used, unused = taken.getsockname()[1], closed.getsockname()[1]
         for arguments, said in [
             (["--to", f"127.0.0.1:{unused}"], f"127.0.0.1:{unused} (Connection refused)"),
-            (["--to", "kafka"], "'kafka' is no address; kafka-1:9092 would be one"),
+            (["--to", "kafka"], "'kafka' is not an address, such as kafka-1:9092"),
             (["--to", cluster.bootstrap_servers, "--listen", f"127.0.0.1:{used}"], "in use"),
-            (["--to", "a:1", "--listen", "9092"], "'9092' is no address"),
+            (["--to", "a:1", "--listen", "9092"], "'9092' is not an address"),
             (["--to", "a:1", "--listen", "0.0.0.0:0"], "advertised_host"),
             (["--to", "a:1", "--to-ca", "ca.pem"], "--to-ca without --to-tls"),
             (["--to", "a:1", "--tls-key", "key.pem"], "--tls-key without --tls-cert"),

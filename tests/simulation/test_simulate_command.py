@@ -175,7 +175,7 @@ def test_a_file_in_the_traces_place_is_an_error(
         (["steady", "--seed", "-1"], "'-1' is not a whole number from 0"),
         (["steady", "--seed", "many"], "'many'"),
         (["steady", "--duration", "0s"], "'0s' is too short"),
-        (["steady", "--duration", "9"], "'9' is no duration"),
+        (["steady", "--duration", "9"], "'9' is not a duration"),
         (["steady", "--metrics-port", "70000"], "'70000'"),
         (["steady", "--log-format", "xml"], "xml"),
         ([], "Missing argument"),

@@ -103,14 +103,14 @@ def test_the_walk_through_seven_tasks_is_what_is_told_without_a_question() -> No
     [
         ({"tick": "0s"}, "tick: '0s' is too short; it must be at least 1ms"),
         ({"tick": "2000h"}, "tick: '2000h' is too long"),
-        ({"tick": "1"}, "tick: '1' is no duration; give a number and its unit"),
+        ({"tick": "1"}, "tick: '1' is not a duration; give a number and its unit"),
         ({"tick": "9" * 5_000 + "h"}, "tick: '999"),
         ({"size": "1"}, "size: '1' is no whole number from 2 to 100"),
         ({"size": "9" * 5_000}, "size: '999"),
         ({"size": "٣"}, "size: '٣' is no whole number"),
         ({"start_ms": "-1"}, "start_ms: '-1' is no whole number"),
-        ({"delays": ""}, "delays: '' is no duration"),
-        ({"delays": "1s,"}, "delays: '' is no duration"),
+        ({"delays": ""}, "delays: '' is not a duration"),
+        ({"delays": "1s,"}, "delays: '' is not a duration"),
         ({"delays": "1s," * 50 + "1s"}, "delays: at most 50 tasks are walked, not 51"),
         (
             {

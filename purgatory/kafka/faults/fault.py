@@ -49,7 +49,7 @@ def error_number(name: object) -> int:
         hint = suggest_name(str(name).upper().replace("-", "_"), list(ErrorCode.__members__))
         raise ClusterError(f"error={name!r}: Kafka has no such error; {hint}")
     if number == ErrorCode.NONE:
-        raise ClusterError("error='NONE': that is no error; REQUEST_TIMED_OUT would be one")
+        raise ClusterError("error='NONE' is not an error; name one, such as REQUEST_TIMED_OUT")
     return number
 
 

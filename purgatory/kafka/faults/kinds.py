@@ -21,12 +21,12 @@ from purgatory.settings.typed_duration import OrTimedelta, timed_dataclass
 
 @timed_dataclass
 class StallFollower(BrokerFault, kind="stall_follower"):
-    """Have a broker fetch nothing: the partitions that it follows stand still."""
+    """Stop a broker's fetches: it replicates nothing."""
 
 
 @timed_dataclass
 class SlowFollower(BrokerFault, kind="slow_follower"):
-    """Have a follower take longer for each fetch of a partition."""
+    """Slow down a follower's fetches of each partition."""
 
     lag_ms: OrTimedelta[float]
 
@@ -44,7 +44,7 @@ class ShrinkIsr(Fault, kind="shrink_isr"):
 class Kill(BrokerFault, kind="kill"):
     """Kill a broker as SIGKILL does; it is started again when the fault ends.
 
-    ``lost_records``: how many of the last records of each of its logs are lost by then, as after
+    ``lost_records``: how many of the last records of each of its logs are then lost, as after
     damage to its disk.
     """
 
@@ -58,7 +58,7 @@ class Pause(BrokerFault, kind="pause"):
 
 @timed_dataclass
 class CutLink(Fault, kind="cut_link"):
-    """Let nothing pass between two brokers."""
+    """Cut the link between two brokers."""
 
     a: int
     b: int
@@ -71,9 +71,9 @@ class CutLink(Fault, kind="cut_link"):
 
 @timed_dataclass
 class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
-    """A broker serves the metadata of the moment when the fault began.
+    """Freeze the metadata that a broker returns, as they are when the fault begins.
 
-    Leaders, epochs, ISRs, topics, live brokers, coordinators: its clients go to those of then.
+    Leaders, epochs, ISRs, topics, live brokers, coordinators: its clients use those of that moment.
     """
 
     is_simulated = False
@@ -81,7 +81,7 @@ class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
 
 @timed_dataclass
 class JumpClock(BrokerFault, kind="jump_clock"):
-    """Have a broker's clock jump, forward or back, until the fault ends.
+    """Move a broker's clock forward or back, until the fault ends.
 
     That is the clock of timestamps and of retention. Timeouts are measured by another.
     """
@@ -128,7 +128,7 @@ class MessageFault(CountedFault):
 
 @timed_dataclass
 class LoseRequests(MessageFault, kind="lose_requests"):
-    """Lose requests before they are carried out.
+    """Lose requests before they are processed.
 
     The client's connection is ``cut``, too. If not, the client waits for its timeout.
     """
@@ -144,7 +144,7 @@ class ResponseFault(MessageFault):
 
 @timed_dataclass
 class LoseResponses(ResponseFault, kind="lose_responses"):
-    """Carry out requests, and lose the responses.
+    """Process requests, and lose the responses.
 
     The client's connection is ``cut``, too. If not, the client waits for its timeout.
     """
@@ -184,7 +184,7 @@ class TruncateResponses(ResponseFault, kind="truncate_responses"):
 
 @timed_dataclass
 class SlowResponses(ResponseFault, kind="slow_responses"):
-    """Send responses slowly: so many bytes in a second."""
+    """Send responses slowly, at a given rate."""
 
     is_simulated = False
     bytes_per_s: int = field(kw_only=True)
@@ -192,7 +192,7 @@ class SlowResponses(ResponseFault, kind="slow_responses"):
 
 @timed_dataclass
 class RefuseProduces(CountedFault, kind="refuse_produces"):
-    """Refuse produces with NOT_ENOUGH_REPLICAS: clients retry, and later ones overtake them."""
+    """Refuse produces with NOT_ENOUGH_REPLICAS: later ones overtake the retries."""
 
 
 TARGET_KEYS = ("topic", "partition", "group_id", "transactional_id")
@@ -253,7 +253,7 @@ class ReturnError(ErrorFault, kind="return_error"):
 
 @timed_dataclass
 class LoadCoordinator(ErrorFault, kind="load_coordinator"):
-    """Have coordinators load: they respond with COORDINATOR_LOAD_IN_PROGRESS.
+    """Have coordinators respond with COORDINATOR_LOAD_IN_PROGRESS.
 
     Those of all groups and transactions, or of one ``group_id`` or ``transactional_id``.
     """

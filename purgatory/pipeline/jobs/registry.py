@@ -217,17 +217,17 @@ _COUNTED: Mapping[str, tuple[str, Format]] = {
 
 WAITS = Job(
     "waits",
-    "Tell how long requests waited, by outcome, topic and window of time, and the slowest.",
+    "Show how long requests waited, by outcome, topic and time window, and the slowest.",
     reads=("operations",),
     options={
-        "window_us": Option("duration", None, "Length of a window of time."),
+        "window_us": Option("duration", None, "Length of a time window."),
         "percentiles": Option(
             "word",
             "exact",
             "Approximate ones are quicker, and at most 0.1 % too small above 10 ms.",
             words=get_args(Exactness),
         ),
-        "slowest": Option("number", 10, "How many of the slowest of each purgatory."),
+        "slowest": Option("number", 10, "Number of slowest operations per purgatory."),
     },
     outputs={**WAIT_ORDERS, "expiry": EXPIRY_ORDER},
     only_for_page=frozenset({"expiry"}),
@@ -282,9 +282,9 @@ WAITS = Job(
 
 OCCUPANCY = Job(
     "occupancy",
-    "Tell how many requests were parked over time, the peaks with their causes, and hot keys.",
+    "Show how many requests were pending over time, the peaks with their causes, and hot keys.",
     reads=("operations",),
-    options={"hot_keys": Option("number", 10, "How many of the hottest keys of each purgatory.")},
+    options={"hot_keys": Option("number", 10, "Number of hottest keys per purgatory.")},
     outputs=OCCUPANCY_ORDERS,
     views={
         "littles_law": View(
@@ -326,26 +326,26 @@ OCCUPANCY = Job(
             "occupancy", "broker IS NULL", most=_MOST_DRAWN_SIZES, page="occupancy", for_page=True
         ),
     },
-    nothing="nothing was parked",
+    nothing="nothing was pending",
 )
 
 AUDIT = Job(
     "audit",
-    "Audit traces for order, duplicates and losses; exit with 1 if something is violated, with 3 "
-    "if nobody can tell.",
+    "Audit traces for order, duplicates and losses; exit with 1 on a violation, with 3 if a run "
+    "could not be decided.",
     reads=AUDIT_TABLES,
     weighs=("sends", "reads"),
     options={
         "expect": Option(
             "words",
             (),
-            "A violation even where a setting permits it. May be given several times.",
+            "What must hold, whatever the settings permit; may be given again.",
             words=tuple(EXPECTATIONS),
         ),
         "witnesses": Option(
             "number",
             WITNESSES,
-            "How many cases of each anomaly are written with their rows.",
+            "Number of cases per anomaly to show with their rows.",
             least=0,
         ),
     },
@@ -360,7 +360,7 @@ AUDIT = Job(
 
 ANALYZE = Job(
     "analyze",
-    "Analyze traces: how long requests waited, and how many did at each time, as a page too.",
+    "Analyze traces: waits, pending requests over time, order and losses; write tables and a page.",
     reads=tuple(TABLES),
     options={},
     outputs={
@@ -396,10 +396,10 @@ ANALYZE = Job(
 
 STREAM = Job(
     "stream",
-    "Follow a cluster or a simulation that publishes: windowed waits, and records out of order.",
+    "Follow the published events of a cluster or a simulation: waits by time window, and order.",
     reads=REQUIRED_TABLES,
     options={
-        "window_us": Option("duration", 10_000_000, "Length of a window of time.", 1_000),
+        "window_us": Option("duration", 10_000_000, "Length of a time window.", 1_000),
         "watermark_us": Option(
             "duration", 30_000_000, "How late a row may be, behind the newest one.", 1_000
         ),

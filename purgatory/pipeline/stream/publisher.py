@@ -314,7 +314,7 @@ async def publishing(
         if published.failed or published.dropped:
             print(
                 f"purgatory cluster: of the published rows {published.failed:,} could not be "
-                f"delivered, and {published.dropped:,} were dropped for want of room",
+                f"delivered, and {published.dropped:,} were dropped because the queue was full",
                 file=sys.stderr,
             )
 

@@ -232,11 +232,11 @@ def _result_sentence(candidate: Candidate, question: Question) -> str:
     worst = f" at the worst of its {candidate.points:,} points" if candidate.points > 1 else ""
     result = f"It has {_figure(candidate)}{worst}"
     if candidate.seeds == 1:
-        return f"{result}, from a single seed: more repetitions would tell how sure that is."
+        return f"{result}, from a single seed: more repetitions would give a confidence bound."
     if candidate.sd == 0:
         return (
-            f"{result}, the same with each of {candidate.seeds} seeds: where chance makes no "
-            "difference, it can't tell how sure that is."
+            f"{result}, the same with each of {candidate.seeds} seeds, which gives no confidence "
+            "bound."
         )
     spread = f", over {candidate.seeds} seeds with a standard deviation of {text(candidate.sd)}"
     percent = f"{100 * question.confidence:g} % confidence"

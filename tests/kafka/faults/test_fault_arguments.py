@@ -35,7 +35,7 @@ def test_errors_have_the_numbers_of_the_protocol() -> None:
         ("", "Kafka has no such error; the nearest are"),
         (6, "Kafka has no such error; the nearest are"),
         (None, "Kafka has no such error; the nearest are"),
-        ("NONE", "that is no error"),
+        ("NONE", "is not an error"),
     ],
 )
 def test_an_error_that_there_is_not_is_told_with_the_nearest(error: Any, right: str) -> None:

@@ -110,7 +110,7 @@ def test_what_happens_in_a_cluster_is_followed_to_parquet_and_a_topic_once(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--window", "10"], "'10' is no duration"),
+        (["--window", "10"], "'10' is not a duration"),
         (["--window", "0s"], "at least 1ms"),
         (["--client", "a"], "write NAME=VALUE"),
         (["--client", "error_cb=a"], "error_cb takes a function"),

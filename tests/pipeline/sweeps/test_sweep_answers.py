@@ -167,7 +167,7 @@ def test_one_seed_gives_an_answer_without_confidence(spark: SparkSession, tmp_pa
         spark, tmp_path, {(100, 1): [0.05, "boom", "boom"], (400, 1): [0.01, 0.02, 0.01]}
     )
     assert (answer.value, answer.confirmed) == ("100", "400")
-    assert "from a single seed: more repetitions would tell how sure that is" in answer.words()
+    assert "from a single seed: more repetitions would give a confidence bound" in answer.words()
 
 
 @pytest.mark.parametrize("at_another_lag", [[0.0, 0.0, 0.0], [0.0, 0.01, 0.02]])
@@ -178,8 +178,8 @@ def test_seeds_that_do_not_differ_confirm_nothing(
     assert (answer.value, answer.confirmed) == ("100", None)
     assert answer.candidates[0].limit is None
     assert (
-        "It has 0.05 at the worst of its 2 points, the same with each of 3 seeds: where chance "
-        "makes no difference, it can't tell how sure that is."
+        "It has 0.05 at the worst of its 2 points, the same with each of 3 seeds, which "
+        "gives no confidence bound."
     ) in answer.words()
     assert answer.words().endswith("No value is confirmed.")
 
