@@ -45,7 +45,7 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from purgatory.proxy.connection import BrokerConnection, ClientConnection
+    from purgatory.proxy.connection import ClientConnection
 
 _log = Logger("purgatory.proxy")
 _PREFIX_BYTES = 4
@@ -148,8 +148,6 @@ class ProxiedBroker:
         self.connections: set[ClientConnection] = set()
         self.requests: Counter[str] = Counter()
         """How many came, by API."""
-        self.closing: set[BrokerConnection] = set()
-        """The connections to it whose clients are gone."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self.listening: Listening | None = None
@@ -177,10 +175,11 @@ class ProxiedBroker:
             self.listening.release()
         self.is_closed = True
         self.cut_connections()
-        for connection in self.closing:
-            connection.reset()  # by TLS it would wait for the broker to close it, too
-        while self.connections or self.closing or self._tasks:
+        for task in self._tasks:
+            task.cancel()
+        while self.connections or self._tasks:
             await asyncio.sleep(0)
+        await asyncio.sleep(0)  # those to the broker were aborted at last
 
 
 class Addresses:
@@ -209,19 +208,6 @@ class Addresses:
         if api_key == API_VERSIONS:
             return is_known(api_key, version)
         return has_addresses(api_key, version)
-
-    def changes(self, request: Request, frame: bytes) -> bool:
-        """Whether `rewrite` has to change a response, or to listen for its brokers.
-
-        Raises:
-            BadResponseError: it can't be decoded.
-        """
-        if is_unsupported_version(request, frame):
-            return False
-        _, entity = open_response(request, frame)
-        if request.api_key == API_VERSIONS:
-            return any(map(_is_too_new, entity.api_keys))
-        return any(True for _ in _nodes(entity))
 
     async def rewrite(self, request: Request, frame: bytes) -> bytes:
         """Return a response, with its length, that has the proxy's addresses, and versions of which

@@ -52,8 +52,7 @@ from purgatory.proxy.addresses import (
     open_response,
     unsupported_version_response,
 )
-from purgatory.proxy.connection import ClientConnection
-from purgatory.proxy.request_start import PREFIX_BYTES, Start
+from purgatory.proxy.connection import PREFIX_BYTES, ClientConnection, Start
 from purgatory.proxy.trace import ProxyTrace
 
 _REPLICATION = "brokers replicate past the proxy; `purgatory cluster` has this fault, "
@@ -178,15 +177,6 @@ class ProxyFaults(ConnectionFaults):
         """Record that a client is gone."""
         if self._recorder is not None:
             self._recorder.trace.record_close(connection)
-
-    def try_deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> bool:
-        """Send a response, if that takes no time and it stays as it is; return whether it was."""
-        if self._alters_response(connection.broker, request):
-            return False
-        if self._addresses.may_concern(request) and self._addresses.changes(request, frame):
-            return False
-        connection.write(frame)
-        return True
 
     async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
         """Send a response."""

@@ -229,8 +229,11 @@ class Proxy(FaultTarget):
         broker.listening = listening
         broker.endpoint = bound if advertised is None else Endpoint(advertised, bound.port)
 
-    def _accept(self, broker: ProxiedBroker) -> ClientConnection:
-        return ClientConnection(broker, self._listener, self.fault, self._to_tls, self._warn_once)
+    def _accept(self, broker: ProxiedBroker) -> asyncio.Protocol:
+        connection = ClientConnection(
+            broker, self._listener, self.fault, self._to_tls, self._warn_once
+        )
+        return connection.protocol
 
     def _warn_once(self, event: str, **values: Any) -> None:
         key = event, *values.items()
