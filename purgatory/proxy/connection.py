@@ -23,9 +23,8 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
-import ssl
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +38,7 @@ from purgatory.cluster.protocol.frame_check import read_varint
 from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
-from purgatory.proxy.addresses import BadResponseError, ProxiedBroker, is_known
+from purgatory.proxy.addresses import BUFFER_BYTES, BadResponseError, ProxiedBroker, is_known
 from purgatory.settings.addresses import host_and_port
 
 if TYPE_CHECKING:
@@ -64,9 +63,6 @@ _MAX_BEFORE_ACKS_BYTES = 64 * 1024
 _ACKS_BYTES = 64
 _PART_BYTES = 64 * 1024
 """A longer frame is passed on in parts of so many bytes."""
-
-_BUFFER_BYTES = 256 * 1024
-_CONNECT_TIMEOUT_S = 30.0
 
 
 class Start(NamedTuple):
@@ -182,27 +178,16 @@ class ClientConnection:
         broker: whose listener it came by.
         listener: how that listens.
         faults: look into frames.
-        tls: for the broker; None: a plain connection.
-        warn_once: logs a warning, the first time.
     """
 
-    def __init__(
-        self,
-        broker: ProxiedBroker,
-        listener: Listener,
-        faults: ProxyFaults,
-        tls: ssl.SSLContext | None,
-        warn_once: Callable[..., None],
-    ) -> None:
+    def __init__(self, broker: ProxiedBroker, listener: Listener, faults: ProxyFaults) -> None:
         self.broker = broker
-        self.reader = asyncio.StreamReader(_BUFFER_BYTES)
+        self.reader = asyncio.StreamReader(BUFFER_BYTES)
         self.protocol = _ClientProtocol(self)
         self.is_cut = False
         self.peer = "?"
         self._listener = listener
         self._faults = faults
-        self._tls = tls
-        self._warn_once = warn_once
         self._takes_tokens = False
         self._writers: list[asyncio.StreamWriter] = []
         """To the client, and to the broker once that is connected to."""
@@ -250,21 +235,11 @@ class ClientConnection:
             writer.transport.abort()
 
     async def _run(self) -> None:
-        host, port = self.broker.address
-        tls = self._tls
         try:
-            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                reader, broker = await asyncio.open_connection(
-                    host,
-                    port,
-                    limit=_BUFFER_BYTES,
-                    ssl=tls,
-                    server_hostname=None if tls is None else host,
-                )
-        except (OSError, TimeoutError, UnicodeError) as error:  # the last: a name that can't be one
-            reason = str(error) or f"no connection within {_CONNECT_TIMEOUT_S:g} s"
+            reader, broker = await self.broker.connect()
+        except OSError as error:
             address = str(self.broker.address)
-            _log.warning("broker_unreachable", address=address, peer=self.peer, reason=reason)
+            _log.warning("broker_unreachable", address=address, peer=self.peer, reason=str(error))
             self.abort()
             return
         self._writers.append(broker)
@@ -328,9 +303,6 @@ class ClientConnection:
             return False
         self._takes_tokens = False
         self.broker.requests[api_key_map.get(request.api_key, "unknown")] += 1
-        if not is_known(request.api_key, request.api_version):
-            version = request.api_version
-            self._warn_once("version_is_unknown", api=request.api_key, version=version)
         return self._faults.concerns_request(self.broker, request)
 
     def _expect(self, start: Start, response: asyncio.Future[bytes] | None = None) -> None:

@@ -14,7 +14,6 @@ from confluent_kafka import KafkaException
 
 from purgatory.cluster import ClusterConfig, ClusterError, Listener, ThreadedCluster, Tls
 from purgatory.proxy import Proxy, ProxyConfig, ThreadedProxy, UpstreamTls
-from purgatory.proxy.proxy import running_proxy
 from tests.cluster.aiokafka_client import AiokafkaClient
 from tests.cluster.confluent_client import ConfluentClient
 from tests.cluster.raw_client import RawClient
@@ -90,7 +89,7 @@ def test_a_login_without_headers_passes(secured: ThreadedCluster) -> None:
 
     async def run() -> None:
         config = ProxyConfig(to=secured.bootstrap_servers_of("LOGIN").split(","))
-        async with running_proxy(config) as proxy:
+        async with Proxy(config) as proxy:
             host, _, port = proxy.bootstrap_servers.split(",")[0].rpartition(":")
             connected = await asyncio.open_connection(host, int(port))
             async with RawClient(*connected) as client:
