@@ -32,7 +32,6 @@ from purgatory.cluster.listeners import (
     Listener,
     Listening,
     Tls,
-    log_failed_handshakes,
     refusing_file,
 )
 from purgatory.cluster.protocol.wire import Request, encode_request
@@ -182,9 +181,7 @@ class Proxy(FaultTarget):
             ClusterError: it can't listen there, or no broker can be connected to.
         """
         if self.config.tls is not None:
-            context = self.config.tls.context()
-            log_failed_handshakes(context, self._listener.name)
-            self._tls = {self._listener.name: context}
+            self._tls = {self._listener.name: self.config.tls.context()}
         if self.config.to_tls is not None:
             self._to_tls = self.config.to_tls.context()
         try:
