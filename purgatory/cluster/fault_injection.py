@@ -428,6 +428,24 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         await waiter
 
 
+class Served(Protocol):
+    """What clients connect to: a cluster, or a proxy."""
+
+    @property
+    def fault(self) -> ConnectionFaults:
+        """The faults."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client is given."""
+
+    async def start(self) -> None:
+        """Start it."""
+
+    async def stop(self) -> None:
+        """Stop it, however far it was started."""
+
+
 class Faults(ConnectionFaults):
     """Injects faults into a cluster, and lists the active ones."""
 

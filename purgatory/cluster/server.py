@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.fault_injection import ConnectionFaults
+from purgatory.cluster.fault_injection import ConnectionFaults, Served
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
@@ -136,24 +136,6 @@ class Serving:
     companion: Callable[[Cluster], AbstractAsyncContextManager[None]] | None = None
 
 
-class ServedAlone(Protocol):
-    """A cluster or a proxy that is all that its process does."""
-
-    @property
-    def fault(self) -> ConnectionFaults:
-        """The faults."""
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """What a client is given."""
-
-    async def start(self) -> None:
-        """Start it."""
-
-    async def stop(self) -> None:
-        """Stop it, however far it was started."""
-
-
 async def serve(serving: Serving) -> None:
     """Run a cluster until SIGINT or SIGTERM.
 
@@ -184,7 +166,7 @@ async def serve(serving: Serving) -> None:
 
 
 async def serve_until_stopped(
-    served: ServedAlone,
+    served: Served,
     new_control: Callable[[], FaultControl],
     plan: Sequence[PlannedFault] = (),
     view: bool = False,
