@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
 _log = Logger("purgatory.proxy")
 
-PREFIX_BYTES = 4
-_CORRELATION_ID_BYTES = 4
+PREFIX_BYTES, _RESPONSE_START_BYTES = 4, 8
 _HEADER = struct.Struct(">ihhih")
 """The length, the API, its version, the request's number, the client id's length."""
 _SHORT = struct.Struct(">h")
@@ -60,7 +59,9 @@ _MAX_TOKEN_BYTES = 512 * 1024
 _MAX_BEFORE_ACKS_BYTES = 64 * 1024
 """A produce has a transactional id, and tagged fields, before its acks: kept until these come."""
 
-_ACKS_BYTES = 64
+_START_BYTES = 64
+"""So much is read at a time until a start is known: mostly once."""
+
 _PART_BYTES = 64 * 1024
 """A longer frame is passed on in parts of so many bytes."""
 
@@ -94,9 +95,9 @@ async def read_start(reader: asyncio.StreamReader, listener: Listener, takes_tok
     if not 0 <= length <= _MAX_FRAME_BYTES:
         raise BadRequestError(foreign_protocol(head, listener) or f"a request of {length} bytes")
     size = PREFIX_BYTES + length
+    head += await reader.readexactly(min(length, _START_BYTES))
     if size >= _HEADER.size:
-        head += await reader.readexactly(_HEADER.size - PREFIX_BYTES)
-        _, api_key, version, correlation_id, id_size = _HEADER.unpack(head)
+        _, api_key, version, correlation_id, id_size = _HEADER.unpack_from(head)
     if takes_tokens and not (
         size >= _HEADER.size and is_known(api_key, version) and -1 <= id_size <= length
     ):
@@ -108,9 +109,9 @@ async def read_start(reader: asyncio.StreamReader, listener: Listener, takes_tok
     body_at = _HEADER.size + max(0, id_size)
     if body_at > size or id_size < -1:
         raise BadRequestError(f"a client id of {id_size} bytes in a request of {length}")
-    head += await reader.readexactly(body_at - _HEADER.size)
+    head += await reader.readexactly(max(0, body_at - len(head)))
     try:
-        client_id = None if id_size < 0 else head[_HEADER.size :].decode()
+        client_id = None if id_size < 0 else head[_HEADER.size : body_at].decode()
     except UnicodeDecodeError:
         raise BadRequestError("a client id that is no UTF-8") from None
     acks: int | None = -1
@@ -118,7 +119,7 @@ async def read_start(reader: asyncio.StreamReader, listener: Listener, takes_tok
         while (acks := _read_acks(version, head[body_at:])) is None:
             if len(head) == size or len(head) - body_at > _MAX_BEFORE_ACKS_BYTES:
                 raise BadRequestError(f"produce v{version} has no acks where they belong")
-            head += await reader.readexactly(min(_ACKS_BYTES, size - len(head)))
+            head += await reader.readexactly(min(_START_BYTES, size - len(head)))
     return Start(head, size, Request(api_key, version, correlation_id, client_id, None), acks != 0)
 
 
@@ -145,14 +146,16 @@ async def _pass(
     head: bytes, size: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Pass on a frame that begins with ``head``."""
-    left = size - len(head)
+    part, left = head, size - len(head)
     while True:
-        part = await reader.readexactly(min(left, _PART_BYTES))
-        writer.write(head + part)
+        if left:
+            more = await reader.readexactly(min(left, _PART_BYTES))
+            part, left = part + more, left - len(more)
+        writer.write(part)
         await writer.drain()
-        head, left = b"", left - len(part)
         if not left:
             return
+        part = b""
 
 
 class _ClientProtocol(asyncio.StreamReaderProtocol):
@@ -245,7 +248,7 @@ class ClientConnection:
         self._writers.append(broker)
         if self.is_cut:  # meanwhile
             self.abort()
-        responses = asyncio.create_task(self._pass_responses(reader))
+        responses = self.broker.start_task(self._pass_responses(reader))
         try:
             await self._guard("request_failed", self._pass_requests())
             if self in self.broker.connections:  # the broker is gone, and its responses may be late
@@ -362,12 +365,14 @@ class ClientConnection:
             if self._pending.empty():
                 raise BadResponseError(f"a response of {length} bytes to no request")
             request, response = self._pending.get_nowait()
-            if length < (0 if request is None else _CORRELATION_ID_BYTES):
+            if length < (0 if request is None else _RESPONSE_START_BYTES - PREFIX_BYTES):
                 raise BadResponseError(f"a response of {length} bytes is shorter than a header")
             size = PREFIX_BYTES + length
+            head += await reader.readexactly(min(length, _START_BYTES))
             if request is not None:
-                head += await reader.readexactly(_CORRELATION_ID_BYTES)
-                correlation_id = int.from_bytes(head[PREFIX_BYTES:], "big", signed=True)
+                correlation_id = int.from_bytes(
+                    head[PREFIX_BYTES:_RESPONSE_START_BYTES], "big", signed=True
+                )
                 if correlation_id != request.correlation_id:
                     raise BadResponseError(
                         f"a response to request {correlation_id}, where that to request "

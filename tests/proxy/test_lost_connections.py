@@ -95,7 +95,9 @@ def test_a_broker_that_hangs_up_within_a_request_takes_its_client_along(is_whole
         async with silent_broker() as (broker, address):
             config = ProxyConfig(to=[address])
             async with Proxy(config) as proxy, await client_of(proxy) as client:
-                first, second = (prefixed(request_frame(HEARTBEAT, 1, one)) for one in (1, 2))
+                values = {"group_id": "g" * 100}  # longer than what is read of each request
+                frames = (request_frame(HEARTBEAT, 1, one, values) for one in (1, 2))
+                first, second = map(prefixed, frames)
                 client.writer.write(first)
                 await eventually(lambda: broker.received == len(first))
                 # The second one is served once the first one's response is there.
