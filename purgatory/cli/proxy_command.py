@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from purgatory.cli.cluster_command import (
     tls_files,
 )
 from purgatory.settings.addresses import CONTROL_PORT
+
+if TYPE_CHECKING:
+    from purgatory.cluster.control.control import FaultControl
 
 
 def proxy(
@@ -63,9 +66,8 @@ def proxy(
 
     from purgatory.cluster import ClusterError, ClusterTrace, Tls
     from purgatory.cluster.listeners import Endpoint
-    from purgatory.cluster.server import load_fault_plan
-    from purgatory.proxy import ProxyConfig, UpstreamTls
-    from purgatory.proxy.server import serve
+    from purgatory.cluster.server import load_fault_plan, serve_until_stopped
+    from purgatory.proxy import Proxy, ProxyConfig, UpstreamTls
 
     log_to_standard_error()
     try:
@@ -88,8 +90,15 @@ def proxy(
         token = checked_token(control_token)
         writer = None if trace is None else new_trace_writer(trace, "proxy")
         written = None if writer is None else ClusterTrace(writer, writer.change)
+        served = Proxy(config, written)
+
+        def new_control() -> FaultControl:
+            from purgatory.proxy import control
+
+            return control.new_control(served, control_host, control_port, token)
+
         with finishing(written, writer, "proxy"):
-            uvloop.run(serve(config, control_port, control_host, token, plan, written, view))
+            uvloop.run(serve_until_stopped(served, new_control, plan, view))
     except ClusterError as error:
         print(f"purgatory proxy: {error}", file=sys.stderr)
         raise typer.Exit(2) from None

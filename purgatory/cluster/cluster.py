@@ -17,7 +17,6 @@ from purgatory.cluster.api.registry import APIS, SUPPORTED, serve
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import Faults
-from purgatory.cluster.listeners import log_failed_handshakes
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.observer import ClusterObserver
 from purgatory.cluster.storage import REAL_DISK, Disk
@@ -93,8 +92,6 @@ class Cluster(ClusterMetadata):
             if listener.tls is not None
         }
         self._tls = own if tls is None else {**own, listeners[0].name: tls}
-        for name, context in self._tls.items():
-            log_failed_handshakes(context, name)
         try:
             self._load_metadata()
             for broker in self.brokers.values():

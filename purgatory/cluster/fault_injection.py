@@ -29,6 +29,7 @@ from kio.schema.index import api_key_map
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.faulty_responses import (
     SessionPartition,
+    TopicOf,
     faulty_response,
     send_faulty,
     supported_choices,
@@ -284,6 +285,8 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         self._target = target
         self._waiters: list[asyncio.Future[None]] = []
         self._silenced_connections: weakref.WeakSet[ResponseConnection] = weakref.WeakSet()
+        self._frozen: dict[int, Any] = {}
+        """What a broker with frozen metadata responds by, by the fault's number."""
 
     async def begin(self, fault: Fault) -> ActiveFault:
         """Begin a fault of any kind.
@@ -302,7 +305,13 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
                 self._target.brokers[broker_id].cut_connections() for broker_id in chosen
             )
             active_fault.end()
+        if isinstance(fault, FreezeMetadata):
+            self._frozen[active_fault.number] = self._snapshot()
         return active_fault
+
+    @abstractmethod
+    def _snapshot(self) -> Any:
+        """Return the metadata as they are now."""
 
     @abstractmethod
     async def revive(self, broker: int) -> None:
@@ -317,7 +326,12 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         for active_fault in self.active:
             active_fault.forget()
         self.active.clear()
+        self._frozen.clear()
         self._wake()
+
+    def _on_end(self, active_fault: ActiveFault) -> None:
+        super()._on_end(active_fault)
+        self._frozen.pop(active_fault.number, None)
 
     def _on_change(self, active_fault: ActiveFault) -> None:
         fault = active_fault.fault
@@ -354,6 +368,33 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
                 return True
         return False
 
+    def frozen_metadata(self, broker: int) -> Any:
+        """Return the snapshot that a broker responds by; None if none is frozen. Counts it."""
+        for active_fault in self.active:
+            frozen = self._frozen.get(active_fault.number)
+            if frozen is not None and active_fault.fault.brokers in ((), (broker,)):
+                active_fault.use()
+                return frozen
+        return None
+
+    async def respond(
+        self,
+        broker: int,
+        request: Request,
+        connection: ResponseConnection,
+        handle: Callable[[Request], Response | Awaitable[Response]],
+        topic_of: TopicOf,
+        session: Sequence[SessionPartition] = (),
+    ) -> Response:
+        """Execute what the faults leave of a request, and return the altered response."""
+        api = self._target.apis[request.api_key]
+        faulty = await faulty_response(
+            self, broker, request, api, connection, handle, topic_of, session
+        )
+        if faulty.hides_execution:
+            self._silenced_connections.add(connection)
+        return faulty.response
+
     def is_altering_responses(self, connection: ResponseConnection) -> bool:
         """Whether `send` may do anything but write a response."""
         return bool(self.active) or connection in self._silenced_connections
@@ -388,13 +429,30 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         await waiter
 
 
+class Served(Protocol):
+    """What clients connect to: a cluster, or a proxy."""
+
+    @property
+    def fault(self) -> ConnectionFaults:
+        """The faults."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client is given."""
+
+    async def start(self) -> None:
+        """Start it."""
+
+    async def stop(self) -> None:
+        """Stop it, however far it was started."""
+
+
 class Faults(ConnectionFaults):
     """Injects faults into a cluster, and lists the active ones."""
 
     def __init__(self, cluster: ClusterTarget) -> None:
         super().__init__(cluster)
         self._cluster = cluster
-        self._frozen: dict[int, FrozenCluster] = {}
 
     # Begin and end.
 
@@ -410,9 +468,10 @@ class Faults(ConnectionFaults):
         if isinstance(fault, ShrinkIsr):
             topic_partition = TopicPartition(fault.topic, fault.partition)
             self._cluster.controller.remove_from_isr(topic_partition, fault.broker)
-        if isinstance(fault, FreezeMetadata):
-            self._frozen[active_fault.number] = FrozenCluster(self._cluster)
         return active_fault
+
+    def _snapshot(self) -> FrozenCluster:
+        return FrozenCluster(self._cluster)
 
     async def kill(
         self, broker: int, *, lost_records: int = 0, for_s: float | timedelta | None = None
@@ -433,13 +492,8 @@ class Faults(ConnectionFaults):
                 super()._on_end(active_fault)
         await self._cluster.revive(broker)
 
-    def forget_all(self) -> None:
-        super().forget_all()
-        self._frozen.clear()
-
     def _on_end(self, active_fault: ActiveFault) -> None:
         super()._on_end(active_fault)
-        self._frozen.pop(active_fault.number, None)
         if isinstance(active_fault.fault, Kill):
             self._cluster.revive_soon(active_fault.fault.broker)
         if isinstance(active_fault.fault, Pause):
@@ -466,31 +520,19 @@ class Faults(ConnectionFaults):
         await self.wait_while_paused(broker_id)
         if self.loses_request(broker_id, connection, request):
             return None
-        broker = self._broker_of(broker_id, request)
-        faulty = await faulty_response(
-            self,
+        broker = self._cluster.brokers[broker_id]
+        if request.api_name in METADATA_APIS:
+            frozen = self.frozen_metadata(broker_id)
+            if frozen is not None:
+                broker = FrozenBroker(broker, frozen)
+        return await self.respond(
             broker_id,
             request,
-            self._cluster.apis[request.api_key],
             connection,
             lambda rest: handler(broker, rest, connection),
             self._topic_of,
             _session_partitions(broker, request),
         )
-        if faulty.hides_execution:
-            self._silenced_connections.add(connection)
-        return faulty.response
-
-    def _broker_of(self, broker_id: int, request: Request) -> Any:
-        """Return the broker, or one with the frozen metadata."""
-        broker = self._cluster.brokers[broker_id]
-        if request.api_name in METADATA_APIS:
-            for active_fault in self.active:
-                frozen = self._frozen.get(active_fault.number)
-                if frozen is not None and active_fault.fault.brokers in ((), (broker_id,)):
-                    active_fault.use()
-                    return FrozenBroker(broker, frozen)
-        return broker
 
     def _topic_of(self, topic_id: uuid.UUID) -> str | None:
         topics = self._cluster.controller.topics.values()

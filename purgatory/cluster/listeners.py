@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, cast, get_args
 
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
@@ -109,25 +109,6 @@ PLAINTEXT = Listener("PLAINTEXT")
 """A listener by which anybody may come."""
 
 
-def log_failed_handshakes(context: ssl.SSLContext, listener: str) -> None:
-    """Log failed TLS handshakes, which asyncio drops silently."""
-    if context.sslobject_class is not ssl.SSLObject:
-        return  # it is somebody's own, or was given to an earlier cluster
-
-    class Handshake(ssl.SSLObject):
-        """One client's, as the context makes it."""
-
-        def do_handshake(self) -> None:
-            try:
-                super().do_handshake()
-            except ssl.SSLError as error:
-                if error.reason and not isinstance(error, ssl.SSLWantReadError):
-                    _log.warning("tls_handshake_failed", listener=listener, reason=_reason(error))
-                raise
-
-    context.sslobject_class = Handshake
-
-
 def _reason(error: ssl.SSLError) -> str:
     if error.reason == "HTTP_REQUEST":
         return "this looks like HTTP on a TLS listener"
@@ -158,6 +139,66 @@ class Endpoint(NamedTuple):
         return cls(host, int(port))
 
 
+class _Handshake(asyncio.Protocol):
+    """A client until it has agreed on TLS; then its connection has it.
+
+    asyncio could do that by itself, but tells nobody who such clients are, nor of their errors.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        new_connection: Callable[[Listener], asyncio.BaseProtocol],
+        tls: ssl.SSLContext,
+        tasks: set[asyncio.Task[None]],
+    ) -> None:
+        self._listener = listener
+        self._new_connection = new_connection
+        self._tls = tls
+        self._tasks = tasks
+        self._early = b""
+        """What came before TLS reads, and then what came with the end of the handshake."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        plain = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        task = asyncio.get_running_loop().create_task(self._agree(plain))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def data_received(self, data: bytes) -> None:
+        self._early += data
+
+    async def _agree(self, transport: asyncio.Transport) -> None:
+        loop = asyncio.get_running_loop()
+        if transport.is_closing():
+            return
+        loop.call_soon(self._pass_early, transport)  # uvloop reads from the start
+        try:
+            tls = await loop.start_tls(transport, self, self._tls, server_side=True)
+        except OSError as error:
+            transport.abort()
+            if isinstance(error, ssl.SSLError) and error.reason:
+                name = self._listener.name
+                _log.warning("tls_handshake_failed", listener=name, reason=_reason(error))
+            return
+        except BaseException:
+            transport.abort()
+            raise
+        assert tls is not None, "only a transport that is none gives none"
+        connection = cast(asyncio.Protocol, self._new_connection(self._listener))
+        tls.set_protocol(connection)
+        connection.connection_made(tls)
+        if self._early:
+            connection.data_received(self._early)
+
+    def _pass_early(self, transport: asyncio.Transport) -> None:
+        early, self._early = self._early, b""
+        if early:
+            protocol = cast(asyncio.BufferedProtocol, transport.get_protocol())
+            memoryview(protocol.get_buffer(len(early)))[: len(early)] = early
+            protocol.buffer_updated(len(early))
+
+
 class Listening:
     """The servers of one broker.
 
@@ -170,6 +211,7 @@ class Listening:
         self._endpoints = dict(endpoints)
         self._servers: list[asyncio.Server] = []
         self._kept: list[socket.socket] = []
+        self._handshakes: set[asyncio.Task[None]] = set()
 
     def endpoint(self, listener: Listener) -> Endpoint:
         """Return the current or last address of a listener."""
@@ -201,12 +243,16 @@ class Listening:
         new_connection: Callable[[Listener], asyncio.BaseProtocol],
         tls: ssl.SSLContext | None,
     ) -> None:
+        def accept() -> asyncio.BaseProtocol:
+            if tls is None:
+                return new_connection(listener)
+            return _Handshake(listener, new_connection, tls, self._handshakes)
+
         host, port = self._endpoints[listener.name]
         create = partial(
             asyncio.get_running_loop().create_server,
-            lambda: new_connection(listener),
+            accept,
             host,
-            ssl=tls,
             backlog=1024,
             start_serving=False,
         )
@@ -229,7 +275,7 @@ class Listening:
             ) from error
 
     async def stop(self) -> None:
-        """Stop accepting connections, and keep the ports.
+        """Stop accepting connections, cut those in their handshakes, and keep the ports.
 
         Whom asyncio has accepted already gets a connection in the next turn, to be turned away:
         once the server is closed it could not make one, and would leave the socket open.
@@ -243,6 +289,10 @@ class Listening:
         for server in servers:
             server.close()
         self._keep(bound)
+        if self._handshakes:
+            for handshake in self._handshakes:
+                handshake.cancel()
+            await asyncio.wait(self._handshakes)
 
     def _keep(self, bound: Iterable[tuple[int, Any]]) -> None:
         for family, address in bound:

@@ -1,4 +1,5 @@
-"""A process that is a cluster: brokers, control, and planned faults, until it is stopped.
+"""A process that is a cluster, or a proxy: with its control and planned faults, until it is
+stopped.
 
 A plan of faults is a TOML file:
 
@@ -16,14 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import signal
-import sys
 import tomllib
 import webbrowser
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,14 +33,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.fault_injection import ConnectionFaults
+from purgatory.cluster.fault_injection import ConnectionFaults, Served
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import Fault, parse_fault
 
 if TYPE_CHECKING:
-    from purgatory.cluster.control.control import Control
+    from purgatory.cluster.control.control import FaultControl
 
 
 _log = Logger("purgatory.cluster")
@@ -141,15 +142,65 @@ async def serve(serving: Serving) -> None:
     Raises:
         ClusterError: it can't start.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    cluster, companion = Cluster(serving.config, serving.trace), serving.companion
+
+    def new_control() -> FaultControl:
+        from purgatory.cluster.control.control import Control
+
+        return Control(
+            cluster,
+            serving.control_host,
+            serving.control_port,
+            serving.control_token,
+            serving.metrics_port,
+            serving.config.host,
+        )
+
+    await serve_until_stopped(
+        cluster,
+        new_control,
+        serving.plan,
+        serving.view,
+        None if companion is None else partial(companion, cluster),
+    )
+
+
+async def serve_until_stopped(
+    served: Served,
+    new_control: Callable[[], FaultControl],
+    plan: Sequence[PlannedFault] = (),
+    view: bool = False,
+    companion: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+) -> None:
+    """Run a cluster or a proxy until SIGINT or SIGTERM, and print where it is.
+
+    Args:
+        served: which one.
+        new_control: makes its control.
+        plan, view, companion: as `Serving` has them.
+
+    Raises:
+        ClusterError: it can't start.
+    """
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    cluster = Cluster(serving.config, serving.trace)
+    _allow_open_files()
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(cluster.stop)
-        await cluster.start()
-        control = await _new_control(serving, cluster)
+        stopping = loop.create_task(stop.wait())
+        stack.callback(stopping.cancel)
+        stack.push_async_callback(served.stop)
+        starting = loop.create_task(served.start())
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+            return
+        starting.result()
+        # What it stands on is a third of all that is imported at the start: clients are served
+        # meanwhile.
+        await loop.run_in_executor(None, import_module, "purgatory.cluster.control.control")
+        control = new_control()
         stack.push_async_callback(control.stop)
         await control.start()
         # What is there now stays. Looking through it at each full collection would keep all clients
@@ -158,40 +209,20 @@ async def serve(serving: Serving) -> None:
         # Requests leave next to no garbage in cycles, and batches that stay: to look for it after
         # each 700 objects, Python's default, is a twelfth of all that a produce costs.
         gc.set_threshold(10_000, 5, 10)
-        if serving.companion is not None:
-            await stack.enter_async_context(serving.companion(cluster))
-        following = loop.create_task(follow_fault_plan(cluster.fault, serving.plan))
+        if companion is not None:
+            await stack.enter_async_context(companion())
+        following = loop.create_task(follow_fault_plan(served.fault, plan))
         stack.callback(following.cancel)
-        _print_addresses(serving, cluster, control)  # who reads this may use all of it
-        if serving.view:
+        print(f"bootstrap.servers={served.bootstrap_servers}")
+        # Who reads the last line may use all of it.
+        print("\n".join(control.addresses()), flush=True)
+        if view:
             await loop.run_in_executor(None, webbrowser.open, control.page_url)
-        await stop.wait()
+        await stopping
 
 
-def _print_addresses(serving: Serving, cluster: Cluster, control: Control) -> None:
-    print(f"bootstrap.servers={cluster.bootstrap_servers}")
-    for listener in serving.config.all_listeners[1:]:
-        servers = cluster.bootstrap_servers_of(listener.name)
-        print(f"{listener.name} ({listener.security_protocol}): {servers}")
-    print(f"control: {control.url} (faults, /state, /metrics)")
-    print(f"view: {control.page_url}")
-    if control.token is not None and serving.control_token is None:
-        print(f"control token: {control.token} (for PURGATORY_CONTROL_TOKEN)")
-    if serving.metrics_port is not None:
-        print(f"metrics: {control.metrics_url}")
-    sys.stdout.flush()
-
-
-async def _new_control(serving: Serving, cluster: Cluster) -> Control:
-    """Make the control. What it stands on is a third of all that is imported at the start: clients
-    are served meanwhile."""
-    loop, name = asyncio.get_running_loop(), "purgatory.cluster.control.control"
-    new_control: type[Control] = (await loop.run_in_executor(None, import_module, name)).Control
-    return new_control(
-        cluster,
-        serving.control_host,
-        serving.control_port,
-        serving.control_token,
-        serving.metrics_port,
-        serving.config.host,
-    )
+def _allow_open_files() -> None:
+    """Allow as many open files as the system does: each client takes one, or two of a proxy's."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # where there is a lower limit that nobody tells
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -22,15 +22,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.fault_injection import (
-    ConnectionFaults,
-    FaultMethod,
-    FaultMethods,
-)
+from purgatory.cluster.fault_injection import FaultMethod, FaultMethods, Served
 from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
@@ -46,18 +42,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _START_TIMEOUT_S = 30.0
-
-
-class Served(Protocol):
-    """What clients connect to: a cluster, or a proxy."""
-
-    @property
-    def fault(self) -> ConnectionFaults:
-        """The faults."""
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """What a client is given."""
 
 
 AnyServed = TypeVar("AnyServed", bound=Served)

@@ -18,11 +18,10 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
-import types
-import typing
+import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -37,6 +36,7 @@ from purgatory.cluster.protocol.wire import (
     API_VERSIONS,
     Request,
     Versions,
+    element_class,
     encode_response,
     readers,
     write_response,
@@ -45,13 +45,18 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from purgatory.proxy.connection import BrokerConnection, ClientConnection
+    from purgatory.proxy.connection import ClientConnection
 
 _log = Logger("purgatory.proxy")
 _PREFIX_BYTES = 4
 _BODY_AT = 8
 _MAX_ELEMENTS = 20_000_000
 """So many elements may a response have: those of the largest clusters have some millions."""
+_MAX_WARNINGS = 1_000
+_CONNECT_TIMEOUT_S = 10.0
+BUFFER_BYTES = 256 * 1024
+"""So much of what a side sent may wait, about; then it is not read from."""
+
 _METADATA = 3
 UNKNOWN_BROKER = -1
 """The id of a broker by which no response has called an address yet."""
@@ -74,18 +79,38 @@ def is_known(api_key: int, version: int) -> bool:
 def _node_fields(entity_class: Any) -> tuple[str | None, tuple[str, ...]]:
     """Return the field for a node's id, if an entity is a node's address; and the fields that lead
     to such entities."""
-    hints = typing.get_type_hints(entity_class)
     names = {field.name for field in fields(entity_class)}
     id_field = next((name for name in ("node_id", "broker_id") if name in names), None)
-    inner = []
-    for name in names:
-        hint = hints[name]
-        if isinstance(hint, types.UnionType):
-            hint = next(one for one in typing.get_args(hint) if one is not types.NoneType)
-        element: Any = typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
-        if hasattr(element, "__dataclass_fields__") and any(_node_fields(element)):
-            inner.append(name)
-    return (id_field if {"host", "port"} <= names else None), tuple(inner)
+    elements: dict[str, Any] = {name: element_class(entity_class, name) for name in names}
+    entities = [name for name, element in elements.items() if is_dataclass(element)]
+    inner = tuple(name for name in entities if any(_node_fields(elements[name])))
+    return (id_field if {"host", "port"} <= names else None), inner
+
+
+def _with_endpoints(entity: Any, endpoint_of: Callable[[int, Endpoint], Endpoint]) -> Any:
+    """Return a response with other addresses of brokers; the same object if all are the same.
+
+    Args:
+        entity: the response.
+        endpoint_of: returns the new address for a broker's id and address.
+    """
+    entity_class: Any = type(entity)
+    id_field, inner = _node_fields(entity_class)
+    changes: dict[str, Any] = {}
+    if id_field is not None and entity.host:
+        known = Endpoint(entity.host, entity.port)
+        endpoint = endpoint_of(getattr(entity, id_field), known)
+        if endpoint != known:
+            changes = endpoint._asdict()
+    for name in inner:
+        value = getattr(entity, name)
+        if isinstance(value, tuple):
+            replaced: Any = tuple(_with_endpoints(element, endpoint_of) for element in value)
+        else:
+            replaced = None if value is None else _with_endpoints(value, endpoint_of)
+        if replaced != value:
+            changes[name] = replaced
+    return replace(entity, **changes) if changes else entity
 
 
 @cache
@@ -148,13 +173,32 @@ class ProxiedBroker:
         self.connections: set[ClientConnection] = set()
         self.requests: Counter[str] = Counter()
         """How many came, by API."""
-        self.closing: set[BrokerConnection] = set()
-        """The connections to it whose clients are gone."""
+        self.tls: ssl.SSLContext | None = None
+        """By what it is connected to; None: a plain connection."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self.listening: Listening | None = None
         self.endpoint = address
         """The address that clients are given: of the proxy, once that listens."""
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the broker.
+
+        Raises:
+            OSError: that can't be done.
+        """
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                return await asyncio.open_connection(
+                    *self.address,
+                    limit=BUFFER_BYTES,
+                    ssl=self.tls,
+                    server_hostname=None if self.tls is None else self.address.host,
+                )
+        except TimeoutError:
+            raise OSError(f"no connection within {_CONNECT_TIMEOUT_S:g} s") from None
+        except UnicodeError as error:  # a name that can't be one
+            raise OSError(str(error)) from error
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a connection's task, for the end of which `close` waits."""
@@ -177,10 +221,11 @@ class ProxiedBroker:
             self.listening.release()
         self.is_closed = True
         self.cut_connections()
-        for connection in self.closing:
-            connection.reset()  # by TLS it would wait for the broker to close it, too
-        while self.connections or self.closing or self._tasks:
+        for task in self._tasks:
+            task.cancel()
+        while self.connections or self._tasks:
             await asyncio.sleep(0)
+        await asyncio.sleep(0)  # those to the broker were aborted at last
 
 
 class Addresses:
@@ -201,7 +246,7 @@ class Addresses:
         """The names of topics by their ids, as far as Metadata told them."""
         self._listen = listen
         self._learning = asyncio.Lock()
-        self._lowered: set[int] = set()
+        self._warned: set[object] = set()
 
     def may_concern(self, request: Request) -> bool:
         """Whether a response has to be looked into before it is passed on."""
@@ -209,19 +254,6 @@ class Addresses:
         if api_key == API_VERSIONS:
             return is_known(api_key, version)
         return has_addresses(api_key, version)
-
-    def changes(self, request: Request, frame: bytes) -> bool:
-        """Whether `rewrite` has to change a response, or to listen for its brokers.
-
-        Raises:
-            BadResponseError: it can't be decoded.
-        """
-        if is_unsupported_version(request, frame):
-            return False
-        _, entity = open_response(request, frame)
-        if request.api_key == API_VERSIONS:
-            return any(map(_is_too_new, entity.api_keys))
-        return any(True for _ in _nodes(entity))
 
     async def rewrite(self, request: Request, frame: bytes) -> bytes:
         """Return a response, with its length, that has the proxy's addresses, and versions of which
@@ -237,107 +269,64 @@ class Addresses:
         rewritten = await self.rewrite_entity(request, entity)
         if rewritten is entity:
             return frame
-        return encode_response(
-            request.api_key,
-            request.api_version,
-            request.correlation_id,
-            write_response(rewritten),
-        )
+        body = write_response(rewritten)
+        return encode_response(request.api_key, request.api_version, request.correlation_id, body)
 
     async def rewrite_entity(self, request: Request, entity: Any) -> Any:
         """As `rewrite`, of a response that is decoded; the same object if nothing has changed."""
         if request.api_key == API_VERSIONS:
-            return self._lower_versions(entity)
+            apis = tuple(map(self._lowered, entity.api_keys))
+            return entity if apis == entity.api_keys else replace(entity, api_keys=apis)
         if request.api_key == _METADATA:
             for topic in entity.topics:
                 topic_id = getattr(topic, "topic_id", None)
                 if topic_id is not None and topic.name:
                     self.topic_names[topic_id] = topic.name
-        for broker_id, address in _nodes(entity):
-            await self.learn(broker_id, address)
-        return self._replaced(entity)
+        found: dict[int, Endpoint] = {}
+        _with_endpoints(entity, found.setdefault)
+        endpoints = {key: await self.learn(key, address) for key, address in found.items()}
+        return _with_endpoints(entity, lambda broker_id, _: endpoints[broker_id])
 
-    def _lower_versions(self, entity: Any) -> Any:
-        """Return a response to ApiVersions without versions that the codec doesn't know."""
-        too_new = [api for api in entity.api_keys if _is_too_new(api)]
-        if not too_new:
-            return entity
-        for api in too_new:
-            if api.api_key not in self._lowered:
-                self._lowered.add(api.api_key)
-                newest = KNOWN_VERSIONS[api.api_key][1]
-                _log.warning(
-                    "versions_are_lowered",
-                    api=api_key_map[api.api_key],
-                    newest=api.max_version,
-                    offered=newest,
-                )
-        return replace(
-            entity,
-            api_keys=tuple(
-                replace(api, max_version=type(api.max_version)(KNOWN_VERSIONS[api.api_key][1]))
-                if _is_too_new(api)
-                else api
-                for api in entity.api_keys
-            ),
+    def _lowered(self, api: Any) -> Any:
+        """Return an API that a broker offers; of one with addresses, not the versions that the
+        codec doesn't know."""
+        oldest, newest = KNOWN_VERSIONS.get(api.api_key, (0, -1))
+        if not api.min_version <= newest < api.max_version or not any(
+            has_addresses(api.api_key, version) for version in range(oldest, newest + 1)
+        ):
+            return api
+        self.warn_once(
+            "versions_are_lowered",
+            api=api_key_map[api.api_key],
+            newest=api.max_version,
+            offered=newest,
         )
+        return replace(api, max_version=type(api.max_version)(newest))
 
-    async def learn(self, broker_id: int, address: Endpoint) -> None:
-        """Take down where a broker is, and listen for it if it is new."""
-        broker = self._find(broker_id) or next(
-            (
-                broker
-                for broker in self.brokers
-                if broker.broker_id == UNKNOWN_BROKER and broker.address == address
-            ),
-            None,
-        )
-        if broker is None:
-            async with self._learning:  # two responses may tell of it at a time
-                broker = self._find(broker_id)
-                if broker is None:
-                    broker = ProxiedBroker(address, broker_id)
-                    await self._listen(broker)
-                    self.brokers.append(broker)
+    def warn_once(self, event: str, **values: Any) -> None:
+        """Log a warning, the first time."""
+        key = event, *values.items()
+        if key not in self._warned and len(self._warned) < _MAX_WARNINGS:
+            self._warned.add(key)
+            _log.warning(event, **values)
+
+    async def learn(self, broker_id: int, address: Endpoint) -> Endpoint:
+        """Take down where a broker is, and listen for it if it is new; return where."""
+        async with self._learning:  # two responses may tell of it at a time
+            broker = self._find(broker_id) or next(
+                (
+                    broker
+                    for broker in self.brokers
+                    if broker.broker_id == UNKNOWN_BROKER and broker.address == address
+                ),
+                None,
+            )
+            if broker is None:
+                broker = ProxiedBroker(address, broker_id)
+                await self._listen(broker)
+                self.brokers.append(broker)
         broker.broker_id, broker.address = broker_id, address
+        return broker.endpoint
 
     def _find(self, broker_id: int) -> ProxiedBroker | None:
         return next((broker for broker in self.brokers if broker.broker_id == broker_id), None)
-
-    def _replaced(self, entity: Any) -> Any:
-        entity_class: Any = type(entity)
-        id_field, inner = _node_fields(entity_class)
-        changes: dict[str, Any] = {}
-        if id_field is not None and entity.host:
-            broker = self._find(getattr(entity, id_field))
-            if broker is not None:
-                changes = {"host": broker.endpoint.host, "port": broker.endpoint.port}
-        for name in inner:
-            value = getattr(entity, name)
-            if isinstance(value, tuple):
-                if value:
-                    changes[name] = tuple(map(self._replaced, value))
-            elif value is not None:
-                changes[name] = self._replaced(value)
-        return replace(entity, **changes) if changes else entity
-
-
-def _is_too_new(api: Any) -> bool:
-    """Whether a broker offers versions of an API with addresses that the codec doesn't know."""
-    oldest, newest = KNOWN_VERSIONS.get(api.api_key, (0, -1))
-    return api.min_version <= newest < api.max_version and any(
-        has_addresses(api.api_key, version) for version in range(oldest, newest + 1)
-    )
-
-
-def _nodes(entity: Any) -> Iterator[tuple[int, Endpoint]]:
-    """Yield the ids of the brokers in a response, with their addresses."""
-    entity_class: Any = type(entity)
-    id_field, inner = _node_fields(entity_class)
-    if id_field is not None and entity.host:
-        yield getattr(entity, id_field), Endpoint(entity.host, entity.port)
-    for name in inner:
-        value = getattr(entity, name)
-        for element in value if isinstance(value, tuple) else (value,):
-            if element is not None:
-                yield from _nodes(element)

@@ -15,13 +15,11 @@ Ground rules
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 from purgatory.cluster.fault_injection import METADATA_APIS, ConnectionFaults, FaultTarget
-from purgatory.cluster.faulty_responses import faulty_response
 from purgatory.cluster.protocol.connection import Response
 from purgatory.cluster.protocol.error_responses import error_places, error_response
 from purgatory.cluster.protocol.wire import (
@@ -36,12 +34,10 @@ from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.kafka.faults import (
     ErrorFault,
     Fault,
-    FreezeMetadata,
     LoseRequests,
     RefuseProduces,
     ResponseFault,
 )
-from purgatory.kafka.faults.active_faults import ActiveFault
 from purgatory.kafka.replication.fetch_session import FINAL_EPOCH, FIRST_EPOCH
 from purgatory.proxy.addresses import (
     KNOWN_VERSIONS,
@@ -52,8 +48,7 @@ from purgatory.proxy.addresses import (
     open_response,
     unsupported_version_response,
 )
-from purgatory.proxy.connection import ClientConnection
-from purgatory.proxy.request_start import PREFIX_BYTES, Start
+from purgatory.proxy.connection import PREFIX_BYTES, ClientConnection, Start
 from purgatory.proxy.trace import ProxyTrace
 
 _REPLICATION = "brokers replicate past the proxy; `purgatory cluster` has this fault, "
@@ -91,6 +86,10 @@ class _MetadataKey(NamedTuple):
     body: Any
 
 
+_Responses = dict[_MetadataKey, bytes]
+"""The last responses about metadata, oldest first."""
+
+
 class ProxyFaults(ConnectionFaults):
     """Injects faults into connections through a proxy, and lists the active ones.
 
@@ -108,17 +107,12 @@ class ProxyFaults(ConnectionFaults):
         super().__init__(target)
         self._recorder = recorder
         self._addresses = addresses
-        self._metadata: OrderedDict[_MetadataKey, bytes] = OrderedDict()
-        self._metadata_bytes = 0
-        self._frozen: dict[int, dict[_MetadataKey, bytes]] = {}
+        self._metadata: _Responses = {}
 
     # Begin and end.
 
-    def _begin(self, fault: Fault) -> ActiveFault:
-        active_fault = super()._begin(fault)
-        if isinstance(fault, FreezeMetadata):
-            self._frozen[active_fault.number] = dict(self._metadata)
-        return active_fault
+    def _snapshot(self) -> _Responses:
+        return dict(self._metadata)
 
     def _check(self, fault: Fault) -> None:
         if fault.kind in REFUSALS:
@@ -128,15 +122,14 @@ class ProxyFaults(ConnectionFaults):
     async def revive(self, broker: int) -> NoReturn:
         raise ClusterError(f"revive: not in a proxy: {REFUSALS['kill']}")
 
-    def _on_end(self, active_fault: ActiveFault) -> None:
-        super()._on_end(active_fault)
-        self._frozen.pop(active_fault.number, None)
-
     # What concerns a message.
 
     def concerns_request(self, broker: ProxiedBroker, request: Request) -> bool:
         """Whether a request has to be served by `serve`."""
         name, broker_id = request.api_name, broker.broker_id
+        if not is_known(request.api_key, request.api_version):
+            version = request.api_version
+            self._addresses.warn_once("version_is_unknown", api=request.api_key, version=version)
         is_readable = self._is_readable(request)
         if request.api_key == API_VERSIONS and not is_readable:
             return True
@@ -178,15 +171,6 @@ class ProxyFaults(ConnectionFaults):
         """Record that a client is gone."""
         if self._recorder is not None:
             self._recorder.trace.record_close(connection)
-
-    def try_deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> bool:
-        """Send a response, if that takes no time and it stays as it is; return whether it was."""
-        if self._alters_response(connection.broker, request):
-            return False
-        if self._addresses.may_concern(request) and self._addresses.changes(request, frame):
-            return False
-        connection.write(frame)
-        return True
 
     async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
         """Send a response."""
@@ -230,7 +214,6 @@ class ProxyFaults(ConnectionFaults):
             rewritten = await self._addresses.rewrite_entity(request, entity)
             return body if rewritten is entity else write_response(rewritten)
 
-        api = self._target.apis[request.api_key]
         code = None
         if self._refuses_sessions(broker_id, request):
             if request.body.session_epoch > FIRST_EPOCH:
@@ -242,26 +225,22 @@ class ProxyFaults(ConnectionFaults):
                 connection.abort()
                 return
             code = ErrorCode.NOT_ENOUGH_REPLICAS
-        places = error_places(request.api_key, request.api_version, api.errors)
-        if code is not None:
-            response: Response = write_response(error_response(places, request.body, code))
-        else:
-            try:
-                faulty = await faulty_response(
-                    self,
+        try:
+            if code is not None:
+                errors = self._target.apis[request.api_key].errors
+                places = error_places(request.api_key, request.api_version, errors)
+                response: Response = write_response(error_response(places, request.body, code))
+            else:
+                response = await self.respond(
                     broker_id,
                     request,
-                    api,
                     connection,
                     lambda remaining: self._with_metadata(broker_id, remaining, execute),
                     self._addresses.topic_names.get,
                 )
-            except _UntouchedResponseError as untouched:
-                await self.send(broker_id, connection, request, untouched.frame)
-                return
-            if faulty.hides_execution:
-                self._silenced_connections.add(connection)
-            response = faulty.response
+        except _UntouchedResponseError as untouched:
+            await self.send(broker_id, connection, request, untouched.frame)
+            return
         if response is None:
             return
         encoded = encode_response(
@@ -278,27 +257,16 @@ class ProxyFaults(ConnectionFaults):
         if request.api_name not in METADATA_APIS:
             return await execute(request)
         key = _MetadataKey(request.api_key, request.api_version, request.body)
-        frozen: dict[_MetadataKey, bytes] | None = None
-        for active_fault in self.active:
-            if active_fault.fault.brokers in ((), (broker_id,)):
-                frozen = self._frozen.get(active_fault.number, frozen)
-                if active_fault.number in self._frozen:
-                    active_fault.use()
+        frozen: _Responses | None = self.frozen_metadata(broker_id)
         if frozen is not None and key in frozen:
             return frozen[key]
         response = await execute(request)
         if isinstance(response, bytes):
-            if frozen is not None:
-                frozen[key] = response
-            else:
-                self._metadata_bytes += len(response) - len(self._metadata.pop(key, b""))
-                self._metadata[key] = response
-                while (
-                    len(self._metadata) > _MAX_RESPONSES
-                    or self._metadata_bytes > _MAX_RESPONSE_BYTES
-                ):
-                    _, dropped = self._metadata.popitem(last=False)
-                    self._metadata_bytes -= len(dropped)
+            kept = self._metadata if frozen is None else frozen
+            kept.pop(key, None)
+            kept[key] = response
+            while len(kept) > _MAX_RESPONSES or sum(map(len, kept.values())) > _MAX_RESPONSE_BYTES:
+                del kept[next(iter(kept))]
         return response
 
     def _refuses_sessions(self, broker_id: int, request: Request) -> bool:

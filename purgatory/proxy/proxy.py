@@ -1,7 +1,7 @@
 """A proxy in front of a Kafka cluster: a listener for each of its brokers.
 
     config = ProxyConfig(to=["kafka-1:9092", "kafka-2:9092"], first_port=19092)
-    async with running_proxy(config) as proxy:
+    async with Proxy(config) as proxy:
         print(proxy.bootstrap_servers)
 
 The first listeners are those of the brokers that it is given. It asks one of these which others
@@ -16,11 +16,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kio.index import load_request_schema
 
@@ -33,7 +32,6 @@ from purgatory.cluster.listeners import (
     Listener,
     Listening,
     Tls,
-    log_failed_handshakes,
     refusing_file,
 )
 from purgatory.cluster.protocol.wire import Request, encode_request
@@ -49,9 +47,8 @@ from purgatory.settings.addresses import without_brackets
 _log = Logger("purgatory.proxy")
 _METADATA, _METADATA_VERSION = 3, 1
 """The oldest version of Metadata in which a request may be for no topic."""
-_ANSWER_TIMEOUT_S = 10.0
+_RESPONSE_TIMEOUT_S = 10.0
 _ANYWHERE = ("0.0.0.0", "::", "")
-_MAX_WARNINGS = 1_000
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class ProxyConfig:
 
 
 class Proxy(FaultTarget):
-    """A proxy. `start` and `stop` it on an event loop; ``fault`` injects faults.
+    """A proxy, as a context manager on an event loop; ``fault`` injects faults.
 
     Args:
         config: what it is to be.
@@ -136,7 +133,6 @@ class Proxy(FaultTarget):
         self._bootstrap = [ProxiedBroker(Endpoint.parse(address)) for address in config.to]
         self._addresses = Addresses(self._bootstrap, self._listen)
         self._listeners = 0
-        self._warned: set[object] = set()
         recorder = None if trace is None else ProxyTrace(trace, self._addresses)
         self.fault = ProxyFaults(self, self._addresses, recorder)
 
@@ -185,20 +181,29 @@ class Proxy(FaultTarget):
             ClusterError: it can't listen there, or no broker can be connected to.
         """
         if self.config.tls is not None:
-            context = self.config.tls.context()
-            log_failed_handshakes(context, self._listener.name)
-            self._tls = {self._listener.name: context}
+            self._tls = {self._listener.name: self.config.tls.context()}
         if self.config.to_tls is not None:
             self._to_tls = self.config.to_tls.context()
-        for broker in self._bootstrap:
-            await self._listen(broker)
-        await self._discover()
+        try:
+            for broker in self._bootstrap:
+                await self._listen(broker)
+            await self._discover()
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Listen no more, and cut all connections; all are closed on return."""
         self.fault.forget_all()
         for broker in self._addresses.brokers:
             await broker.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def _listen(self, broker: ProxiedBroker) -> None:
         """Listen for a broker.
@@ -211,10 +216,15 @@ class Proxy(FaultTarget):
         if port > MAX_PORT:
             raise ClusterError(f"no port is left for broker {broker.address} above {first}")
         self._listeners += 1
+        broker.tls = self._to_tls
         name = self._listener.name
         listening = Listening(broker.broker_id, {name: Endpoint(host, port)})
         try:
-            await listening.start([self._listener], lambda _: self._accept(broker), self._tls)
+            await listening.start(
+                [self._listener],
+                lambda listener: ClientConnection(broker, listener, self.fault).protocol,
+                self._tls,
+            )
         except asyncio.CancelledError:  # whose response told of the broker, that client is gone
             await listening.stop()
             listening.release()
@@ -229,85 +239,40 @@ class Proxy(FaultTarget):
         broker.listening = listening
         broker.endpoint = bound if advertised is None else Endpoint(advertised, bound.port)
 
-    def _accept(self, broker: ProxiedBroker) -> ClientConnection:
-        return ClientConnection(broker, self._listener, self.fault, self._to_tls, self._warn_once)
-
-    def _warn_once(self, event: str, **values: Any) -> None:
-        key = event, *values.items()
-        if key not in self._warned and len(self._warned) < _MAX_WARNINGS:
-            self._warned.add(key)
-            _log.warning(event, **values)
-
     async def _discover(self) -> None:
-        """Ask the first broker that responds which others there are.
+        """Ask the first broker that can be connected to which others there are.
 
         Raises:
             ClusterError: none can be connected to.
         """
+        body = load_request_schema(_METADATA, _METADATA_VERSION)(topics=())  # type: ignore[call-arg]
+        request = Request(_METADATA, _METADATA_VERSION, 1, "purgatory-proxy", body)
         reasons = []
         for broker in self._bootstrap:
             try:
-                await self._ask_for_brokers(broker.address)
-                return
-            except _NoResponseError as error:
-                _log.info(
-                    "brokers_are_learned_from_responses",
-                    address=str(broker.address),
-                    reason=str(error),
-                )
-                return
-            except (OSError, TimeoutError, UnicodeError) as error:
-                reasons.append(f"{broker.address} ({_reason(error)})")
+                reader, writer = await broker.connect()
+            except OSError as error:
+                reasons.append(f"{broker.address} ({error.strerror or error})")
+                continue
+            try:
+                writer.write(encode_request(request))
+                async with asyncio.timeout(_RESPONSE_TIMEOUT_S):
+                    prefix = await reader.readexactly(4)
+                    frame = prefix + await reader.readexactly(int.from_bytes(prefix, "big"))
+                await self._addresses.rewrite(request, frame)
+            except (OSError, EOFError, BadRequestError) as error:
+                address, reason = str(broker.address), _reason(error)
+                _log.info("brokers_are_learned_from_responses", address=address, reason=reason)
+            finally:
+                writer.transport.abort()
+            return
         raise ClusterError(f"no broker can be connected to: {', '.join(reasons)}")
 
-    async def _ask_for_brokers(self, address: Endpoint) -> None:
-        tls = self._to_tls
-        async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(
-                *address, ssl=tls, server_hostname=None if tls is None else address.host
-            )
-        body = load_request_schema(_METADATA, _METADATA_VERSION)(topics=())  # type: ignore[call-arg]
-        request = Request(_METADATA, _METADATA_VERSION, 1, "purgatory-proxy", body)
-        try:
-            writer.write(encode_request(request))
-            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-                prefix = await reader.readexactly(4)
-                frame = prefix + await reader.readexactly(int.from_bytes(prefix, "big"))
-            await self._addresses.rewrite(request, frame)
-        except (OSError, EOFError, TimeoutError, BadRequestError) as error:
-            raise _NoResponseError(_reason(error)) from error
-        finally:
-            writer.transport.abort()
 
-
-class _NoResponseError(Exception):
-    """A broker doesn't say which others there are."""
-
-
-def _reason(error: BaseException) -> str:
+def _reason(error: Exception) -> str:
+    """Return why a broker doesn't say which others there are."""
     if isinstance(error, TimeoutError):
-        return f"no response within {_ANSWER_TIMEOUT_S:g} s"
+        return f"no response within {_RESPONSE_TIMEOUT_S:g} s"
     if isinstance(error, EOFError):
         return "it closed the connection: it may ask for a login, or for TLS"
     return str(getattr(error, "strerror", None) or error)
-
-
-@asynccontextmanager
-async def running_proxy(
-    config: ProxyConfig, trace: ClusterTrace | None = None
-) -> AsyncIterator[Proxy]:
-    """Run a proxy.
-
-    Args:
-        config: what it is to be.
-        trace: records what passes.
-
-    Raises:
-        ClusterError: it can't start.
-    """
-    proxy = Proxy(config, trace)
-    try:
-        await proxy.start()
-        yield proxy
-    finally:
-        await proxy.stop()

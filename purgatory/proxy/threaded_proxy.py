@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.threaded_cluster import ThreadedLoop
 from purgatory.cluster.trace import ClusterTrace
-from purgatory.proxy.proxy import Proxy, ProxyConfig, running_proxy
+from purgatory.proxy.proxy import Proxy, ProxyConfig
 
 if TYPE_CHECKING:
-    from purgatory.proxy.control import ProxyControl
+    from purgatory.cluster.control.control import FaultControl
 
 
 class ThreadedProxy(ThreadedLoop[Proxy]):
@@ -51,10 +51,10 @@ class ThreadedProxy(ThreadedLoop[Proxy]):
         return state
 
     def _running(self) -> AbstractAsyncContextManager[Proxy]:
-        return running_proxy(self.config, self._trace)
+        return Proxy(self.config, self._trace)
 
-    def _new_control(self, host: str, port: int, token: str | None) -> ProxyControl:
+    def _new_control(self, host: str, port: int, token: str | None) -> FaultControl:
         # It comes with aiohttp, which takes as long as nearly all the rest, and few need it.
-        from purgatory.proxy.control import ProxyControl
+        from purgatory.proxy.control import new_control
 
-        return ProxyControl(self.running, host, port, token)
+        return new_control(self.running, host, port, token)

@@ -14,8 +14,8 @@ Ground rules: everything happens on the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -30,25 +30,12 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.groups.offsets import CommittedOffset, OffsetKey
 from purgatory.kafka.log.producer_state import AbortedTransaction, ProducerIdentity
-from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.kafka.transactions.transaction_metadata import TransactionRecord, TransactionState
 from purgatory.proxy.addresses import Addresses
 from purgatory.proxy.connection import ClientConnection
 
 _PRODUCE, _FETCH, _OFFSET_COMMIT = 0, 1, 8
 _INIT_PRODUCER_ID, _ADD_PARTITIONS, _ADD_OFFSETS, _END_TXN, _TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
-_RECORDED = frozenset(
-    {
-        _PRODUCE,
-        _FETCH,
-        _OFFSET_COMMIT,
-        _INIT_PRODUCER_ID,
-        _ADD_PARTITIONS,
-        _ADD_OFFSETS,
-        _END_TXN,
-        _TXN_OFFSET_COMMIT,
-    }
-)
 _NEWER_PRODUCE, _NEWER_TXN_OFFSET_COMMIT, _NEWER_END_TXN = 12, 5, 5
 """From these versions on, brokers add to transactions what is sent in them (KIP-890)."""
 
@@ -67,6 +54,20 @@ _REFUSALS = frozenset(
 _ONGOING = TransactionState.ONGOING
 _COMMIT_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 _ABORT_STATES = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+
+
+class _Exchange(NamedTuple):
+    """A request as far as it came to the broker, and the response; None: none came."""
+
+    connection: ClientConnection
+    request: Request
+    response: Any
+    received_us: int
+
+    @property
+    def producer(self) -> ProducerIdentity:
+        """Who sends a request of a transaction."""
+        return ProducerIdentity(self.request.body.producer_id, self.request.body.producer_epoch)
 
 
 class ProxyTrace:
@@ -91,10 +92,20 @@ class ProxyTrace:
         self._unknown_ends: set[ProducerIdentity] = set()
         """Whose transaction may be committed or not: their EndTxn had no response, or an error that
         doesn't tell."""
+        self._records: Mapping[int, Callable[[_Exchange], None]] = {
+            _PRODUCE: self._record_produce,
+            _FETCH: self._record_fetch,
+            _OFFSET_COMMIT: self._record_commit,
+            _INIT_PRODUCER_ID: self._record_init_producer_id,
+            _ADD_PARTITIONS: self._record_added_partitions,
+            _ADD_OFFSETS: self._record_added_offsets,
+            _END_TXN: self._record_end_txn,
+            _TXN_OFFSET_COMMIT: self._record_pending_offsets,
+        }
 
     def concerns(self, request: Request) -> bool:
         """Whether an exchange is recorded."""
-        return request.api_key in _RECORDED
+        return request.api_key in self._records
 
     def record_exchange(
         self, connection: ClientConnection, request: Request, response: Any, received_us: int
@@ -107,95 +118,78 @@ class ProxyTrace:
             response: an entity of `kio`; None: none came.
             received_us: when the request came.
         """
-        if request.api_key == _PRODUCE:
-            self._record_produce(connection, request, response, received_us)
-        elif request.api_key == _FETCH and response is not None:
-            self._record_fetch(connection, request, response)
-        elif request.api_key == _OFFSET_COMMIT and response is not None:
-            offsets = self._stored_offsets(request, response)
-            self.trace.record_commit(request.body.group_id, offsets)
-        elif request.api_key == _END_TXN:
-            self._record_end_txn(request, response, received_us)
-        elif response is not None and not getattr(response, "error_code", 0):
-            self._record_transaction(request, response, received_us)
+        if request.api_key not in (_PRODUCE, _FETCH, _END_TXN) and (
+            response is None or getattr(response, "error_code", None)
+        ):
+            return
+        self._records[request.api_key](_Exchange(connection, request, response, received_us))
 
     # Transactions.
 
-    def _record_transaction(self, request: Request, response: Any, received_us: int) -> None:
-        body, api_key = request.body, request.api_key
-        if api_key == _INIT_PRODUCER_ID:
-            if body.transactional_id is not None:
-                producer = ProducerIdentity(response.producer_id, response.producer_epoch)
-                self._begin_producer(body.transactional_id, producer, received_us)
-        elif api_key == _ADD_PARTITIONS:
-            # Those of several transactional ids are brokers' own.
-            producer = ProducerIdentity(
-                getattr(body, "v3_and_below_producer_id", -1),
-                getattr(body, "v3_and_below_producer_epoch", -1),
-            )
-            results = getattr(response, "results_by_topic_v3_and_below", ())
-            if any(
-                not one.partition_error_code
-                for topic in results
-                for one in topic.results_by_partition
-            ):
-                self._record_state(body.v3_and_below_transactional_id, _ONGOING, producer)
-        else:
-            producer = ProducerIdentity(body.producer_id, body.producer_epoch)
-            if api_key == _ADD_OFFSETS:
-                self._record_state(body.transactional_id, _ONGOING, producer)
-            else:
-                self._hold_offsets(request, response, producer)
-
-    def _begin_producer(
-        self, transactional_id: str, producer: ProducerIdentity, received_us: int
-    ) -> None:
+    def _record_init_producer_id(self, exchange: _Exchange) -> None:
         """Record who may use a transactional id from now on; the one before is fenced."""
+        transactional_id, response = exchange.request.body.transactional_id, exchange.response
+        if transactional_id is None:
+            return
+        producer = ProducerIdentity(response.producer_id, response.producer_epoch)
         before = self._producers.get(transactional_id)
         if before is not None and before not in self._unknown_ends:
-            abort = TransactionResult.ABORT
-            self._record_end(transactional_id, before, producer, abort, received_us)
+            self._record_end(exchange, before, producer, is_committed=False)
+        self._begin_producer(transactional_id, producer)
+
+    def _begin_producer(self, transactional_id: str, producer: ProducerIdentity) -> None:
         self._producers[transactional_id] = producer
         self._record_state(transactional_id, TransactionState.EMPTY, producer)
 
-    def _hold_offsets(self, request: Request, response: Any, producer: ProducerIdentity) -> None:
-        offsets = self._stored_offsets(request, response)
-        if offsets and request.api_version >= _NEWER_TXN_OFFSET_COMMIT:
-            self._record_state(request.body.transactional_id, _ONGOING, producer)
-        pending = self._pending_offsets.setdefault(producer, {})
-        for key, offset in offsets.items():
-            pending[OffsetKey(request.body.group_id, *key)] = offset
+    def _record_added_partitions(self, exchange: _Exchange) -> None:
+        body = exchange.request.body
+        results = getattr(exchange.response, "results_by_topic_v3_and_below", ())
+        partitions = (one for topic in results for one in topic.results_by_partition)
+        if not all(one.partition_error_code for one in partitions):  # else it is brokers' own
+            producer = ProducerIdentity(
+                body.v3_and_below_producer_id, body.v3_and_below_producer_epoch
+            )
+            self._record_state(body.v3_and_below_transactional_id, _ONGOING, producer)
 
-    def _record_end_txn(self, request: Request, response: Any, received_us: int) -> None:
-        body = request.body
-        producer = ProducerIdentity(body.producer_id, body.producer_epoch)
+    def _record_added_offsets(self, exchange: _Exchange) -> None:
+        transactional_id = exchange.request.body.transactional_id
+        self._record_state(transactional_id, _ONGOING, exchange.producer)
+
+    def _record_pending_offsets(self, exchange: _Exchange) -> None:
+        offsets = self._stored_offsets(exchange)
+        if offsets and exchange.request.api_version >= _NEWER_TXN_OFFSET_COMMIT:
+            self._record_added_offsets(exchange)
+        pending = self._pending_offsets.setdefault(exchange.producer, {})
+        for key, offset in offsets.items():
+            pending[OffsetKey(exchange.request.body.group_id, *key)] = offset
+
+    def _record_end_txn(self, exchange: _Exchange) -> None:
+        request, response, producer = exchange.request, exchange.response, exchange.producer
+        transactional_id = request.body.transactional_id
         error = None if response is None else _error(response.error_code)
         if error is not ErrorCode.NONE:
             if error not in _REFUSALS:
                 self._unknown_ends.add(producer)
-                self.trace.transactions.on_unknown_end(body.transactional_id)
+                self.trace.transactions.on_unknown_end(transactional_id)
             return
         self._unknown_ends.discard(producer)
-        result = TransactionResult(body.committed)
-        self._record_end(body.transactional_id, producer, producer, result, received_us)
+        self._record_end(exchange, producer, producer, request.body.committed)
         if request.api_version >= _NEWER_END_TXN and response.producer_id >= 0:
             following = ProducerIdentity(response.producer_id, response.producer_epoch)
-            self._producers[body.transactional_id] = following
-            self._record_state(body.transactional_id, TransactionState.EMPTY, following)
+            self._begin_producer(transactional_id, following)
 
     def _record_end(
         self,
-        transactional_id: str,
+        exchange: _Exchange,
         producer: ProducerIdentity,
         ended_by: ProducerIdentity,
-        result: TransactionResult,
-        received_us: int,
+        is_committed: bool,
     ) -> None:
-        is_committed = result is TransactionResult.COMMIT
+        transactional_id = exchange.request.body.transactional_id
         if self.trace.transactions.is_open(transactional_id):  # else a request was repeated
             prepared, complete = _COMMIT_STATES if is_committed else _ABORT_STATES
             # Others may read what is committed before the response to that comes.
-            self._record_state(transactional_id, prepared, ended_by, received_us)
+            self._record_state(transactional_id, prepared, ended_by, exchange.received_us)
             self._record_state(transactional_id, complete, ended_by)
         for key, offset in self._pending_offsets.pop(producer, {}).items():
             self.trace.transactions.on_offset_ended(producer.producer_id, key, offset, is_committed)
@@ -212,9 +206,8 @@ class ProxyTrace:
 
     # Sends, reads and commits.
 
-    def _record_produce(
-        self, connection: ClientConnection, request: Request, response: Any, received_us: int
-    ) -> None:
+    def _record_produce(self, exchange: _Exchange) -> None:
+        connection, request, response, received_us = exchange
         entries = {
             key: list(whole_batches(one.records or b""))
             for key, one in self._partitions(request.body.topic_data, "partition_data", "index")
@@ -233,41 +226,45 @@ class ProxyTrace:
                         self._record_state(request.body.transactional_id, _ONGOING, producer)
         if response is None:
             self.trace.record_abandoned(request, entries, received_us)
-            return
-        self.trace.record_append(connection, request, entries, responses, received_us)
+        else:
+            self.trace.record_append(connection, request, entries, responses, received_us)
 
-    def _record_fetch(self, connection: ClientConnection, request: Request, response: Any) -> None:
+    def _record_fetch(self, exchange: _Exchange) -> None:
+        connection, request, response, _ = exchange
+        if response is None:
+            return
         offsets = self._offsets.setdefault(connection, {})
         for key, one in self._partitions(request.body.topics, "partitions", "partition"):
             offsets[key] = one.fetch_offset
-        responses = {}
-        for key, one in self._partitions(response.responses, "partitions", "partition_index"):
-            if not one.records or key not in offsets:
-                continue
-            aborted = tuple(
-                AbortedTransaction(ended.producer_id, ended.first_offset, ended.first_offset)
-                for ended in one.aborted_transactions or ()
-            )
-            responses[key] = PartitionFetchResponse(
+        responses = {
+            key: PartitionFetchResponse(
                 _error(one.error_code),
                 batches=tuple(whole_batches(one.records)),
-                aborted_transactions=aborted,
+                aborted_transactions=tuple(
+                    AbortedTransaction(ended.producer_id, ended.first_offset, ended.first_offset)
+                    for ended in one.aborted_transactions or ()
+                ),
             )
+            for key, one in self._partitions(response.responses, "partitions", "partition_index")
+            if one.records and key in offsets
+        }
         self.trace.record_fetch(connection, request, responses, offsets)
 
-    def _stored_offsets(
-        self, request: Request, response: Any
-    ) -> Mapping[TopicPartition, CommittedOffset]:
+    def _record_commit(self, exchange: _Exchange) -> None:
+        group_id = exchange.request.body.group_id
+        self.trace.record_commit(group_id, self._stored_offsets(exchange))
+
+    def _stored_offsets(self, exchange: _Exchange) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the offsets of a commit that were not refused."""
+        response, body = exchange.response, exchange.request.body
         stored = {
             key
             for key, one in self._partitions(response.topics, "partitions", "partition_index")
             if not one.error_code
         }
-        requested = self._partitions(request.body.topics, "partitions", "partition_index")
         return {
             key: CommittedOffset(one.committed_offset, -1, one.committed_metadata or "")
-            for key, one in requested
+            for key, one in self._partitions(body.topics, "partitions", "partition_index")
             if key in stored
         }
 

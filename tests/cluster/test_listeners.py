@@ -40,6 +40,8 @@ from tests.cluster.wire_values import request_frame
 from tests.pipeline.source.certificates import make_certificate
 
 _TIMEOUT_S = 30
+PATIENCE_S = 20
+"""Less than asyncio waits for the end of a handshake."""
 
 
 class Guarded(NamedTuple):
@@ -183,6 +185,44 @@ def test_a_client_that_speaks_something_else_is_told_of_in_one_line(
     assert line["event"] == event
     assert said in line["reason"]
     assert "THIS" in (line["reason"] if event == "bad_request" else line["listener"])
+
+
+async def begin_handshake(
+    host: str, port: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect, and be in the middle of a TLS handshake: the server has said hello."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    outgoing = ssl.MemoryBIO()
+    client = context.wrap_bio(ssl.MemoryBIO(), outgoing)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(outgoing.read())
+    assert await reader.read(1)
+    return reader, writer
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_client_in_its_handshake_is_cut_when_the_cluster_stops(
+    serve_authorized: Guarded, new_loop: Any
+) -> None:
+    listener = Listener("THIS", tls=Tls(serve_authorized.authority))
+    errors: list[Any] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
+        async with Cluster(ClusterConfig(brokers=1, listeners=[listener])) as cluster:
+            place = cluster.brokers[1].endpoint(cluster.config.all_listeners[0])
+            reader, writer = await begin_handshake(*place)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        async with asyncio.timeout(PATIENCE_S):
+            await reader.read()  # up to the end
+        writer.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+    assert not errors
 
 
 def test_a_client_that_says_who_it_is_where_nobody_is_asked_is_told_of(

@@ -15,7 +15,6 @@ from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.faults import Throttle
 from purgatory.proxy import Proxy, ProxyConfig
 from purgatory.proxy.addresses import KNOWN_VERSIONS
-from purgatory.proxy.proxy import running_proxy
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import read_response, request_frame
 
@@ -62,7 +61,7 @@ def test_a_broken_request_closes_its_connection_alone(
 ) -> None:
     async def run() -> None:
         config = ProxyConfig(to=cluster.bootstrap_servers.split(","))
-        async with running_proxy(config) as proxy, await client_of(proxy) as bystander:
+        async with Proxy(config) as proxy, await client_of(proxy) as bystander:
             assert (await bystander.ask(METADATA, 1)).brokers
             with capture_logs() as logs:
                 async with await client_of(proxy) as client:
@@ -81,7 +80,7 @@ def test_a_token_that_is_too_large_is_refused_before_it_is_there() -> None:
         handshake = b"\x00\x11\x00\x00" + b"\x00\x00\x00\x01" + b"\xff\xff" + b"\x00\x05PLAIN"
         async with broker_that_replies(lambda frame: prefixed(frame[4:8])) as address:
             config = ProxyConfig(to=[address])
-            async with running_proxy(config) as proxy, await client_of(proxy) as client:
+            async with Proxy(config) as proxy, await client_of(proxy) as client:
                 client.send(handshake)
                 await client.receive()
                 with capture_logs() as logs:
@@ -139,7 +138,7 @@ def test_a_broken_response_closes_its_connection_alone(
     async def run() -> None:
         async with broker_that_replies(reply) as address:
             config = ProxyConfig(to=[address])
-            async with running_proxy(config) as proxy, await client_of(proxy) as client:
+            async with Proxy(config) as proxy, await client_of(proxy) as client:
                 with capture_logs() as logs:
                     client.send(request_frame(api_key, 1, 1))
                     await client.wait_closed()
@@ -157,7 +156,7 @@ def test_an_unknown_version_passes_untouched_and_is_told_once() -> None:
         async with broker_that_replies(lambda frame: prefixed(frame[4:8] + answer)) as address:
             config = ProxyConfig(to=[address])
             with capture_logs() as logs:
-                async with running_proxy(config) as proxy, await client_of(proxy) as client:
+                async with Proxy(config) as proxy, await client_of(proxy) as client:
                     for number in (b"\x00\x00\x00\x05", b"\x00\x00\x00\x06"):
                         client.send(b"\x00\x03\x00\x77" + number + b"\xff\xff" + b"anything")
                         assert await client.receive() == number + answer
@@ -173,7 +172,7 @@ def test_a_broker_that_knows_an_older_apiversions_says_so_in_spite_of_faults() -
     async def run() -> None:
         async with broker_that_replies(lambda frame: prefixed(frame[4:8] + unsupported)) as address:
             config = ProxyConfig(to=[address])
-            async with running_proxy(config) as proxy, await client_of(proxy) as client:
+            async with Proxy(config) as proxy, await client_of(proxy) as client:
                 await proxy.fault.begin(Throttle(throttle_ms=5))
                 client.send(request_frame(API_VERSIONS, 4, 7))
                 assert await client.receive() == (7).to_bytes(4, "big") + unsupported
@@ -198,7 +197,7 @@ def test_versions_are_lowered_to_those_that_can_be_rewritten() -> None:
 
         async with broker_that_replies(reply) as address:
             with capture_logs() as logs:
-                async with running_proxy(ProxyConfig(to=[address])) as proxy:
+                async with Proxy(ProxyConfig(to=[address])) as proxy:
                     for _ in range(2):
                         async with await client_of(proxy) as client:
                             response = await client.ask(API_VERSIONS, version)
@@ -218,7 +217,7 @@ def test_a_client_that_asks_by_a_newer_apiversions_is_told_the_newest_that_is_kn
     async def run() -> None:
         async with broker_that_replies(lambda _: b"") as address:
             config = ProxyConfig(to=[address])
-            async with running_proxy(config) as proxy, await client_of(proxy) as client:
+            async with Proxy(config) as proxy, await client_of(proxy) as client:
                 client.send(b"\x00\x12\x00\x77" + b"\x00\x00\x00\x05" + b"\xff\xff\x00\x01")
                 number, body = read_response(API_VERSIONS, 0, await client.receive())
                 assert (number, body.error_code) == (5, ErrorCode.UNSUPPORTED_VERSION)

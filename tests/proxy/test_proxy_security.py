@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from confluent_kafka import KafkaException
 
 from purgatory.cluster import ClusterConfig, ClusterError, Listener, ThreadedCluster, Tls
 from purgatory.proxy import Proxy, ProxyConfig, ThreadedProxy, UpstreamTls
-from purgatory.proxy.proxy import running_proxy
 from tests.cluster.aiokafka_client import AiokafkaClient
 from tests.cluster.confluent_client import ConfluentClient
 from tests.cluster.raw_client import RawClient
+from tests.cluster.test_listeners import PATIENCE_S, begin_handshake
 from tests.pipeline.source.certificates import make_certificate
 
 METADATA, SASL_HANDSHAKE = 3, 17
@@ -90,7 +91,7 @@ def test_a_login_without_headers_passes(secured: ThreadedCluster) -> None:
 
     async def run() -> None:
         config = ProxyConfig(to=secured.bootstrap_servers_of("LOGIN").split(","))
-        async with running_proxy(config) as proxy:
+        async with Proxy(config) as proxy:
             host, _, port = proxy.bootstrap_servers.split(",")[0].rpartition(":")
             connected = await asyncio.open_connection(host, int(port))
             async with RawClient(*connected) as client:
@@ -169,3 +170,25 @@ def test_a_wrong_password_stays_wrong(secured: ThreadedCluster) -> None:
 def test_files_that_are_no_certificates_are_named(wrong: type[UpstreamTls], named: str) -> None:
     with pytest.raises(ClusterError, match=f"{named}: can't be used"):
         ThreadedProxy(ProxyConfig(to=["127.0.0.1:1"], to_tls=wrong())).start()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_client_in_its_handshake_is_cut_when_the_proxy_stops(
+    secured: ThreadedCluster, certificate: Path, new_loop: Any
+) -> None:
+    servers = secured.bootstrap_servers_of("LOGIN").split(",")
+    errors: list[Any] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
+        async with Proxy(ProxyConfig(to=servers, tls=Tls(certificate))) as proxy:
+            host, _, port = proxy.bootstrap_servers.partition(",")[0].rpartition(":")
+            reader, writer = await begin_handshake(host, int(port))
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        async with asyncio.timeout(PATIENCE_S):
+            await reader.read()  # up to the end
+        writer.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+    assert not errors

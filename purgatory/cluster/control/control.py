@@ -274,6 +274,8 @@ class FaultControl:
             beyond it has one made up: ``token``.
     """
 
+    _contents = "faults, /state"
+
     def __init__(
         self,
         faults: ConnectionFaults,
@@ -289,9 +291,8 @@ class FaultControl:
         self._current_state = state
         self._host = host = without_brackets(host)
         self.port = port
-        self.token = token
-        if token is None and not is_loopback(host):
-            self.token = secrets.token_urlsafe(24)
+        self._makes_token = token is None and not is_loopback(host)
+        self.token = secrets.token_urlsafe(24) if self._makes_token else token
         self._runners: list[web.AppRunner] = []
 
     def __repr__(self) -> str:
@@ -306,6 +307,13 @@ class FaultControl:
     def page_url(self) -> str:
         """The page's address. A token follows #, which browsers do not send."""
         return f"{self.url}/" if self.token is None else f"{self.url}/#token={quote(self.token)}"
+
+    def addresses(self) -> list[str]:
+        """Return lines that tell a user where it is."""
+        lines = [f"control: {self.url} ({self._contents})", f"view: {self.page_url}"]
+        if self._makes_token:
+            lines.append(f"control token: {self.token} (for PURGATORY_CONTROL_TOKEN)")
+        return lines
 
     async def start(self) -> None:
         """Listen.
@@ -391,6 +399,8 @@ class Control(FaultControl):
         metrics_host: where others are that may read the metrics.
     """
 
+    _contents = "faults, /state, /metrics"
+
     def __init__(
         self,
         cluster: Cluster,
@@ -412,6 +422,17 @@ class Control(FaultControl):
         if self.metrics_port is None:
             return f"{self.url}/metrics"
         return f"{_url(self._metrics_host, self.metrics_port)}/metrics"
+
+    def addresses(self) -> list[str]:
+        lines = [
+            f"{listener.name} ({listener.security_protocol}): "
+            f"{self._cluster.bootstrap_servers_of(listener.name)}"
+            for listener in self._cluster.config.all_listeners[1:]
+        ]
+        lines += super().addresses()
+        if self.metrics_port is not None:
+            lines.append(f"metrics: {self.metrics_url}")
+        return lines
 
     async def start(self) -> None:
         await super().start()

@@ -40,13 +40,11 @@ class LiveModel(ABC):
     def __init__(self, batch: FeedBatch) -> None:
         self._batch = batch
 
-    @abstractmethod
-    async def begin(self) -> None:
-        """Begin to observe."""
+    async def begin(self) -> None:  # noqa: B027
+        """Begin to observe, where that takes more than a comparison."""
 
-    @abstractmethod
-    def release(self) -> None:
-        """Stop observing."""
+    def release(self) -> None:  # noqa: B027
+        """Stop observing, if there is anything between two comparisons."""
 
     @abstractmethod
     def compare(self) -> None:

@@ -308,10 +308,10 @@ def _empty(name: str, hint: Any, kafka_type: str | None) -> Any:
     return values.get(kafka_type, _UNKNOWN if is_unknown else 0)
 
 
-def element_class(entity_class: Any, array: str) -> Any:
-    """Return the class of an array's elements."""
-    hint, _ = _without_none(_hints(entity_class)[array])
-    return typing.get_args(hint)[0]
+def element_class(entity_class: Any, name: str) -> Any:
+    """Return the class of a field, of its elements if it is an array."""
+    hint, _ = _without_none(_hints(entity_class)[name])
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
 
 
 @cache
