@@ -92,7 +92,7 @@ def audit_arrow(
     Raises:
         ValueError: as `engines.trace_audit.audit` has it.
     """
-    with duckdb_connection() as connection:
+    with duckdb_connection(rows=sum(map(len, tables.values()))) as connection:
         for name, table in tables.items():
             connection.register(name, table)
         run_tables = {run_id: configuration or RunConfiguration()}
