@@ -10,6 +10,8 @@ _INTERRUPTED = 130
 
 def run() -> None:
     """Run the command that the process was started with, and exit with its status."""
+    # Who imports pyarrow imports numpy, whose threads for matrices would spin in vain.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         status = _status()
         sys.stdout.flush()

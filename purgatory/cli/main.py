@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperGroup
@@ -68,6 +68,9 @@ COMMANDS: Mapping[str, str] = {
 _COMPLETION_VARIABLE = "_PURGATORY_COMPLETE"
 """Is set where a shell asks how a command line may go on."""
 
+_CONTEXT: Any = {"help_option_names": ["-h", "--help"]}
+"""The settings of a command's context."""
+
 _VALUES = (
     (re.compile(r"<list\[(.*)\]>"), r"<\1>"),
     (re.compile(r"<([^<>]*\|[^<>]*)>"), r"[\1]"),
@@ -101,9 +104,13 @@ def _summary(command: Any) -> str:
 
 
 def _use_plain_values(command: Any) -> None:
-    """Have the help of a command, and of its subcommands, name values as people do."""
-    for parameter in command.params:
+    """Have the help of a command, and of its subcommands, name values as people do.
+
+    And have values that need no conversion processed by `_plain_value`.
+    """
+    for parameter in command.get_params(typer.Context(command, **_CONTEXT)):
         parameter.get_help_record = partial(_plain_record, parameter, parameter.get_help_record)
+        parameter.process_value = partial(_plain_value, parameter, parameter.process_value)
     for subcommand in getattr(command, "commands", {}).values():
         _use_plain_values(subcommand)
 
@@ -120,6 +127,28 @@ def _plain_record(parameter: Any, original: Any, context: Any) -> tuple[str, str
     return name, text
 
 
+def _plain_value(parameter: Any, original: Any, context: Any, value: Any) -> Any:
+    """Return the value of a parameter, without Typer if it is a text, a word or the default.
+
+    For any value Typer imports pydantic, which takes as long as a small analysis.
+    """
+    descriptor, is_many = parameter.type_descriptor, parameter.multiple or parameter.nargs != 1
+    kind = descriptor.annotation
+    if not value:
+        is_plain = not parameter.required and value in (None, [], False)
+    elif get_origin(kind) is Literal:
+        is_plain = value in get_args(kind)
+    elif value is parameter.default:
+        is_plain = type(value) is kind
+    else:
+        is_plain = kind in (str, list[str]) and descriptor.parameter_info.parser is None
+    if not is_plain:
+        return original(context, value)
+    if is_many:
+        value = () if value is None else list(value)
+    return value if parameter.callback is None else parameter.callback(context, parameter, value)
+
+
 def build_app(command_name: str = "") -> typer.Typer:
     """Build the program with one command, importing only its module; by default with all."""
     app = typer.Typer(
@@ -130,7 +159,7 @@ def build_app(command_name: str = "") -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings=_CONTEXT,
     )
     app.callback()(purgatory)
     for panel, commands in GROUPS.items():

@@ -143,6 +143,11 @@ def test_without_rich_the_wheel_names_the_extra() -> None:
     assert "pip install 'kafka-purgatory[cli]'" in ran.stderr
 
 
+def test_texts_words_and_defaults_need_no_pydantic() -> None:
+    ran = run_without(["pydantic"], "audit", "nowhere", "--engine", "duckdb", "--master", "local")
+    assert ran.stderr.startswith("purgatory audit: nowhere: there is no such folder")
+
+
 @pytest.mark.parametrize(
     ("module", "arguments", "extra"),
     [

@@ -23,6 +23,7 @@ from sqlglot import exp
 
 from purgatory.pipeline.engines import duckdb as duckdb_engine
 from purgatory.pipeline.engines.duckdb.job_sql import duckdb_type
+from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES, OPTIONAL
 from purgatory.pipeline.jobs.audit.client_settings import SETTINGS
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS
 from purgatory.trace.trace_schema import TABLES
@@ -41,6 +42,12 @@ OPTIONS = {
 """Numbers that a job is given here, and the variables that stand for them in the SQL."""
 
 
+AUDITS: Mapping[str, Collection[str]] = {
+    "audit": AUDIT_TABLES,
+    "audit_sends_reads": [name for name in AUDIT_TABLES if name not in OPTIONAL],
+}
+"""The audits' tables, by the name of their job: most traces have sends and reads alone."""
+
 WAITS: Mapping[str, Mapping[str, Any]] = {
     "waits": {"by_topic": True},
     "waits_approximate": {"by_topic": True, "percentiles": "approximate"},
@@ -54,18 +61,20 @@ class Statements:
     """The statements of one job, each of which makes a table.
 
     Args:
+        job: its name, with which the names of its steps begin: SQLFrame keeps a table's columns.
         connection: where they are tried, on empty tables.
         session: SQLFrame's, over it.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, session: Any) -> None:
+    def __init__(self, job: str, connection: duckdb.DuckDBPyConnection, session: Any) -> None:
+        self._job = job
         self._connection = connection
         self._session = session
         self.texts: list[str] = []
 
     def step(self, frame: Any) -> Any:
         """A table of its own, with what a frame comes to."""
-        name = f"step_{len(self.texts) + 1}"
+        name = f"{self._job}_{len(self.texts) + 1}"
         self.table(name, frame)
         return self._session.table(name)
 
@@ -146,7 +155,7 @@ def statements_of_jobs(wanted: Collection[str] = ()) -> Mapping[str, str]:
         kinds = ", ".join(f'"{column}" {duckdb_type(kind)}' for column, kind in columns.items())
         connection.execute(f"CREATE TABLE {name} ({kinds})")
     return {
-        name: _text(connection, session, job)
+        name: _text(Statements(name, connection, session), session, job)
         for name, job in _jobs().items()
         if not wanted or name in wanted
     }
@@ -154,7 +163,7 @@ def statements_of_jobs(wanted: Collection[str] = ()) -> Mapping[str, str]:
 
 def _jobs() -> Mapping[str, Job]:
     return {
-        "audit": _audit,
+        **{name: _audit(tables) for name, tables in AUDITS.items()},
         "slowest": _slowest,
         "occupancy": _occupancy,
         "occupancy_causes": _occupancy_causes,
@@ -167,10 +176,9 @@ def _jobs() -> Mapping[str, Job]:
     }
 
 
-def _text(connection: duckdb.DuckDBPyConnection, session: Any, job: Job) -> str:
+def _text(statements: Statements, session: Any, job: Job) -> str:
     from purgatory.pipeline.jobs import expressions as engines
 
-    statements = Statements(connection, session)
     replaced: Any = engines
     replaced.persist = replaced.materialize = statements.step
     replaced.COUNTS_FIRST = replaced.EXACT_IN_MEMORY = True
@@ -178,17 +186,20 @@ def _text(connection: duckdb.DuckDBPyConnection, session: Any, job: Job) -> str:
     return ";\n".join(statements.texts) + ";\n"
 
 
-def _audit(session: Any, statements: Statements) -> None:
-    from purgatory.pipeline.jobs.audit.audit_job import build_audit
-    from purgatory.pipeline.jobs.audit.cases import SettingsTables
+def _audit(names: Collection[str]) -> Job:
+    def job(session: Any, statements: Statements) -> None:
+        from purgatory.pipeline.jobs.audit.audit_job import build_audit
+        from purgatory.pipeline.jobs.audit.cases import SettingsTables
 
-    tables = {name: session.table(name) for name in TABLES if name != "operations"}
-    settings = SettingsTables(**{name: session.table(name) for name in SETTINGS})
-    result = build_audit(
-        tables, settings, OPTIONS["witnesses"], OPTIONS["split"], OPTIONS["split_us"]
-    )
-    statements.table("audit", result.audit)
-    statements.table("witnesses", result.witnesses)
+        tables = {name: session.table(name) for name in names}
+        settings = SettingsTables(**{name: session.table(name) for name in SETTINGS})
+        result = build_audit(
+            tables, settings, OPTIONS["witnesses"], OPTIONS["split"], OPTIONS["split_us"]
+        )
+        statements.table("audit", result.audit)
+        statements.table("witnesses", result.witnesses)
+
+    return job
 
 
 def _waits(name: str) -> Job:

@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 
 MEMORY_SHARE = 0.6
 """How much of the machine's memory a job may take."""
+
+FEW_ROWS = 50_000
+"""Below as many a second thread costs more than it saves."""
 _WHOLE = 100
 
 
 @contextmanager
 def duckdb_connection(
-    *, progress: bool | None = False, memory: int | None = None
+    *, progress: bool | None = False, memory: int | None = None, rows: int | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with nothing in it; what it spilled is removed at the end of the block.
 
@@ -41,6 +44,7 @@ def duckdb_connection(
         progress: show on standard error how far the statement at hand is; None does so on a
             terminal only.
         memory: how many bytes it may take before it uses the disk; None: `memory_bytes`.
+        rows: how many it will read; None: nobody knows.
 
     Raises:
         SessionError: DuckDB is not installed, or has no place or memory left.
@@ -51,10 +55,11 @@ def duckdb_connection(
         raise SessionError(
             "DuckDB is not installed: pip install 'kafka-purgatory[analysis]'"
         ) from None
+    few = rows is not None and rows < FEW_ROWS
     with (
         working_folder("purgatory-duckdb-") as folder,
         stop_signals(),
-        duckdb.connect() as connection,
+        duckdb.connect(config={"threads": "1"} if few else {}) as connection,
     ):
         connection.execute(f"SET memory_limit = '{(memory or memory_bytes()) >> 20}MiB'")
         connection.execute(f"SET temp_directory = {literal(str(folder))}")
@@ -109,16 +114,21 @@ COPIED = 3
 _LEAST_MEMORY = 1 << 30
 
 
-def audit_memory(trace_set: TraceSet, tables: Iterable[str]) -> int:
+def audit_memory(rows: int | None) -> int:
     """What an audit takes by itself: what its rows need, or 1 GiB, but no more than `memory_bytes`.
 
-    Rows of JSON are not counted: with some, it is `memory_bytes`.
+    It is `memory_bytes` where nobody knows how many there are.
     """
+    if rows is None:
+        return memory_bytes()
+    return min(memory_bytes(), max(_LEAST_MEMORY, MEMORY_PER_ROW * rows))
+
+
+def known_rows(trace_set: TraceSet, tables: Iterable[str]) -> int | None:
+    """How many rows some tables have, by the footers of the parts; None if some are of JSON."""
     names = tuple(tables)
     parts = (part for trace in trace_set.traces for name in names for part in trace.files[name])
-    if any(part.kinds is None for part in parts):
-        return memory_bytes()
-    return min(memory_bytes(), max(_LEAST_MEMORY, MEMORY_PER_ROW * _rows(trace_set, names)))
+    return None if any(part.kinds is None for part in parts) else _rows(trace_set, names)
 
 
 def _rows(trace_set: TraceSet, tables: Iterable[str]) -> int:

@@ -11,6 +11,7 @@ from purgatory.pipeline.engines.duckdb.audit import audit_tables
 from purgatory.pipeline.engines.duckdb.connection import (
     audit_memory,
     duckdb_connection,
+    known_rows,
     require_room,
 )
 from purgatory.pipeline.engines.duckdb.job_sql import (
@@ -137,13 +138,13 @@ def opened_traces(
     # The audit reads few columns of rows without anomalies, so large files stay where they are.
     copies = job is not AUDIT
     require_room(trace_set, job.reads, command, run_options.memory, copied=copies)
-    memory = run_options.memory
+    memory, rows = run_options.memory, known_rows(trace_set, job.reads)
     if memory is None and not copies:
-        memory = audit_memory(trace_set, job.reads)
+        memory = audit_memory(rows)
     with (
         _folder(target) as folder,
         local_copies(trace_set, job.reads, run_options.progress) as local_set,
-        duckdb_connection(progress=run_options.progress, memory=memory) as connection,
+        duckdb_connection(progress=run_options.progress, memory=memory, rows=rows) as connection,
     ):
         check = read_tables(
             connection, local_set, job.reads, in_place=() if copies else AUDIT_TABLES
