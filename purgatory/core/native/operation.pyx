@@ -161,7 +161,7 @@ cdef class NativeOperation(NativeWatched):
 
     @property
     def error(self):
-        """Why it FAILED, or None. Raised by a callback, it has no traceback: that was logged."""
+        """Why it FAILED, or None. A callback's error has no traceback: that was logged."""
         return self._op_error
 
     def on_complete(self):

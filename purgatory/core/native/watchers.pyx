@@ -184,14 +184,14 @@ cdef class NativeWatched(NativeTask):
 
     @property
     def outcome(self):
-        """What became of it. In a callback, what it is about to be."""
+        """How it ended, or PENDING. In a callback, how it is about to end."""
         if not self.is_whole:
             raise no_init(self)
         return self._op_outcome
 
     @property
     def is_completed(self):
-        """Whether it is anything but PENDING."""
+        """Whether the outcome is not PENDING."""
         if not self.is_whole:
             raise no_init(self)
         return self._op_outcome is not PENDING
