@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -90,19 +90,25 @@ def duration_of(us: int) -> Duration:
 
 
 def duration_text(us: int) -> str:
-    """Return a duration as it is shown, to four digits: "1.5 ms", "5.636 s", "2.5 min".
+    """Return a duration in the unit that suits it, to four digits: "1.5 ms", "5.636 s", "2.5 min".
 
     ``duration`` in purgatory/view/page/units.js shows the same.
     """
-    unit, size = next((unit, size) for unit, size, below in _SHOWN_UNITS if abs(us) < below)
-    return f"{float(f'{us / size:.4g}'):,.15g} {unit}"
+    rounded = (  # first: 999,999 us are 1 s
+        (float(_FOUR_DIGITS.create_decimal_from_float(us / size)), unit, below)
+        for unit, size, below in _SHOWN_UNITS
+    )
+    return next(f"{number:,.15g} {unit}" for number, unit, below in rounded if abs(number) < below)
+
+
+_FOUR_DIGITS = Context(prec=4, rounding=ROUND_HALF_UP)
 
 
 _SHOWN_UNITS = (
     ("\N{MICRO SIGN}s", 1, 1_000),
-    ("ms", 1_000, 1_000_000),
-    ("s", 1_000_000, 120_000_000),
-    ("min", 60_000_000, 7_200_000_000),
+    ("ms", 1_000, 1_000),
+    ("s", 1_000_000, 120),
+    ("min", 60_000_000, 120),
     ("h", 3_600_000_000, math.inf),
 )
 

@@ -11,7 +11,7 @@ import typer
 
 from purgatory.cli.main import build_app
 from purgatory.cli.options import client_settings, duration_parser
-from purgatory.settings.typed_duration import Duration
+from purgatory.settings.typed_duration import Duration, duration_text
 from tests.cli.conftest import RunCommand
 
 OWN_MEANING = {"--engine", "--to", "--topic"}
@@ -168,3 +168,22 @@ def test_a_timedelta_is_a_duration_and_a_number_is_none() -> None:
         Duration(timedelta(seconds=-1))
     with pytest.raises(TypeError, match="30 has no unit; give text or a timedelta: '250ms'"):
         Duration(30)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (0, "0 \N{MICRO SIGN}s"),
+        (999, "999 \N{MICRO SIGN}s"),
+        (10_625, "10.63 ms"),
+        (999_949, "999.9 ms"),
+        (999_950, "1 s"),
+        (-999_999, "-1 s"),
+        (119_949_999, "119.9 s"),
+        (119_999_999, "2 min"),
+        (7_199_999_999, "2 h"),
+        (44_444_444_444_444, "12,350 h"),
+    ],
+)
+def test_a_duration_is_shown_in_the_unit_that_suits_it(us: int, text: str) -> None:
+    assert duration_text(us) == text

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, Page, expect
 
+from purgatory.settings.typed_duration import duration_text
 from purgatory.view.wheel import walk
 from tests.view.chromium import chromium, opened, told, until
 from tests.view.made_view import MARKUP, MadeTrace, MadeView, Server, served
@@ -61,6 +63,21 @@ def test_live_changes_lead_to_the_state_that_is_there(browser: Browser, live: Se
         assert page.locator("img").count() == 0
         assert MARKUP in page.title()
         assert MARKUP in page.locator("#partitions").inner_text()
+
+
+def test_durations_are_shown_as_by_python(browser: Browser, live: Server) -> None:
+    chance = Random(1)
+    edges = [1, 1_000, 10_625, 10**6, 12 * 10**7, 72 * 10**8]
+    values = [edge + by for edge in edges for by in (-1, 0, 1)]
+    values += [int(10 ** chance.uniform(0, 15)) for _ in range(20_000)]
+    values += [625 * chance.randrange(10**7) for _ in range(20_000)]  # ties among them
+    with opened(browser, live.address) as page:
+        shown = page.evaluate(
+            "async values => { const { duration } = await import('/page/units.js');"
+            " return values.map(duration); }",
+            values,
+        )
+    assert shown == [duration_text(us) for us in values]
 
 
 def test_any_partition_is_found(browser: Browser, live: Server) -> None:

@@ -4,14 +4,22 @@ export const number = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const seconds = new Intl.NumberFormat("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 });
 
-/** A length of time: `2.5 ms`, `1.5 s`. */
+const UNITS = [
+  ["µs", 1, 1_000],
+  ["ms", 1_000, 1_000],
+  ["s", 1_000_000, 120],
+  ["min", 60_000_000, 120],
+  ["h", 3_600_000_000, Infinity],
+];
+
+/** A length of time: `2.5 ms`, `1.5 s`. `duration_text` in settings/typed_duration.py shows the same. */
 export function duration(us) {
   if (us === null || us === undefined) return "-";
-  if (Math.abs(us) < 1000) return `${short.format(us)} µs`;
-  if (Math.abs(us) < 1_000_000) return `${short.format(us / 1000)} ms`;
-  if (Math.abs(us) < 120_000_000) return `${short.format(us / 1_000_000)} s`;
-  if (Math.abs(us) < 7_200_000_000) return `${short.format(us / 60_000_000)} min`;
-  return `${short.format(us / 3_600_000_000)} h`;
+  for (const [unit, size, below] of UNITS) {
+    const shown = Number((us / size).toPrecision(4));
+    // Once rounded: 999,999 µs are 1 s.
+    if (Math.abs(shown) < below) return `${short.format(shown)} ${unit}`;
+  }
 }
 
 export const durationOfMs = (ms) => (ms === 0 ? "0 ms" : duration(ms * 1000));
