@@ -60,16 +60,16 @@ _MAX_BEFORE_ACKS_BYTES = 64 * 1024
 """A produce has a transactional id, and tagged fields, before its acks: kept until these come."""
 
 _START_BYTES = 64
-"""So much is read at a time until a start is known: mostly once."""
+"""So much is read at a time until the header is known: mostly once."""
 
 _PART_BYTES = 64 * 1024
 """A longer frame is passed on in parts of so many bytes."""
 
 
-class Start(NamedTuple):
-    """The beginning of a request, as bytes and decoded; None: of a token of SASL.
+class RequestHeader(NamedTuple):
+    """The header of a request, decoded as ``request``: None for a token of SASL, which has none.
 
-    ``size`` is that of the frame with its length.
+    ``head`` has the first bytes of the frame, ``size`` is that of the frame with its length.
     """
 
     head: bytes
@@ -78,8 +78,10 @@ class Start(NamedTuple):
     has_response: bool = True
 
 
-async def read_start(reader: asyncio.StreamReader, listener: Listener, takes_tokens: bool) -> Start:
-    """Read the beginning of a request.
+async def read_header(
+    reader: asyncio.StreamReader, listener: Listener, takes_tokens: bool
+) -> RequestHeader:
+    """Read the header of a request.
 
     Args:
         reader: has the request.
@@ -103,7 +105,7 @@ async def read_start(reader: asyncio.StreamReader, listener: Listener, takes_tok
     ):
         if length > _MAX_TOKEN_BYTES:
             raise BadRequestError(f"a token of SASL of {length} bytes")
-        return Start(head, size, None)
+        return RequestHeader(head, size, None)
     if size < _HEADER.size:
         raise BadRequestError(f"a request of {length} bytes is shorter than a header")
     body_at = _HEADER.size + max(0, id_size)
@@ -120,7 +122,9 @@ async def read_start(reader: asyncio.StreamReader, listener: Listener, takes_tok
             if len(head) == size or len(head) - body_at > _MAX_BEFORE_ACKS_BYTES:
                 raise BadRequestError(f"produce v{version} has no acks where they belong")
             head += await reader.readexactly(min(_START_BYTES, size - len(head)))
-    return Start(head, size, Request(api_key, version, correlation_id, client_id, None), acks != 0)
+    return RequestHeader(
+        head, size, Request(api_key, version, correlation_id, client_id, None), acks != 0
+    )
 
 
 def _read_acks(version: int, data: bytes) -> int | None:
@@ -293,12 +297,12 @@ class ClientConnection:
 
     async def _pass_requests(self) -> None:
         while True:
-            start = await read_start(self.reader, self._listener, self._takes_tokens)
-            if self._is_concerned(start.request):
-                await self._serve(start)
+            header = await read_header(self.reader, self._listener, self._takes_tokens)
+            if self._is_concerned(header.request):
+                await self._serve(header)
             else:
-                self._expect(start)
-                await _pass(start.head, start.size, self.reader, self._writers[1])
+                self._expect(header)
+                await _pass(header.head, header.size, self.reader, self._writers[1])
 
     def _is_concerned(self, request: Request | None) -> bool:
         """Whether a request has to be served; None is a token of SASL."""
@@ -308,15 +312,15 @@ class ClientConnection:
         self.broker.requests[api_key_map.get(request.api_key, "unknown")] += 1
         return self._faults.concerns_request(self.broker, request)
 
-    def _expect(self, start: Start, response: asyncio.Future[bytes] | None = None) -> None:
-        request = start.request
-        if start.has_response:
+    def _expect(self, header: RequestHeader, response: asyncio.Future[bytes] | None = None) -> None:
+        request = header.request
+        if header.has_response:
             self._pending.put_nowait((request, response))
         if request is not None and (request.api_key, request.api_version) == (_SASL_HANDSHAKE, 0):
             self._takes_tokens = True  # of the mechanism, without headers
 
-    async def _serve(self, start: Start) -> None:
-        frame = start.head + await self.reader.readexactly(start.size - len(start.head))
+    async def _serve(self, header: RequestHeader) -> None:
+        frame = header.head + await self.reader.readexactly(header.size - len(header.head))
         self._ends_with_client = True
         # Of a client that is gone, what needs no waiting is served, such as its acks=0.
         ending = None
@@ -324,13 +328,13 @@ class ClientConnection:
             ending = asyncio.get_running_loop().call_soon(self._task.cancel)
         await self._pending.join()
         async with self._executing:
-            await self._faults.serve(self, start, frame)
+            await self._faults.serve(self, header, frame)
         await self._writers[0].drain()
         if ending is not None:
             ending.cancel()
         self._ends_with_client = False
 
-    async def forward(self, start: Start, frame: bytes) -> bytes | None:
+    async def forward(self, header: RequestHeader, frame: bytes) -> bytes | None:
         """Send a request to the broker, and return its response; None if there is none.
 
         Raises:
@@ -339,9 +343,9 @@ class ClientConnection:
         if self._writers[1].is_closing():
             raise ConnectionResetError
         response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._expect(start, response)
+        self._expect(header, response)
         self._writers[1].write(frame)
-        return await response if start.has_response else None
+        return await response if header.has_response else None
 
     # Responses.
 

@@ -48,7 +48,7 @@ from purgatory.proxy.addresses import (
     open_response,
     unsupported_version_response,
 )
-from purgatory.proxy.connection import PREFIX_BYTES, ClientConnection, Start
+from purgatory.proxy.connection import PREFIX_BYTES, ClientConnection, RequestHeader
 from purgatory.proxy.trace import ProxyTrace
 
 _REPLICATION = "brokers replicate past the proxy; `purgatory cluster` has this fault, "
@@ -178,21 +178,23 @@ class ProxyFaults(ConnectionFaults):
             frame = await self._addresses.rewrite(request, frame)
         await self.send(connection.broker.broker_id, connection, request, frame)
 
-    async def serve(self, connection: ClientConnection, start: Start, frame: bytes) -> None:
+    async def serve(
+        self, connection: ClientConnection, header: RequestHeader, frame: bytes
+    ) -> None:
         """Have a request answered, with the active faults."""
         broker_id = connection.broker.broker_id
         await self.wait_while_paused(broker_id)
-        assert start.request is not None, "tokens pass"
-        if self.loses_request(broker_id, connection, start.request):
+        assert header.request is not None, "tokens pass"
+        if self.loses_request(broker_id, connection, header.request):
             return
-        if not self._is_readable(start.request):
-            if start.request.api_key == API_VERSIONS:
-                refusal = unsupported_version_response(start.request)
-                await self.send(broker_id, connection, start.request, refusal)
+        if not self._is_readable(header.request):
+            if header.request.api_key == API_VERSIONS:
+                refusal = unsupported_version_response(header.request)
+                await self.send(broker_id, connection, header.request, refusal)
                 return
-            answer = await connection.forward(start, frame)
-            if answer is not None:
-                await self.send(broker_id, connection, start.request, answer)
+            response_frame = await connection.forward(header, frame)
+            if response_frame is not None:
+                await self.send(broker_id, connection, header.request, response_frame)
             return
         request = received = decode_request(frame[PREFIX_BYTES:], KNOWN_VERSIONS)
         recorder = self._recorder if self._is_recorded(request) else None
@@ -200,14 +202,14 @@ class ProxyFaults(ConnectionFaults):
 
         async def execute(remaining: Request) -> Response:
             sent = frame if remaining is received else encode_request(remaining)
-            answer, entity = None, None
+            entity = None
             try:
-                answer = await connection.forward(start, sent)
-                if answer is None:
+                response_frame = await connection.forward(header, sent)
+                if response_frame is None:
                     return None
-                if is_unsupported_version(request, answer):
-                    raise _UntouchedResponseError(answer)
-                body, entity = open_response(request, answer)
+                if is_unsupported_version(request, response_frame):
+                    raise _UntouchedResponseError(response_frame)
+                body, entity = open_response(request, response_frame)
             finally:
                 if recorder is not None:
                     recorder.record_exchange(connection, remaining, entity, received_us)

@@ -28,9 +28,8 @@ class ThreadedProxy(ThreadedLoop[Proxy]):
     Args:
         config: what it is to be.
         trace: records what passes.
-        recorded: keep in memory what passes, for `audit`: what the brokers of a cluster that is not
-            ours did by themselves is not in it, such as how transactions ended. In the place of
-            `trace`, and at its cost.
+        recorded: keep the trace in memory, for `audit`; then give no `trace`. It lacks what brokers
+            do by themselves, such as the abort of a transaction by its coordinator.
 
     ``fault`` has the methods of `ProxyFaults`, each of which returns a `ThreadedFault`.
     """
