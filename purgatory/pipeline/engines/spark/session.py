@@ -331,6 +331,9 @@ def _start(configuration: SparkConf, log: Path) -> SparkSession:
         with _java_exit_errors([gateway.proc] if gateway.proc else [], log):
             context = SparkContext(conf=configuration, gateway=gateway)
             _keep_open_on_exit(context._accumulatorServer)
+            for name in ("functions", "PythonUtils"):
+                # Each expression asks for them, and Java looks through all its jars each time.
+                setattr(gateway.jvm, name, getattr(gateway.jvm, name))
             return SparkSession(context)
     except (PySparkException, Py4JError, OSError) as error:
         raise SessionError(
@@ -399,6 +402,8 @@ def _settings(master: str, small: bool) -> Iterator[tuple[str, str]]:
     # Otherwise a file with columns of one name but for the case can't be read at all.
     yield "spark.sql.caseSensitive", "true"
     yield "spark.sql.parquet.compression.codec", "zstd"
+    # Otherwise each expression of a job asks Java six times for where in Python it is made.
+    yield "spark.python.sql.dataFrameDebugging.enabled", "false"
     yield "spark.ui.enabled", "false"
     yield "spark.ui.showConsoleProgress", "false"
     if is_on_loopback(master):
