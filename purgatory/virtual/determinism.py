@@ -2,7 +2,8 @@
 
 * Python's sets go by hashes, which each process draws again for strings. `OrderedSet` goes by the
   order in which members came; aiokafka's modules find it by the names ``set`` and ``frozenset``.
-* Futures and tasks have a number as their hash, not an address, from when it is first needed.
+* Futures and tasks have a number as their hash, not an address, from when it is first needed; the
+  locks, events, queues and streams of asyncio that are made in a world, from the beginning.
 * aiokafka's C code asks the system for the time of a record without one, and counts the producers
   of a process for their names: here records have a time, and the producers of a world are counted.
 * asyncpg numbers the prepared statements of a process: here those of a world.
@@ -23,6 +24,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from itertools import count
 from typing import Any, Final
 
 _SORTED = (str, bytes, tuple)
@@ -245,6 +248,53 @@ class NumberedTask(asyncio.Task[Any]):
             return self._number
         except AttributeError:
             return _creation_number(self)
+
+
+_NUMBERED: Final[tuple[type[Any], ...]] = (
+    asyncio.Condition,
+    asyncio.Event,
+    asyncio.Lock,
+    asyncio.Queue,
+    asyncio.Semaphore,
+    asyncio.StreamReader,
+    asyncio.StreamWriter,
+)
+
+
+def _number_or_address(member: Any) -> int:
+    number: int | None = vars(member).get("_number_in_world")
+    return object.__hash__(member) if number is None else number
+
+
+class NumberedObjects:
+    """Numbers what asyncio's classes make between `begin` and `end`, for its hash."""
+
+    def __init__(self) -> None:
+        self._next_number = count(1).__next__
+        self._inits: dict[type[Any], Callable[..., None]] = {}
+
+    def begin(self) -> None:
+        """Begin. Idempotent."""
+        if not self._inits:
+            for kind in _NUMBERED:
+                self._inits[kind] = kind.__init__
+                setattr(kind, "__init__", self._numbering(kind.__init__))  # noqa: B010
+                # For good: a set that outlives the world still has to find its members.
+                setattr(kind, "__hash__", _number_or_address)  # noqa: B010
+
+    def _numbering(self, init: Callable[..., None]) -> Callable[..., None]:
+        @wraps(init)
+        def numbering_init(member: Any, *arguments: Any, **named: Any) -> None:
+            member._number_in_world = self._next_number()
+            init(member, *arguments, **named)
+
+        return numbering_init
+
+    def end(self) -> None:
+        """End. Idempotent."""
+        for kind, init in self._inits.items():
+            setattr(kind, "__init__", init)  # noqa: B010
+        self._inits.clear()
 
 
 _PACKAGE: Final = "aiokafka"

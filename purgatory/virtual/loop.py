@@ -222,7 +222,6 @@ def _is_of_asyncio(path: str) -> bool:
 
 
 _DEFAULT_NAME: Final = re.compile(r"Task-\d+")
-"""asyncio counts the tasks of a process, not of a world."""
 
 _BUSY_ITERATIONS: Final = 100
 _ITERATION_US: Final = 10
@@ -307,6 +306,8 @@ class VirtualLoop(ConnectingLoop):
         self.create_future = partial(NumberedFuture, loop=self)  # type: ignore[method-assign]
         self._timers = 0
         self._labels = 0
+        self._job_began_us: float = math.inf
+        """When the call on an executor that now runs began."""
         self._signals: dict[int, Callable[[], object]] = {}
         self.story: Story | None = None
         if has_story:
@@ -560,6 +561,8 @@ class VirtualLoop(ConnectingLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
+        if self.clock.now_us > self._job_began_us:  # in a job that has slept
+            return self.call_at_us(self.clock.now_us, callback, *args, context=context)
         return self.call_soon(callback, *args, context=context)
 
     def _asyncgen_finalizer_hook(self, agen: Any) -> None:
@@ -577,14 +580,16 @@ class VirtualLoop(ConnectingLoop):
         self._check_closed()
         factory = self.get_task_factory()
         task: asyncio.Task[Any]
+        label = self._labels = self._labels + 1
         if factory is not None and factory is not _EAGER_TASKS:
             task = super().create_task(coro, name=name, context=context, **more)
         else:
             if factory is not None:
                 more["eager_start"] = True
-            task = NumberedTask(coro, loop=self, name=name, context=context, **more)
+            own_name = f"Task-{label}" if name is None else name
+            task = NumberedTask(coro, loop=self, name=own_name, context=context, **more)
         if isinstance(task, NumberedTask):
-            task.label = self._labels = self._labels + 1
+            task.label = label
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None:
             process.tasks.add(task)
@@ -613,7 +618,7 @@ class VirtualLoop(ConnectingLoop):
     ) -> None:
         if future.done():
             return
-        began_us = self.clock.now_us
+        began_us = self._job_began_us = self.clock.now_us
         events._set_running_loop(None)
         try:
             result, error = func(*args), None
@@ -626,8 +631,9 @@ class VirtualLoop(ConnectingLoop):
                 error.__cause__ = raised
         finally:
             events._set_running_loop(self)
-            took_us, self.clock.now_us = self.clock.now_us - began_us, began_us
-        self.call_at_us(began_us + took_us, _complete, future, result, error)
+            ended_us, self.clock.now_us = self.clock.now_us, began_us
+            self._job_began_us = math.inf
+        self.call_at_us(ended_us, _complete, future, result, error)
 
     def set_default_executor(self, executor: Any) -> None:
         """No effect: see `run_in_executor`."""
@@ -639,7 +645,7 @@ class VirtualLoop(ConnectingLoop):
 
     def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
         """Set the handler that `World.signal` calls: the world has no process of its own."""
-        self._signals[int(sig)] = lambda: callback(*args)
+        self._signals[int(sig)] = partial(self.call_soon, callback, *args, context=copy_context())
 
     def remove_signal_handler(self, sig: int) -> bool:
         return self._signals.pop(int(sig), None) is not None
@@ -652,7 +658,7 @@ class VirtualLoop(ConnectingLoop):
         """
         if number not in self._signals:
             raise WorldError(f"signal {number}: the application has set no handler for it")
-        self.call_soon(self._signals[number])
+        self._signals[number]()
 
     def close(self) -> None:
         super().close()

@@ -298,7 +298,7 @@ class VirtualNetwork(Link):
         """Reset the connections between two nodes, of one, or all; return their number."""
         found = self._connections_between(first, second)
         self.history.record("resets", f"{first} {second}: {len(found)}")
-        for wires in found:
+        for wires in found.values():
             for wire in wires:
                 wire.source.mark_lost(_reset_error())
                 wire.cut()
@@ -311,7 +311,7 @@ class VirtualNetwork(Link):
         """
         found = self._connections_between(node, other)
         self.history.record("forgets", f"{node} {other}: {len(found)}")
-        for wires in found:
+        for wires in found.values():
             for wire in wires:
                 wire.cut()
                 if wire.source.node == node:
@@ -319,13 +319,26 @@ class VirtualNetwork(Link):
         return len(found)
 
     def end_process(self, node: str, process: object) -> None:
-        """Close a process's servers, and reset its connections: it is dead."""
+        """Close a process's servers, and reset its connections: it is dead.
+
+        Behind a partition, the other end hears of it when that ends.
+        """
         for server in [server for server in self._servers if server.process is process]:
             self._servers.remove(server)
             server.close()
-        self.reset(node)
-        for number, wires in list(self._wires.items()):
-            if node in (wires[0].source.node, wires[0].target.node):
+        found = self._connections_between(node, None)
+        self.history.record("resets", f"{node} None: {len(found)}")
+        for number, wires in found.items():
+            is_cut = self.is_cut(wires[0].source.node, wires[0].target.node)
+            for wire in wires:
+                is_own = wire.source.node == node
+                if is_own or not is_cut:
+                    wire.source.mark_lost(_reset_error())
+                if is_own and is_cut:
+                    wire.send(_reset_error())
+                else:
+                    wire.cut()
+            if not is_cut:
                 del self._wires[number]  # nobody calls for the dead end
 
     def end(self) -> None:
@@ -377,17 +390,12 @@ class VirtualNetwork(Link):
         """
         client, server_name = NODE.get(), self._name_at(address)
         label = f"{client} > {server_name}"
-        link = self.link_between(client, server_name)
         self.history.record("connect", label)
         until_us = self.clock.now_us + round(_CONNECT_TIMEOUT_S * US_PER_S)
-        while self.is_cut(client, server_name):
-            await self._wait_until_healed(until_us)
-            if self.clock.now_us >= until_us:
-                raise TimeoutError(errno.ETIMEDOUT, f"{os.strerror(errno.ETIMEDOUT)}: {address}")
-        await asyncio.sleep(link.delay_us() / US_PER_S)
+        await self._cross(client, server_name, address, until_us)
         server = self._server_at(address)
         if server is None or not server.accepts:
-            await asyncio.sleep(link.delay_us() / US_PER_S)
+            await self._cross(client, server_name, address, until_us)
             self.history.record("refused", label)
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"{os.strerror(errno.ECONNREFUSED)}: {address}"
@@ -395,7 +403,7 @@ class VirtualNetwork(Link):
         served = server.context.run(protocol_factory, server)
         client_end = self._join(address, server, served, client, server_name)
         try:
-            await asyncio.sleep(link.delay_us() / US_PER_S)
+            await self._cross(client, server_name, address, until_us)
         except BaseException:
             client_end.abort()
             raise
@@ -444,6 +452,7 @@ class VirtualNetwork(Link):
             self, f"{server_name} > {client}:{from_address[1]}", server_end, client_end
         )
         outgoing.is_encrypted = incoming.is_encrypted = server.tls is not None
+        client_end.number, server_end.number = 2 * number, 2 * number + 1
         client_end.outgoing = server_end.incoming = outgoing
         client_end.incoming = server_end.outgoing = incoming
         self._wires[number] = (outgoing, incoming)
@@ -453,6 +462,22 @@ class VirtualNetwork(Link):
     def _extra(self, own: Address, peer: Address) -> dict[str, Any]:
         socket = VirtualSocket(self.ports, address=own, peer=peer)
         return {"peername": peer, "sockname": own, "socket": socket}
+
+    async def _cross(self, client: str, server: str, address: Address, until_us: int) -> None:
+        """Take a segment's time between two nodes; what a partition stops is sent again after it.
+
+        Raises:
+            TimeoutError: the partition lasts too long.
+        """
+        while True:
+            while self.is_cut(client, server):
+                await self._wait_until_healed(until_us)
+                if self.clock.now_us >= until_us:
+                    text = f"{os.strerror(errno.ETIMEDOUT)}: {address}"
+                    raise TimeoutError(errno.ETIMEDOUT, text)
+            await asyncio.sleep(self.link_between(client, server).delay_us() / US_PER_S)
+            if not self.is_cut(client, server):
+                return
 
     async def _wait_until_healed(self, until_us: int) -> None:
         healed = self.loop.create_future()
@@ -474,12 +499,12 @@ class VirtualNetwork(Link):
 
     def _connections_between(
         self, first: str | None, second: str | None
-    ) -> list[tuple[Wire, Wire]]:
-        return [
-            wires
-            for wires in self._wires.values()
+    ) -> dict[int, tuple[Wire, Wire]]:
+        return {
+            number: wires
+            for number, wires in self._wires.items()
             if {first, second} - {None} <= {wires[0].source.node, wires[0].target.node}
-        ]
+        }
 
 
 @lru_cache(maxsize=1_000)

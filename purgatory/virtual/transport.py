@@ -214,7 +214,7 @@ class Wire:
     def _time_out(self) -> None:
         if self._paused_items and self._network.clock.now_us >= self._timeout_us:
             self._network.history.record("gave up", self._label)
-            self._dead = True
+            self._paused_items.clear()
             self.source.mark_lost(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
 
 
@@ -246,6 +246,7 @@ class VirtualTransport(asyncio.Transport):
         super().__init__(dict(extra))
         self.context = context
         self.node = node
+        self.number: int
         self.outgoing: Wire
         self.incoming: Wire
         self._loop = loop
@@ -262,6 +263,9 @@ class VirtualTransport(asyncio.Transport):
         self._protocol_paused = False
         self._high_bytes = _HIGH_WATER_BYTES
         self._low_bytes = _HIGH_WATER_BYTES // 4
+
+    def __hash__(self) -> int:
+        return self.number  # by its address, the order of a set would differ in each run
 
     def __repr__(self) -> str:
         state = "closed" if self._lost else "closing" if self._closing else "open"

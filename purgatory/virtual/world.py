@@ -39,6 +39,7 @@ from purgatory.virtual.consistency import (
 )
 from purgatory.virtual.determinism import (
     ModuleCounters,
+    NumberedObjects,
     OrderedSets,
     TimedRecords,
     WebSocketMasks,
@@ -141,6 +142,7 @@ class World:
             TimedRecords(),
             OrderedSets(),
             ModuleCounters(),
+            NumberedObjects(),
             WebSocketMasks(partial(self._rng, "masks")),
         )
         self._anyio_calls = AnyioCalls()
@@ -159,6 +161,7 @@ class World:
         """The numbers of excluded faults."""
         self.faults: list[PlannedFault] = []
         """The faults of `at` and `chaos`, with the numbers by which they can be excluded."""
+        self._fault_error: Exception | None = None
 
     @cached_property
     def random(self) -> Random:
@@ -195,6 +198,8 @@ class World:
                 self._has_story,
             )
             self._collector.begin()
+            for library in self._deterministic_libraries:
+                library.begin()
             return self
         except BaseException:
             self._exit()
@@ -311,6 +316,8 @@ class World:
     def at(self, when: str | timedelta, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function, or coroutine function, at a time after the world began.
 
+        What it raises, `check_properties` raises as well, as at the end of a test.
+
         Raises:
             ValueError: ``when`` is no duration.
         """
@@ -382,9 +389,22 @@ class World:
 
     def _begin(self, fault: PlannedFault) -> None:
         self._history.record("fault", fault.text)
-        result = fault.begin()
-        if isinstance(result, Coroutine):
-            self.loop.create_task(result)
+        try:
+            begun = fault.begin()
+        except Exception as error:
+            self._keep_error(fault, error)
+            return
+        if isinstance(begun, Coroutine):
+            task = self.loop.create_task(begun)
+            task.add_done_callback(partial(self._on_fault_done, fault))
+
+    def _on_fault_done(self, fault: PlannedFault, task: asyncio.Task[object]) -> None:
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._keep_error(fault, error)
+
+    def _keep_error(self, fault: PlannedFault, error: Exception) -> None:
+        error.add_note(f"raised by the fault {fault.text} at {fault.at_us / US_PER_S:g} s")
+        self._fault_error = self._fault_error or error
 
     @contextmanager
     def node(self, name: str) -> Iterator[None]:
@@ -519,19 +539,22 @@ class World:
         self.loop.call_at_us(self._clock.now_us + limit_us + 1, _nothing)
 
     def check_properties(self) -> None:
-        """Check that all that is to hold eventually did, and that no host ended by an exception.
+        """Check that all that is to hold eventually did, and that no host or fault raised.
 
         A test does so at its end.
 
         Raises:
             PropertyError: it did not yet.
-            Exception: what ended the process of a `Host`.
+            Exception: what ended the process of a `Host`, or what a function of `at` raised.
         """
+        if self._fault_error is not None:
+            error, self._fault_error = self._fault_error, None
+            raise error
         for host in self._hosts.values():
             if host.error is not None:
-                error, host.error = host.error, None
-                error.add_note(f"the host {host.name!r} ended by it")
-                raise error
+                ended_by, host.error = host.error, None
+                ended_by.add_note(f"the host {host.name!r} ended by it")
+                raise ended_by
         pending, self._eventually = self._eventually, []
         for awaited in pending:
             awaited.check_at_end()

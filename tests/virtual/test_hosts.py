@@ -167,6 +167,25 @@ def test_partitions_are_between_hosts() -> None:
     _world(main)
 
 
+def test_a_crash_behind_a_partition_is_seen_when_that_ends() -> None:
+    async def main(world: World) -> None:
+        server = world.host("server", lambda: _serve(bytes.upper))
+        await asyncio.sleep(1)
+        reader, writer = await asyncio.open_connection("server", 80)
+        cut = world.network.partition("client", "server")
+        server.crash()
+        server.restart()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(), 60)
+        cut.end()
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(reader.read(), 1)
+        writer.close()
+        assert await _ask("server", b"y\n") == b"Y\n"
+
+    _world(main)
+
+
 def test_a_server_of_a_host_answers_in_its_own_name() -> None:
     async def forward() -> None:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -329,6 +348,25 @@ def test_what_ends_a_process_fails_the_test_unless_it_was_looked_at() -> None:
         host.crash()
 
     _world(looks)
+
+
+def test_a_fault_that_raises_fails_the_test() -> None:
+    def typo() -> None:
+        raise ValueError("the typo")
+
+    async def late_typo() -> None:
+        await asyncio.sleep(1)
+        typo()
+
+    async def main(world: World) -> None:
+        world.at("1s", fault)
+        await asyncio.sleep(5)
+
+    for fault in (typo, late_typo):
+        with pytest.raises(ValueError, match="the typo") as caught:
+            _world(main)
+        (note,) = caught.value.__notes__
+        assert note.endswith(f"{fault.__name__}() at 1 s")
 
 
 def test_a_process_that_crashes_itself_goes_no_further_than_its_next_await() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import queue
+import signal
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from purgatory import AsyncPurgatory
 from purgatory.virtual import DeadlockError, World, WorldError, WorldTimeoutError
+from purgatory.virtual.network import NODE
 
 
 def test_hours_pass_at_once() -> None:
@@ -182,6 +184,27 @@ def test_a_call_on_an_executor_blocks_nobody() -> None:
     assert ticked == 5
 
 
+def test_what_a_call_on_an_executor_tells_the_loop_comes_at_its_time() -> None:
+    async def application() -> tuple[float, float]:
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+
+        def job() -> None:
+            time.sleep(5)
+            loop.call_soon_threadsafe(told.set)
+            time.sleep(5)
+
+        called = asyncio.create_task(asyncio.to_thread(job))
+        await told.wait()
+        told_s = world.now_s
+        await called
+        return told_s, world.now_s
+
+    with World() as world:
+        told_s, called_s = world.run(application())
+    assert told_s == pytest.approx(5, abs=0.01)
+    assert called_s == pytest.approx(10, abs=0.01)
+
+
 def test_what_an_executor_raises_is_raised() -> None:
     async def application() -> None:
         await asyncio.to_thread(lambda: 1 // 0)
@@ -249,6 +272,22 @@ def test_a_signal_calls_what_was_set_for_it() -> None:
     with World() as world:
         world.at("90s", world.signal, 15)
         assert world.run(serve()) == 90
+
+
+def test_a_signal_is_handled_in_the_context_of_who_set_the_handler() -> None:
+    nodes: list[str] = []
+
+    async def application() -> None:
+        with world.node("billing"):
+            asyncio.get_running_loop().add_signal_handler(
+                signal.SIGTERM, lambda: nodes.append(NODE.get())
+            )
+        world.signal(signal.SIGTERM)
+        await asyncio.sleep(1)
+
+    with World() as world:
+        world.run(application())
+    assert nodes == ["billing"]
 
 
 def test_what_is_due_at_no_time_never_comes() -> None:

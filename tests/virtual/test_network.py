@@ -184,6 +184,59 @@ def test_a_partition_that_lasts_breaks_what_is_sent() -> None:
         assert 900 < world.run(application()) < 1_000
 
 
+def test_a_partition_that_begins_meanwhile_holds_up_who_connects() -> None:
+    async def application() -> tuple[list[float], float]:
+        accepted_s: list[float] = []
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted_s.append(world.now_s)
+            writer.close()
+
+        with world.node("server"):
+            server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        world.network.latency("1s")
+        for begin, end in (("0.5s", 10), ("12.5s", 20)):
+            world.at(begin, world.network.partition, "client", "server")
+            asyncio.get_running_loop().call_at(asyncio.get_running_loop().time() + end, heal)
+        await _connect(server.sockets[0].getsockname()[1])
+        return accepted_s, world.now_s
+
+    with World() as world:
+        heal = world.network.heal
+        accepted_s, connected_s = world.run(application())
+    assert accepted_s == [pytest.approx(11, abs=0.1)], "it was on its way when it was cut off"
+    assert connected_s == pytest.approx(12, abs=0.1)
+
+
+def test_who_gave_up_in_a_partition_resets_the_other_end_after_it() -> None:
+    async def application() -> float:
+        lost = asyncio.get_running_loop().create_future()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readexactly(5)
+            writer.write(b"never")
+            with pytest.raises(TimeoutError):
+                await reader.read()
+            lost.set_result(None)
+
+        with world.node("server"):
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        reader, writer = await _connect(server.sockets[0].getsockname()[1])
+        writer.write(b"begin")
+        await writer.drain()
+        await asyncio.sleep(0.001)
+        partition = world.network.partition("client", "server")
+        await lost
+        partition.end()
+        writer.write(b"still there?")
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        return world.now_s
+
+    with World() as world:
+        assert world.run(application()) < 1_000
+
+
 def test_a_reset_is_seen_by_both_ends() -> None:
     ends: list[str] = []
 

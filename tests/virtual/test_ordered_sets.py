@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
 from collections.abc import Callable
@@ -99,6 +100,43 @@ def test_they_are_gone_through_in_the_order_of_arrival() -> None:
     ordered.clear()
     with pytest.raises(KeyError):
         ordered.pop()
+
+
+def _digest_of_broadcasts(padding: int) -> str:
+    """Send to a set of connections and of queues, at addresses that differ with the padding."""
+    clients: set[asyncio.StreamWriter] = set()
+    queues: set[asyncio.Queue[str]] = set()
+
+    async def broadcast(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        clients.add(writer)
+        queues.add(asyncio.Queue())
+
+    async def application() -> None:
+        server = await asyncio.start_server(broadcast, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        streams = []
+        for number in range(20):
+            kept.append(bytearray(padding * number))
+            streams.append(await asyncio.open_connection("localhost", port))
+        await asyncio.sleep(1)
+        assert len({writer.transport for writer in clients}) == len(queues) == 20
+        name = asyncio.current_task().get_name()  # type: ignore[union-attr]
+        for writer, queue in zip(clients, queues, strict=True):
+            queue.put_nowait(name)
+            writer.write(f"{len(kept)} {queue.get_nowait()}".encode())
+        await asyncio.sleep(1)
+        for _, writer in streams:
+            writer.close()
+
+    kept: list[bytearray] = []
+    with World(seed=3) as world:
+        world.run(application())
+    assert all(writer in clients for writer in clients), "also once the world is left"
+    return world.digest
+
+
+def test_sets_of_connections_and_queues_and_names_of_tasks_are_those_of_the_seed() -> None:
+    assert len({_digest_of_broadcasts(padding) for padding in (0, 1, 16, 100, 3_000)}) == 1
 
 
 def test_what_a_set_of_pythons_holds_comes_sorted() -> None:
