@@ -2,28 +2,33 @@
 
     python -m tests.benchmarks.proxy_cost
 
-Beside it stands the least that anything in between costs: a relay of TCP on asyncio that looks at
-nothing. Cluster, relay, proxy and clients are processes of their own, which share this machine's
-cores. To the relay librdkafka can't be sent: it would go to the addresses in the metadata.
+Beside it stand the least that anything in between costs, a relay of TCP on asyncio that looks at
+nothing, and toxiproxy, if `toxiproxy-server` is on the PATH. All of them, the cluster and the
+clients are processes of their own, which share this machine's cores. To these two librdkafka can't
+be sent: it would go to the addresses in the metadata.
 """
 
 from __future__ import annotations
 
 import asyncio
 import resource
+import shutil
 import signal
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
+
+import httpx
 
 from tests.benchmarks.cluster_clients import VALUE, answer, produce_request, record_batch
 from tests.benchmarks.cluster_speed import API_VERSIONS, ROOT, client, cluster
 from tests.benchmarks.measurement import Figure, Size, in_turns, run_alone, say
+from tests.examples.conftest import free_port
 
 MESSAGES = 90_000
 REQUESTS_PER_S = 1_000
@@ -93,6 +98,27 @@ async def relay(servers: list[str]) -> None:
         ports.append(listening.sockets[0].getsockname()[1])
     print("relay=" + ",".join(f"127.0.0.1:{port}" for port in ports), flush=True)
     await stop.wait()
+
+
+@contextmanager
+def toxiproxy(server: str) -> Iterator[str]:
+    """Run toxiproxy without toxics in front of a server, and yield its address."""
+    control, listening = free_port(), free_port()
+    with subprocess.Popen(
+        ["toxiproxy-server", "-host", "127.0.0.1", "-port", str(control)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as started:
+        try:
+            made = {"name": "kafka", "listen": f"127.0.0.1:{listening}", "upstream": server}
+            for _ in range(100):
+                with suppress(httpx.ConnectError):
+                    httpx.post(f"http://127.0.0.1:{control}/proxies", json=made).raise_for_status()
+                    break
+                time.sleep(0.05)
+            yield made["listen"]
+        finally:
+            started.terminate()
 
 
 async def latencies_ms(servers: str, seconds: float) -> list[float]:
@@ -172,6 +198,10 @@ def latency(seconds: float, rounds: int) -> list[Figure]:
             "relay": stack.enter_context(process("tests.benchmarks.proxy_cost", "relay", direct)),
             "proxy": stack.enter_context(process(*_proxy(direct))),
         }
+        if shutil.which("toxiproxy-server"):
+            servers["toxiproxy"] = stack.enter_context(toxiproxy(direct.split(",", 1)[0]))
+        else:
+            say("toxiproxy-server is not installed, and not measured")
 
         def measured(where: str) -> Mapping[str, float]:
             found = asyncio.run(latencies_ms(servers[where], seconds))
