@@ -13,8 +13,8 @@ it need a Kafka client.
 from __future__ import annotations
 
 from purgatory.cdc.apply.applier import apply_batch
+from purgatory.cdc.apply.exactly_once import Applied
 from purgatory.cdc.apply.options import ApplyOptions, TableSpec
-from purgatory.cdc.apply.writer import Applied
 from purgatory.cdc.change import Change, Record, parse_change
 from purgatory.cdc.errors import (
     ChangesError,

@@ -18,8 +18,8 @@ from purgatory.cli.exit_status import INVALID_CHANGE, TRANSIENT_FAILURE, exit_on
 
 if TYPE_CHECKING:
     from purgatory.cdc.apply.applier import Applier
+    from purgatory.cdc.apply.exactly_once import Applied
     from purgatory.cdc.apply.options import ApplyOptions, TopicSettings
-    from purgatory.cdc.apply.writer import Applied
 
 ApplyEngine = Literal["spark", "local"]
 
@@ -169,8 +169,8 @@ def _open_applier(to: str, apply_options: ApplyOptions) -> Applier:
 def _apply_files(
     files: list[Path], to: str, apply_options: ApplyOptions, by_transaction: bool
 ) -> Applied:
+    from purgatory.cdc.apply.exactly_once import Applied
     from purgatory.cdc.apply.files import apply_file
-    from purgatory.cdc.apply.writer import Applied
 
     total = Applied()
     truncated: list[str] = []

@@ -91,7 +91,7 @@ def serve_trace(
     """
     from purgatory.view.errors import ViewError
     from purgatory.view.replay_server import ReplayServer
-    from purgatory.view.run import TracedRun
+    from purgatory.view.time_travel import TracedRun
 
     @asynccontextmanager
     async def serving(run: TracedRun) -> AsyncIterator[str]:

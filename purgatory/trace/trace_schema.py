@@ -14,6 +14,18 @@ SCHEMA_VERSION = 3
 SCHEMA_VERSIONS = (1, 2, SCHEMA_VERSION)
 """The versions that are read."""
 
+
+def version_error(version: object) -> str | None:
+    """Return why a trace of this schema version can't be read; None if it can."""
+    if type(version) is int and version in SCHEMA_VERSIONS:
+        return None
+    known = ", ".join(map(str, SCHEMA_VERSIONS[:-1]))
+    return (
+        f"schema_version is {version!r}, and this version of purgatory reads {known} and "
+        f"{SCHEMA_VERSIONS[-1]}"
+    )
+
+
 RUN_FILE = "run.json"
 
 REQUIRED_TABLES = ("operations", "sends", "reads")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from purgatory.settings.typed_duration import duration_text
-from purgatory.view.run import TracedRun
+from purgatory.view.time_travel import TracedRun
 from purgatory.view.trace_columns import keys_at
 
 _WORST_MOMENT = "the worst moment"

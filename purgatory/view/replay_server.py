@@ -24,7 +24,7 @@ from purgatory.settings.addresses import host_and_port, without_brackets
 from purgatory.view.bookmarks import Bookmarks
 from purgatory.view.errors import ViewError
 from purgatory.view.page_server import access_guard, add_page, bind_error, is_loopback
-from purgatory.view.run import TracedRun
+from purgatory.view.time_travel import TracedRun
 from purgatory.view.trace_columns import LATEST_US
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -27,8 +27,8 @@ from purgatory.trace.trace_schema import (
     NULLABLE,
     REQUIRED_TABLES,
     RUN_FILE,
-    SCHEMA_VERSIONS,
     TABLES,
+    version_error,
 )
 from purgatory.trace.trace_writer import arrow_schema
 from purgatory.view.errors import ViewError
@@ -141,10 +141,8 @@ class TraceFolder:
             raise ViewError(f"{path}: can't be read: {error}") from None
         if not isinstance(head, dict):
             raise ViewError(f"{path}: is no JSON object")
-        version = head.get("schema_version")
-        if version not in SCHEMA_VERSIONS:
-            known = ", ".join(map(str, SCHEMA_VERSIONS))
-            raise ViewError(f"{path}: schema version {version!r} is not known, only {known}")
+        if (wrong := version_error(head.get("schema_version"))) is not None:
+            raise ViewError(f"{path}: {wrong}")
         if not (self._has_json or (folder / "operations").is_dir()):
             raise ViewError(f"{folder}: has no table of operations")
         return head

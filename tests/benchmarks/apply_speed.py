@@ -25,9 +25,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from pyspark.sql import SparkSession
 
+from purgatory.cdc.apply.exactly_once import Applied
 from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cdc.apply.spark_engine import apply_stream
-from purgatory.cdc.apply.writer import Applied
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.pipeline.engines.spark.session import spark_session
 from tests.benchmarks.measurement import Figure, Size, run_alone, say

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from purgatory.cdc import ApplyOptions, Record, Target
+from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.files import file_topic
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions
-from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.column_types import Value
 from purgatory.cdc.targets.postgres import PostgresTarget
 from purgatory.cdc.targets.sqlite import SqliteTarget

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 
 from purgatory.cdc import Record, open_target
+from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.transactions import apply_transactions
-from purgatory.cdc.apply.writer import Writer
 from tests.cdc.change_log import record
 
 PARTITIONS = 6

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec, start_trace
 from purgatory.cluster.control.live_feed import ClusterModel, LiveFeed
-from purgatory.view.run import TracedRun
+from purgatory.view.time_travel import TracedRun
 
 QUIET_S = 1.0
 """How long nothing is to change before the states are compared: ten looks of the trace."""

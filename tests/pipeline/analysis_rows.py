@@ -15,7 +15,7 @@ from purgatory.pipeline.engines.duckdb.job_sql import order_by, run_job
 from purgatory.pipeline.engines.result_folder import REPORT, TABLES
 from purgatory.pipeline.jobs.expressions import sort_columns
 from purgatory.pipeline.jobs.latencies import attempts, latencies
-from purgatory.pipeline.jobs.tables import (
+from purgatory.pipeline.jobs.result_orders import (
     ATTEMPTS_ORDER,
     DISTRIBUTION_ORDER,
     EXPIRY_ORDER,

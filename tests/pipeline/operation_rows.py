@@ -22,8 +22,8 @@ from purgatory.pipeline import (
 from purgatory.pipeline.engines.duckdb.job_sql import make_table, order_by, run_job
 from purgatory.pipeline.engines.duckdb.opened_traces import make_waits
 from purgatory.pipeline.jobs.expressions import sort_columns
+from purgatory.pipeline.jobs.result_orders import OCCUPANCY_ORDERS, WAIT_ORDERS
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS
-from purgatory.pipeline.jobs.tables import OCCUPANCY_ORDERS, WAIT_ORDERS
 from purgatory.trace.trace_schema import TABLES
 from purgatory.trace.trace_writer import arrow_schema
 from tests.pipeline.audit_rows import Engine

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.tables import LATENCY_SPANS
+from purgatory.pipeline.jobs.result_orders import LATENCY_SPANS
 from purgatory.trace.percentiles import DECIMALS
 from purgatory.trace.rounded_waits import round_us
 from tests.pipeline.analysis_rows import latencies_of

@@ -15,7 +15,7 @@ def test_each_job_is_a_function_of_the_package_whatever_was_imported_before() ->
 import sys
 import purgatory.pipeline
 assert not {"pyspark", "plotly", "pyarrow", "pandas"} & set(sys.modules), "nothing heavy yet"
-from purgatory.pipeline.jobs.tables import OUTCOMES
+from purgatory.pipeline.jobs.result_orders import OUTCOMES
 from purgatory.pipeline import waits, occupancy
 from purgatory.pipeline.jobs.run_spans import MOST_POINTS
 for name in purgatory.pipeline.FUNCTIONS:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.ingest.duckdb_reader import read_tables
 from purgatory.pipeline.ingest.spark_reader import read_table
 from purgatory.pipeline.ingest.trace_set import find_traces, read_trace_set
-from purgatory.pipeline.jobs.tables import OUTCOMES
+from purgatory.pipeline.jobs.result_orders import OUTCOMES
 from tests.pipeline.audit_rows import Engine
 from tests.pipeline.operation_rows import waits_of
 

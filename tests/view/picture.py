@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from purgatory.simulation import Simulation, load_scenario
 from purgatory.view.replay_server import ReplayServer
-from purgatory.view.run import TracedRun
+from purgatory.view.time_travel import TracedRun
 from tests.view.chromium import chromium, opened, until
 from tests.view.own_loop import own_loop
 from tests.view.shown_state import at

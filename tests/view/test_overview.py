@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.simulation import Simulation, parse_scenario
-from purgatory.view.run import TracedRun
+from purgatory.view.time_travel import TracedRun
 from tests.view.test_state import PAUSES
 
 

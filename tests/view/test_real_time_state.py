@@ -13,7 +13,7 @@ import pytest
 
 from purgatory.simulation import Simulation, parse_scenario
 from purgatory.simulation.runtime import RealTimeRuntime
-from purgatory.view.run import TracedRun
+from purgatory.view.time_travel import TracedRun
 from tests.view.test_state import own_partitions, own_waiting, rebuilt_state
 
 SCENARIO = """

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from purgatory.simulation import Simulation, parse_scenario
-from purgatory.view.run import TracedRun
+from purgatory.view.time_travel import TracedRun
 from tests.view.chromium import chromium, opened, told, until
 from tests.view.own_loop import own_loop
 from tests.view.picture import replaying

@@ -20,7 +20,7 @@ from purgatory.simulation import Simulation, apply_overrides, load_scenario
 from purgatory.view.errors import ViewError
 from purgatory.view.page_server import check_address
 from purgatory.view.replay_server import ReplayServer
-from purgatory.view.run import TracedRun
+from purgatory.view.time_travel import TracedRun
 
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 

@@ -18,7 +18,7 @@ from purgatory.simulation import Simulation, load_scenario, parse_scenario
 from purgatory.simulation.broker import Broker
 from purgatory.simulation.coordinators import offsets_partition_of, transactions_partition_of
 from purgatory.simulation.scenario_file import LoadedScenario
-from purgatory.view.run import TracedRun
+from purgatory.view.time_travel import TracedRun
 from timer import TimerTask
 
 MOMENTS = 100

@@ -14,7 +14,7 @@ import pytest
 from purgatory.simulation import Simulation, parse_scenario
 from purgatory.view.bookmarks import Bookmarks
 from purgatory.view.errors import ViewError
-from purgatory.view.run import TracedRun
+from purgatory.view.time_travel import TracedRun
 from tests.view.test_state import PAUSES
 
 
@@ -123,5 +123,5 @@ def test_a_head_beside_lines_of_json_is_checked(tmp_path: Path) -> None:
     about = TracedRun(tmp_path).about()
     assert about["name"] == "mine" and not about["complete"]
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(ViewError, match="schema version None is not known"):
+    with pytest.raises(ViewError, match="schema_version is None, and"):
         TracedRun(tmp_path)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from purgatory.cdc.apply.audit_log import write_trace
+from purgatory.cdc.apply.exactly_once import Applied, Writer
 from purgatory.cdc.apply.options import RETRY_FOR_S, ApplyOptions
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions, drain_pending
-from purgatory.cdc.apply.writer import Applied, Writer
 from purgatory.cdc.change import Record
 from purgatory.cdc.errors import TargetError, TargetUnavailableError
 from purgatory.cdc.targets.target import Target

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from purgatory.cdc.apply.applier import Applier
-from purgatory.cdc.apply.writer import Applied
+from purgatory.cdc.apply.exactly_once import Applied
 from purgatory.cdc.change import Record, parse_change
 from purgatory.cdc.errors import ChangesError, InvalidChangeError
 

@@ -15,8 +15,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from purgatory.cdc.apply.applier import Applier
+from purgatory.cdc.apply.exactly_once import Applied
 from purgatory.cdc.apply.options import TopicSettings
-from purgatory.cdc.apply.writer import Applied
 from purgatory.cdc.change import Record
 from purgatory.cdc.errors import ChangesError, TransientError
 from purgatory.cdc.targets import Target, open_target

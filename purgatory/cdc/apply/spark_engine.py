@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from purgatory.cdc.apply.exactly_once import Applied
 from purgatory.cdc.apply.local_engine import (
     COLUMNS,
     RESTART_ADVICE,
@@ -26,7 +27,6 @@ from purgatory.cdc.apply.local_engine import (
     resume,
 )
 from purgatory.cdc.apply.options import TopicSettings
-from purgatory.cdc.apply.writer import Applied
 from purgatory.cdc.errors import ChangesError, QuarantineStopError, TransientError
 from purgatory.cdc.targets import Target, open_target
 from purgatory.pipeline.source.errors import SourceError, query_failure

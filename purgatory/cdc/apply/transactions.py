@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence, Sized
 from itertools import groupby
 from typing import Any
 
+from purgatory.cdc.apply.exactly_once import Applied, Batch, StopAtChangeError, Writer
 from purgatory.cdc.apply.operations import Item
 from purgatory.cdc.apply.pending import (
     PendingRecord,
@@ -29,7 +30,6 @@ from purgatory.cdc.apply.pending import (
     ready_groups,
 )
 from purgatory.cdc.apply.tables import SchemaChangedError
-from purgatory.cdc.apply.writer import Applied, Batch, StopAtChangeError, Writer
 from purgatory.cdc.change import Record
 from purgatory.cdc.errors import ChangesError, QuarantineStopError
 

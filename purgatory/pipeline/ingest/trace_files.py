@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source
 from purgatory.pipeline.ingest.stores import TracePath
-from purgatory.trace.trace_schema import DERIVED, NULLABLE, RUN_FILE, SCHEMA_VERSIONS, TABLES
+from purgatory.trace.trace_schema import DERIVED, NULLABLE, RUN_FILE, TABLES, version_error
 
 T = TypeVar("T")
 
@@ -128,12 +128,8 @@ def _load(path: TracePath) -> dict[str, Any]:
         raise TraceError(f"{path}: can't be read as JSON: {error}") from error
     if not isinstance(head, dict):
         raise TraceError(f"{path}: must be an object, and is a {type(head).__name__}")
-    version = head.get("schema_version")
-    if version not in SCHEMA_VERSIONS or type(version) is not int:
-        raise FutureVersionError(
-            f"{path}: schema_version is {version!r}, and this version of purgatory reads "
-            f"{', '.join(map(str, SCHEMA_VERSIONS[:-1]))} and {SCHEMA_VERSIONS[-1]}"
-        )
+    if (wrong := version_error(head.get("schema_version"))) is not None:
+        raise FutureVersionError(f"{path}: {wrong}")
     return head
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs.expressions import broadcast
-from purgatory.pipeline.jobs.tables import ALL, ALL_TOPICS, CONSUMER, PRODUCER
+from purgatory.pipeline.jobs.result_orders import ALL, ALL_TOPICS, CONSUMER, PRODUCER
 from purgatory.trace.percentiles import DECIMALS
 from purgatory.trace.rounded_waits import round_column
 

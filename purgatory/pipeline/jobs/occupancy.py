@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs.expressions import broadcast, watch_keys
-from purgatory.pipeline.jobs.tables import check_number
+from purgatory.pipeline.jobs.result_orders import check_number
 
 SERIES = ["run_id", "purgatory", "broker"]
 """The columns that identify a step function."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs.expressions import broadcast, watch_keys
 from purgatory.pipeline.jobs.occupancy import changes
-from purgatory.pipeline.jobs.tables import check_number
+from purgatory.pipeline.jobs.result_orders import check_number
 
 MOST_NAMED = 5
 """The most kinds, outcomes, brokers and keys of a peak, in the order of their counts."""

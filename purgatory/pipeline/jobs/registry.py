@@ -18,7 +18,7 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     WITNESSES,
     WITNESSES_ORDER,
 )
-from purgatory.pipeline.jobs.tables import (
+from purgatory.pipeline.jobs.result_orders import (
     ALL,
     ALL_TOPICS,
     ATTEMPTS_ORDER,

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs import expressions as engines
 from purgatory.pipeline.jobs.expressions import broadcast, topics, watch_keys
-from purgatory.pipeline.jobs.tables import (
+from purgatory.pipeline.jobs.result_orders import (
     ALL,
     ALL_TOPICS,
     MOST_KEYS,

@@ -7,7 +7,7 @@ from functools import partial
 from html import escape
 from shlex import quote
 
-from purgatory.pipeline.jobs.tables import LATENCY_SPANS
+from purgatory.pipeline.jobs.result_orders import LATENCY_SPANS
 from purgatory.pipeline.report.page import (
     Column,
     PagePart,

@@ -232,7 +232,7 @@ def test_a_column_that_went_away_stays_with_what_it_had(target: Target) -> None:
 def test_another_connection_that_widened_the_table_is_no_trouble(target: Target, url: str) -> None:
     apply_batch(target, TOPIC, 0, [record(0, data={"id": 1})])
     other = open_target(url)
-    from purgatory.cdc.apply.writer import Writer
+    from purgatory.cdc.apply.exactly_once import Writer
 
     first, second = Writer(target), Writer(other)
     apply_rows(first, TOPIC, 1, [record(0, partition=1, data={"id": 2})])

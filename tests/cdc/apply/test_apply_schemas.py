@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from purgatory.cdc import Applied, ApplyOptions, QuarantineStopError, Record, Target
+from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions, drain_pending
-from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.ddl.steps import is_lossless
 from tests.cdc.change_log import TOPIC, quarantined, raw, record, rows_of
 

@@ -8,8 +8,8 @@ import pytest
 
 from purgatory.cdc import Applied, ApplyOptions, QuarantineStopError, Record, Target
 from purgatory.cdc.apply import transactions as module
+from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.transactions import apply_transactions
-from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.errors import ChangesError
 from tests.cdc.change_log import as_list, cut, quarantined, random_log, raw, record, rows_of
 

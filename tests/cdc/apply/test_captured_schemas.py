@@ -8,8 +8,8 @@ import pymysql
 import pytest
 
 from purgatory.cdc import QuarantineStopError, Record, Target
+from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions
-from purgatory.cdc.apply.writer import Writer
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.cdc.capture.capturing import Capturing
 from tests.cdc.captured import read_records

@@ -15,8 +15,8 @@ import pytest
 
 from purgatory.cdc import Record, Target, open_target
 from purgatory.cdc.apply import transactions as module
+from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.transactions import apply_transactions, drain_pending
-from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.column_types import Value
 from tests.cdc.change_log import TOPIC, record, rows_of
 from tests.cdc.large_transaction import PARTITIONS, changes

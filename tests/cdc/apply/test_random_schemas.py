@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from purgatory.cdc import Record, Target
+from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions, drain_pending
-from purgatory.cdc.apply.writer import Writer
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.cdc.capture.capturing import Capturing
 from tests.cdc.captured import read_records

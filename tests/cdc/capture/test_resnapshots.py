@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from purgatory.cdc import ApplyOptions, QuarantineStopError, Target, open_target
+from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.transactions import apply_transactions
-from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.capture import snapshot
 from purgatory.cdc.capture.connector import capture_changes
 from purgatory.cdc.capture.publisher import Publisher

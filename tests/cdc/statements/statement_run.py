@@ -25,8 +25,8 @@ import psycopg
 import pymysql
 
 from purgatory.cdc import QuarantineStopError, Record, open_target
+from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions
-from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.capture import (
     CaptureConfig,
     CaptureError,

@@ -36,8 +36,8 @@ from purgatory.pipeline.ingest.trace_set import QUARANTINE_ORDER, TraceSet, read
 from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.registry import AUDIT, MOST_PLOTTED_RUNS, WAITS
+from purgatory.pipeline.jobs.result_orders import MOST_KEYS, Exactness
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS, fault_rows, span_rows
-from purgatory.pipeline.jobs.tables import MOST_KEYS, Exactness
 from purgatory.pipeline.result_rows import negative_ids, with_texts
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from purgatory.pipeline.jobs.audit.anomalies import (
 )
 from purgatory.pipeline.jobs.audit.cases import SettingsTables, settings_tables
 from purgatory.pipeline.jobs.audit.client_settings import Configuration
+from purgatory.pipeline.jobs.audit.losses_and_duplicates import single_places, value_cases, values
 from purgatory.pipeline.jobs.audit.offsets import inconsistent_offsets, input_cases, writer_cases
 from purgatory.pipeline.jobs.audit.order import (
     disorder_candidates,
@@ -34,7 +35,6 @@ from purgatory.pipeline.jobs.audit.transactions import (
     resolve_sends,
     visible_reads,
 )
-from purgatory.pipeline.jobs.audit.values import single_places, value_cases, values
 from purgatory.pipeline.jobs.audit.verdicts import judge_cases
 from purgatory.pipeline.jobs.audit.witnesses import counts
 from purgatory.pipeline.jobs.audit.witnesses import witnesses as witness_table

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs import expressions as engines
 from purgatory.pipeline.jobs.audit.cases import Case, case, extract_cases, input_key, record
-from purgatory.pipeline.jobs.audit.values import plain_values, senders
+from purgatory.pipeline.jobs.audit.losses_and_duplicates import plain_values, senders
 
 _RANGE = ["run_id", "producer", "range"]
 _SLICE = [*_RANGE, "topic", "partition"]

@@ -1,4 +1,4 @@
-"""Constants, orders and limits of the tables of waits, occupancy and latencies."""
+"""The orders of the result tables, and the values and limits that these tables share."""
 
 from __future__ import annotations
 
