@@ -425,6 +425,8 @@ class VirtualLoop(ConnectingLoop):
                 self._busy_iterations += 1
                 if self._busy_iterations > _BUSY_ITERATIONS:
                     clock.now_us += _ITERATION_US
+                    if self.deadline_us is not None and clock.now_us > self.deadline_us:
+                        self._raise_timeout(self.deadline_us)
             else:
                 self._advance_time()
             if clock.now_us != self._wheel_us:

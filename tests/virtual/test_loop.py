@@ -140,6 +140,19 @@ def test_what_is_not_done_in_time_is_an_error_with_its_stack() -> None:
         assert world.run(asyncio.sleep(0, "goes on")) == "goes on"
 
 
+@pytest.mark.timeout(60)
+def test_a_program_that_only_spins_is_not_done_in_time_either() -> None:
+    async def spin() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with World() as world:
+        with pytest.raises(WorldTimeoutError, match=r"not done at 0\.1 s[^$]*in spin"):
+            world.run(spin(), timeout="100ms")
+        assert world.now_s == pytest.approx(0.1, abs=0.000_02)
+        assert world.run(asyncio.sleep(0, "goes on")) == "goes on"
+
+
 def test_a_program_that_only_spins_sees_time_pass() -> None:
     async def spin() -> float:
         until_s = time.monotonic() + 0.1
