@@ -517,10 +517,11 @@ class VirtualLoop(ConnectingLoop):
                     "nothing is ready, and nothing will ever be due. Waiting tasks:\n"
                     + waiting_stacks(self)
                 )
-            if due_us > clock.now_us:
-                clock.now_us = due_us
-            if self.deadline_us is not None and clock.now_us > self.deadline_us:
+            now_us = max(clock.now_us, due_us)
+            if self.deadline_us is not None and now_us > self.deadline_us:
+                clock.now_us = max(clock.now_us, self.deadline_us)
                 self._raise_timeout(self.deadline_us)
+            clock.now_us = now_us
             self._expire_due()
 
     def _wait_for_threads(self) -> bool:
