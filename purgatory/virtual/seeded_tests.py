@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mappi
 from contextlib import ExitStack, suppress
 from functools import wraps
 from inspect import iscoroutinefunction
+from math import ceil
 from traceback import format_exception_only
 from typing import Any, Final
 
@@ -120,7 +121,7 @@ _MAX_TEXT_BYTES: Final = 1_000
 _MAX_NAME: Final = 120
 _NO_FAILURE: Final = (KeyboardInterrupt, SystemExit, pytest.exit.Exception, pytest.skip.Exception)
 _MAX_DURATION_RATIO: Final = 5
-_MIN_LIMIT_S: Final = 60.0
+_MIN_LIMIT_S: Final = 60
 """An attempt to shrink a failure may take five times as long as that, and this, in virtual time."""
 
 
@@ -351,7 +352,7 @@ class SeededTest:
         self.sections.append(("virtual world", before + failure.report))
         if self._max_attempts and self._item.get_closest_marker("xfail") is None:
             output = self._output()
-            self.max_elapsed_s = _MIN_LIMIT_S + _MAX_DURATION_RATIO * world.now_s
+            self.max_elapsed_s = _MIN_LIMIT_S + _MAX_DURATION_RATIO * ceil(world.now_s)
             try:
                 shrinking = Shrinking(failure, self._attempt, self._max_attempts)
                 self.sections.append(("virtual world, shrunk", shrinking.run()))
@@ -407,7 +408,11 @@ class SeededTest:
         except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
             raise
         except BaseException as error:
-            return None if self.world is None else world_failure(self.world, test, error)
+            world, limit_s = self.world, self.max_elapsed_s
+            # At the attempt's limit a test fails in whatever way, the original's among them.
+            if world is None or (limit_s is not None and world.now_s >= limit_s):
+                return None
+            return world_failure(world, test, error)
         return None
 
     def _output(self) -> _Output:
