@@ -20,6 +20,7 @@ import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import wraps
 from inspect import iscoroutinefunction
 from math import ceil
@@ -79,7 +80,8 @@ class Plan:
             )
         schedules = marked.get("schedules")
         default = FIFO if schedules is None else MIXED
-        self._schedule: str = options["schedule"] or marked.get("schedule", default)
+        self._default_schedule: str = marked.get("schedule", default)
+        self._schedule: str = options["schedule"] or self._default_schedule
         parse_schedule(self._schedule, None)
         self.search: ExhaustiveSearch | None = None
         count = options["seeds"] or schedules or marked.get("seeds", SEEDS)
@@ -94,14 +96,20 @@ class Plan:
 
     def runs(self, node_id: str) -> Iterator[RepeatedTest]:
         """Yield each run in turn."""
-        without, plain = self._options["without"], self._options["plain_network"]
+        first = RepeatedTest(
+            node_id,
+            self.seeds[0],
+            self._options["without"],
+            self._options["plain_network"],
+            self._schedule,
+            self._default_schedule,
+        )
         if self.search is None:
             for seed in self.seeds:
-                yield RepeatedTest(node_id, seed, without, plain, self._schedule)
+                yield replace(first, seed=seed)
         else:
             for deviations in self.search:
-                schedule = format_deviations(deviations)
-                yield RepeatedTest(node_id, self.seeds[0], without, plain, schedule)
+                yield replace(first, schedule=format_deviations(deviations))
 
     @property
     def result(self) -> str | None:
