@@ -36,6 +36,7 @@ from purgatory.virtual.schedules import (
     FIFO,
     MIXED,
     RECORDED_FIFO,
+    WINDOW,
     ExhaustiveSearch,
     format_deviations,
     parse_schedule,
@@ -120,6 +121,11 @@ class Plan:
         deviations = f"{most} deviation{'' if most == 1 else 's'}"
         if self.search.is_limited:
             return f"the first {count:,} schedules with at most {deviations} passed, not all"
+        if self.search.has_full_window:
+            return (
+                f"{count:,} schedules with at most {deviations} passed, not all: a choice is of "
+                f"the first {WINDOW} callbacks that are ready"
+            )
         if self.search.is_complete:
             return f"all schedules passed: {count:,}"
         return f"all schedules with at most {deviations} passed: {count:,}"
