@@ -447,8 +447,13 @@ class VirtualLoop(ConnectingLoop):
                         continue
                 try:
                     handle._context.run(handle._callback, *handle._args)
-                except (SystemExit, KeyboardInterrupt):
+                except KeyboardInterrupt:
                     raise
+                except SystemExit as error:
+                    process = handle._context.get(PROCESS)
+                    if process is None:
+                        raise
+                    process.host.exit(process, error)
                 except BaseException as error:
                     report_failure(handle, error)
                 for check in monitors:
