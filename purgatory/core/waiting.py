@@ -148,7 +148,9 @@ class ThresholdWaiting(Waiting[int]):
 def delay_of(timeout: float | timedelta | None) -> int:
     """Return a timeout in seconds as a delay in milliseconds, rounded up; None is for ever."""
     timeout_s = checked_timeout_s(timeout)
-    return FOREVER_MS if timeout_s >= _FOREVER_S else math.ceil(timeout_s * 1_000)
+    if timeout_s >= _FOREVER_S:
+        return FOREVER_MS
+    return math.ceil(max(timeout_s, -_FOREVER_S) * 1_000)
 
 
 def future_of(operation: DelayedOperation, purgatory_name: str) -> Future[Outcome]:

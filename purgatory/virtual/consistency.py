@@ -13,9 +13,11 @@ may have taken place at any later time, or never.
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from io import BytesIO
 from math import inf
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -251,18 +253,25 @@ class _Search(Generic[T, S]):
             yield number, operation
 
 
+class _StatePickler(pickle.Pickler):
+    """Pickles local classes too, by their ids: nothing is unpickled."""
+
+    def persistent_id(self, value: Any) -> int | None:
+        return id(value) if isinstance(value, type) else None
+
+
 def _fingerprint(state: Any) -> bytes:
-    """Return the state as bytes; of a model its attributes, so that its class may be local.
+    """Return the state as bytes: all that ``deepcopy`` copies.
 
     Raises:
         WorldError: it can't be pickled.
     """
+    pickled = BytesIO()
     try:
-        return pickle.dumps(getattr(state, "__dict__", state))
+        _StatePickler(pickled).dump(state)
     except Exception as error:
-        raise WorldError(
-            f"the state of a model is compared by pickling its attributes: {error}"
-        ) from error
+        raise WorldError(f"the states of a model are compared by pickling them: {error}") from error
+    return pickled.getvalue()
 
 
 def _check_shown(method: str, what: str, made: Sequence[_Timed]) -> None:
@@ -308,10 +317,14 @@ def check_linearizable(
         search = _Search(operations, model(), apply, True, max_states)
         if not search.finds_order():
             about = "" if key is None else f" of {key!r}"
-            state = vars(search.after_longest) if hasattr(search.after_longest, "__dict__") else ""
+            state = search.after_longest
+            is_collection = isinstance(state, (deque, dict, list, set))
+            contents = state if is_collection else object.__getstate__(state) or {}
             raise AssertionError(
                 f"check_linearizable: no order explains the operations{about}\n"
-                + _explanation(search, operations, f"then the {model.__name__} has {state}")
+                + _explanation(
+                    search, operations, f"then the {type(state).__name__} has {contents}"
+                )
             )
 
 

@@ -363,7 +363,9 @@ class VirtualDisk:
         flags = os.O_RDWR | os.O_CREAT
         descriptor = self.open(Path("/", path), flags if append else flags | os.O_TRUNC)
         try:
-            self.pwrite(descriptor, data, self.size_of(descriptor) if append else 0)
+            written = self.pwrite(descriptor, data, self.size_of(descriptor) if append else 0)
+            if written < len(data):
+                raise _error(errno.ENOSPC, Path("/", path))
         finally:
             self.close(descriptor)
 

@@ -34,6 +34,7 @@ class RepeatedTest:
         without: the numbers of excluded faults.
         plain_network: whether the network is simple, as `World` has it.
         schedule: as `World` has it.
+        default_schedule: the test's without ``--virtual-schedule``.
     """
 
     node_id: str
@@ -41,6 +42,7 @@ class RepeatedTest:
     without: Sequence[int] = ()
     plain_network: bool = False
     schedule: str = FIFO
+    default_schedule: str = FIFO
 
     @property
     def arguments(self) -> list[str]:
@@ -50,7 +52,7 @@ class RepeatedTest:
             arguments += ["--virtual-without", format_numbers(self.without)]
         if self.plain_network:
             arguments.append("--virtual-plain-network")
-        if self.schedule != FIFO:
+        if {self.schedule, self.default_schedule} != {FIFO}:
             arguments += ["--virtual-schedule", self.schedule]
         return arguments
 

@@ -76,7 +76,7 @@ class Host:
         self.name = name
         self.error: BaseException | None = None
         """The exception that ended its process, which `World.check_properties` raises; None after a
-        restart."""
+        restart. A `SystemExit` is the cause of a RuntimeError, and of none with status 0."""
         self._main = main
         self._loop = loop
         self._new_disk = new_disk
@@ -114,10 +114,20 @@ class Host:
             await self._main()
         except asyncio.CancelledError:
             raise
+        except SystemExit as error:
+            self.exit(process, error)
         except Exception as error:
             if self._process is process:
                 self.error = error
                 self._end("failed")
+
+    def exit(self, process: HostProcess, error: SystemExit) -> None:
+        """End a process that called ``sys.exit``."""
+        if self._process is process:
+            if error.code not in (None, 0):
+                self.error = RuntimeError(f"the process exited with status {error.code!r}")
+                self.error.__cause__ = error
+            self._end("exit")
 
     # Faults.
 
@@ -232,7 +242,7 @@ def _close(loop: VirtualLoop, task: Any) -> None:
     events._set_running_loop(loop)
     try:
         for _ in range(_MAX_CLOSES):  # a `finally` that awaits ends it one await later
-            with suppress(Exception, asyncio.CancelledError):
+            with suppress(Exception, asyncio.CancelledError, SystemExit):
                 task.get_coro().close()
                 break
     finally:

@@ -426,6 +426,8 @@ class VirtualLoop(ConnectingLoop):
                 self._busy_iterations += 1
                 if self._busy_iterations > _BUSY_ITERATIONS:
                     clock.now_us += _ITERATION_US
+                    if self.deadline_us is not None and clock.now_us > self.deadline_us:
+                        self._raise_timeout(self.deadline_us)
             else:
                 self._advance_time()
             if clock.now_us != self._wheel_us:
@@ -446,8 +448,13 @@ class VirtualLoop(ConnectingLoop):
                         continue
                 try:
                     handle._context.run(handle._callback, *handle._args)
-                except (SystemExit, KeyboardInterrupt):
+                except KeyboardInterrupt:
                     raise
+                except SystemExit as error:
+                    process = handle._context.get(PROCESS)
+                    if process is None:
+                        raise
+                    process.host.exit(process, error)
                 except BaseException as error:
                     report_failure(handle, error)
                 for check in monitors:
@@ -516,10 +523,11 @@ class VirtualLoop(ConnectingLoop):
                     "nothing is ready, and nothing will ever be due. Waiting tasks:\n"
                     + waiting_stacks(self)
                 )
-            if due_us > clock.now_us:
-                clock.now_us = due_us
-            if self.deadline_us is not None and clock.now_us > self.deadline_us:
+            now_us = max(clock.now_us, due_us)
+            if self.deadline_us is not None and now_us > self.deadline_us:
+                clock.now_us = max(clock.now_us, self.deadline_us)
                 self._raise_timeout(self.deadline_us)
+            clock.now_us = now_us
             self._expire_due()
 
     def _wait_for_threads(self) -> bool:

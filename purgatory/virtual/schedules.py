@@ -32,7 +32,7 @@ MIXED: Final = "mixed"
 RECORDED_FIFO: Final = "0:0"
 """A schedule that never deviates, but counts its choices, which `FIFO` does not."""
 
-_WINDOW: Final = 64
+WINDOW: Final = 64
 """How many callbacks, of those that are ready, one is chosen of: a choice takes so many steps."""
 
 _NO_CHOICE: Final = frozenset(
@@ -78,7 +78,7 @@ class Schedule:
             owner = owner_of(handle)
             if id(owner) not in first:
                 first[id(owner)] = place, owner
-                if len(first) == _WINDOW:
+                if len(first) == WINDOW:
                     break
         if len(first) < 2:
             return ready.popleft()
@@ -261,12 +261,15 @@ class ExhaustiveSearch:
         """How many schedules ran."""
         self.is_complete = True
         """Whether no schedule has more deviations than the bound, once all of them ran."""
+        self.has_full_window = False
+        """Whether there was a choice of `WINDOW` callbacks: more may have been ready."""
         self._widths: Sequence[int] = ()
 
     def ran(self, widths: Sequence[int]) -> None:
         """Take the choices of the last schedule, which say what else there is."""
         self.count += 1
         self._widths = widths
+        self.has_full_window = self.has_full_window or WINDOW in widths
 
     def __iter__(self) -> Generator[Mapping[int, int], None, None]:
         level: list[dict[int, int]] = [{}]

@@ -20,8 +20,10 @@ import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import wraps
 from inspect import iscoroutinefunction
+from math import ceil
 from traceback import format_exception_only
 from typing import Any, Final
 
@@ -34,6 +36,7 @@ from purgatory.virtual.schedules import (
     FIFO,
     MIXED,
     RECORDED_FIFO,
+    WINDOW,
     ExhaustiveSearch,
     format_deviations,
     parse_schedule,
@@ -78,7 +81,8 @@ class Plan:
             )
         schedules = marked.get("schedules")
         default = FIFO if schedules is None else MIXED
-        self._schedule: str = options["schedule"] or marked.get("schedule", default)
+        self._default_schedule: str = marked.get("schedule", default)
+        self._schedule: str = options["schedule"] or self._default_schedule
         parse_schedule(self._schedule, None)
         self.search: ExhaustiveSearch | None = None
         count = options["seeds"] or schedules or marked.get("seeds", SEEDS)
@@ -93,14 +97,20 @@ class Plan:
 
     def runs(self, node_id: str) -> Iterator[RepeatedTest]:
         """Yield each run in turn."""
-        without, plain = self._options["without"], self._options["plain_network"]
+        first = RepeatedTest(
+            node_id,
+            self.seeds[0],
+            self._options["without"],
+            self._options["plain_network"],
+            self._schedule,
+            self._default_schedule,
+        )
         if self.search is None:
             for seed in self.seeds:
-                yield RepeatedTest(node_id, seed, without, plain, self._schedule)
+                yield replace(first, seed=seed)
         else:
             for deviations in self.search:
-                schedule = format_deviations(deviations)
-                yield RepeatedTest(node_id, self.seeds[0], without, plain, schedule)
+                yield replace(first, schedule=format_deviations(deviations))
 
     @property
     def result(self) -> str | None:
@@ -111,6 +121,11 @@ class Plan:
         deviations = f"{most} deviation{'' if most == 1 else 's'}"
         if self.search.is_limited:
             return f"the first {count:,} schedules with at most {deviations} passed, not all"
+        if self.search.has_full_window:
+            return (
+                f"{count:,} schedules with at most {deviations} passed, not all: a choice is of "
+                f"the first {WINDOW} callbacks that are ready"
+            )
         if self.search.is_complete:
             return f"all schedules passed: {count:,}"
         return f"all schedules with at most {deviations} passed: {count:,}"
@@ -120,7 +135,7 @@ _MAX_TEXT_BYTES: Final = 1_000
 _MAX_NAME: Final = 120
 _NO_FAILURE: Final = (KeyboardInterrupt, SystemExit, pytest.exit.Exception, pytest.skip.Exception)
 _MAX_DURATION_RATIO: Final = 5
-_MIN_LIMIT_S: Final = 60.0
+_MIN_LIMIT_S: Final = 60
 """An attempt to shrink a failure may take five times as long as that, and this, in virtual time."""
 
 
@@ -351,7 +366,7 @@ class SeededTest:
         self.sections.append(("virtual world", before + failure.report))
         if self._max_attempts and self._item.get_closest_marker("xfail") is None:
             output = self._output()
-            self.max_elapsed_s = _MIN_LIMIT_S + _MAX_DURATION_RATIO * world.now_s
+            self.max_elapsed_s = _MIN_LIMIT_S + _MAX_DURATION_RATIO * ceil(world.now_s)
             try:
                 shrinking = Shrinking(failure, self._attempt, self._max_attempts)
                 self.sections.append(("virtual world, shrunk", shrinking.run()))
@@ -407,7 +422,11 @@ class SeededTest:
         except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
             raise
         except BaseException as error:
-            return None if self.world is None else world_failure(self.world, test, error)
+            world, limit_s = self.world, self.max_elapsed_s
+            # At the attempt's limit a test fails in whatever way, the original's among them.
+            if world is None or (limit_s is not None and world.now_s >= limit_s):
+                return None
+            return world_failure(world, test, error)
         return None
 
     def _output(self) -> _Output:

@@ -258,6 +258,8 @@ class VirtualTransport(asyncio.Transport):
         self._closing = False
         self._lost = False
         self._error: Any = None
+        self._has_unread = False
+        """Whether it has data that nobody will read: Linux resets such a connection on closing."""
         self._eof_sent = False
         self._eof_requested = False
         self._protocol_paused = False
@@ -328,11 +330,17 @@ class VirtualTransport(asyncio.Transport):
         if self._protocol_paused and len(self._unsent) <= self._low_bytes:
             self._protocol_paused = False
             self._call(self._protocol.resume_writing)
-        if not self._unsent and (self._eof_requested or self._closing) and not self._eof_sent:
+        if self._unsent:
+            return
+        if self._closing:
+            self._close_socket(None)
+        elif self._eof_requested:
+            self._send_eof()
+
+    def _send_eof(self) -> None:
+        if not self._eof_sent:
             self._eof_sent = True
             self.outgoing.send(END)
-            if self._closing:
-                self._loop.call_soon(self._finish, None, context=self.context)
 
     def get_write_buffer_size(self) -> int:
         return len(self._unsent)
@@ -366,7 +374,9 @@ class VirtualTransport(asyncio.Transport):
     def receive(self, data: bytes) -> None:
         """Handle received data."""
         if self._closing:
-            if data:  # as a machine does for data to a closed socket
+            if data and self._unsent:
+                self._has_unread = True
+            elif data:
                 self._reset_peer()
             return
         self._undelivered.append(data)
@@ -411,12 +421,8 @@ class VirtualTransport(asyncio.Transport):
 
     def close(self) -> None:
         if not self._closing:
-            self._closing = True
-            self._undelivered.clear()
-            if self._eof_sent:
-                self._loop.call_soon(self._finish, None, context=self.context)
-            else:
-                self.send_more()
+            self._stop_reading()
+            self.send_more()
 
     def abort(self) -> None:
         self._abort(None)
@@ -434,16 +440,29 @@ class VirtualTransport(asyncio.Transport):
 
     def _abort(self, error: BaseException | None) -> None:
         if not self._lost:
-            self._closing = True
+            self._stop_reading()
             self._unsent.clear()
-            self._undelivered.clear()
-            if not self._eof_sent:
-                self._reset_peer()
-            self._loop.call_soon(self._finish, error, context=self.context)
+            self._close_socket(error)
+
+    def _stop_reading(self) -> None:
+        self._closing = True
+        self._has_unread = self._has_unread or any(self._undelivered)
+        self._undelivered.clear()
+
+    def _close_socket(self, error: BaseException | None) -> None:
+        """Do as Linux does: without unread data, `abort` too is a mere end-of-file to the peer."""
+        if self._has_unread:
+            self._reset_peer()
+        else:
+            self._send_eof()
+        self._loop.call_soon(self._finish, error, context=self.context)
 
     def _reset_peer(self) -> None:
+        # Linux's errors: after an end-of-file it is a broken pipe.
+        number = errno.EPIPE if self._eof_sent else errno.ECONNRESET
+        self._has_unread = False
         self._eof_sent = True
-        self.outgoing.send(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+        self.outgoing.send(OSError(number, os.strerror(number)))
 
     def _finish(self, error: BaseException | None) -> None:
         if self._lost:

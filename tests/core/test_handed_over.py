@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -182,7 +183,10 @@ def test_an_expiry_in_the_middle_of_a_check_has_a_check_of_its_own() -> None:
         assert (operation.outcome, operation.looks) == (Outcome.COMPLETED, 4)
 
 
-@pytest.mark.parametrize(("timeout_s", "delay_ms"), [(0.0001, 1), (0.0015, 2), (0.002, 2), (0, 0)])
+@pytest.mark.parametrize(
+    ("timeout_s", "delay_ms"),
+    [(0.0001, 1), (0.0015, 2), (0.002, 2), (0, 0), (-1, -1_000), (-math.inf, -(2**63))],
+)
 def test_a_timeout_in_seconds_is_rounded_up_to_a_millisecond(
     timeout_s: float, delay_ms: int
 ) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -340,6 +344,89 @@ def test_what_nobody_knows_the_result_of_shows_nothing() -> None:
         check_linearizable(history, Register, MAX_STATES)
     with pytest.raises(AssertionError, match="nothing is shown"):
         check_serializable(history, False, MAX_STATES)
+
+
+class _DequeModel(deque[int]):
+    def push(self, item: int) -> None:
+        self.append(item)
+
+    def pop_first(self) -> int:
+        return self.popleft()
+
+
+class _ListModel(list[int]):
+    def push(self, item: int) -> None:
+        self.append(item)
+
+    def pop_first(self) -> int:
+        return self.pop(0)
+
+
+class _DictModel(dict[int, int]):
+    def push(self, item: int) -> None:
+        self[len(self)] = item
+
+    def pop_first(self) -> int:
+        return self.pop(min(self))
+
+
+class _SlotsBase:
+    __slots__ = ("items",)
+
+    def __init__(self) -> None:
+        self.items: list[int] = []
+
+    def push(self, item: int) -> None:
+        self.items.append(item)
+
+    def pop_first(self) -> int:
+        return self.items.pop(0)
+
+
+class _SlotsModel(_SlotsBase):
+    """Has a ``__dict__`` as well, which is empty."""
+
+
+class _ParameterModel(_SlotsBase):
+    def __init__(self, kind: Callable[[], list[int]]) -> None:
+        self.items = kind()
+
+
+def _local_list() -> list[int]:
+    class LocalList(list[int]):
+        pass
+
+    return LocalList()
+
+
+_OF_LOCAL_CLASS = partial(_ParameterModel, partial(_local_list))
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        (_DequeModel, "the _DequeModel has _DequeModel([1, 2])"),
+        (_ListModel, "the _ListModel has [1, 2]"),
+        (_DictModel, "the _DictModel has {0: 1, 1: 2}"),
+        (_SlotsBase, "the _SlotsBase has (None, {'items': [1, 2]})"),
+        (_SlotsModel, "the _SlotsModel has (None, {'items': [1, 2]})"),
+        (_OF_LOCAL_CLASS, "the _ParameterModel has (None, {'items': [1, 2]})"),
+    ],
+)
+def test_the_state_of_a_model_is_all_that_it_holds(model: Callable[[], Any], shown: str) -> None:
+    pushes = [_operation("push", (number,), None, 0, 10) for number in (1, 2)]
+
+    def popped(*results: int) -> OperationHistory:
+        pops = [
+            _operation("pop_first", (), result, 11 + 2 * place, 12 + 2 * place)
+            for place, result in enumerate(results)
+        ]
+        return _history(*pushes, *pops)
+
+    for order in ((1, 2), (2, 1)):  # the second is found only if both orders are looked at
+        check_linearizable(popped(*order), model, MAX_STATES)
+    with pytest.raises(AssertionError, match=re.escape(f"then {shown}, and none of these can")):
+        check_linearizable(popped(3), model, MAX_STATES)
 
 
 def test_a_model_may_be_a_local_class_and_raise_where_it_can_not() -> None:

@@ -398,6 +398,16 @@ def test_a_volume_fills_up_and_has_room_again() -> None:
         volume.fill(-1)
 
 
+def test_a_file_that_is_written_whole_is_not_cut_where_the_disk_is_full() -> None:
+    disk = _disk()
+    disk.volume(Path("/")).fill(after_bytes=10)
+    with pytest.raises(OSError, match="No space left on device: '/file'"):
+        disk.write_bytes("file", b"x" * 100)
+    assert disk.read_bytes("file") == b"x" * 10, "as a file system leaves it"
+    with pytest.raises(OSError, match="No space left on device"):
+        disk.write_bytes("file", b"x", append=True)
+
+
 def test_a_volume_loses_its_power_alone() -> None:
     gone = 0
     for seed in range(20):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
@@ -367,6 +368,41 @@ def test_a_fault_that_raises_fails_the_test() -> None:
             _world(main)
         (note,) = caught.value.__notes__
         assert note.endswith(f"{fault.__name__}() at 1 s")
+
+
+@pytest.mark.parametrize("in_task", [False, True])
+@pytest.mark.parametrize(("status", "is_error"), [(None, False), (0, False), (3, True)])
+def test_sys_exit_ends_the_process_of_the_host_alone(
+    in_task: bool, status: int | None, is_error: bool
+) -> None:
+    seen: list[str] = []
+
+    async def stop() -> None:
+        await asyncio.sleep(1)
+        sys.exit(status)
+
+    async def run() -> None:
+        if in_task:
+            asyncio.create_task(stop())  # noqa: RUF006
+            await asyncio.sleep(2)
+            seen.append("goes on")
+        await stop()
+
+    async def main(world: World) -> None:
+        host = world.host("billing", run)
+        await asyncio.sleep(1.5)
+        assert host.state == "down"
+        await asyncio.sleep(5)
+        assert (host.error is not None) == is_error
+        seen.append("done")
+
+    if is_error:
+        with pytest.raises(RuntimeError, match="the process exited with status 3") as caught:
+            _world(main)
+        assert isinstance(caught.value.__cause__, SystemExit)
+    else:
+        _world(main)
+    assert seen == ["done"]
 
 
 def test_a_process_that_crashes_itself_goes_no_further_than_its_next_await() -> None:

@@ -139,6 +139,28 @@ def test_what_is_not_done_in_time_is_an_error_with_its_stack() -> None:
     with World() as world:
         with pytest.raises(WorldTimeoutError, match=r"not done at 60 s[^$]*in tick_for_ever"):
             world.run(tick_for_ever(), timeout="1min")
+        assert world.now_s == 60
+        assert world.run(asyncio.sleep(0, "goes on")) == "goes on"
+
+
+@pytest.mark.parametrize("sleep_s", [7_200, 172_800])
+def test_a_timeout_ends_at_its_time_however_far_the_next_timer_is(sleep_s: float) -> None:
+    with World() as world:
+        with pytest.raises(WorldTimeoutError, match="not done at 60 s"):
+            world.run(asyncio.sleep(sleep_s), timeout="1min")
+        assert world.now_s == 60
+
+
+@pytest.mark.timeout(60)
+def test_a_program_that_only_spins_is_not_done_in_time_either() -> None:
+    async def spin() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with World() as world:
+        with pytest.raises(WorldTimeoutError, match=r"not done at 0\.1 s[^$]*in spin"):
+            world.run(spin(), timeout="100ms")
+        assert world.now_s == pytest.approx(0.1, abs=0.000_02)
         assert world.run(asyncio.sleep(0, "goes on")) == "goes on"
 
 

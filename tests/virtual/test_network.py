@@ -263,6 +263,80 @@ def test_a_reset_is_seen_by_both_ends() -> None:
     assert sorted(ends) == ["client", "server"]
 
 
+_LARGE = 10_000_000
+
+
+async def _seen_by_client(sent: int, end: str) -> list[str]:
+    """What a client sees that sends so many bytes, to a server that ends the connection."""
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.05)
+        if end == "abort":
+            writer.transport.abort()
+            return
+        if end == "write_eof and close":
+            writer.write_eof()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    reader, writer = await _connect(server.sockets[0].getsockname()[1])
+    writer.write(bytes(sent))
+    seen = []
+    for waiting in (writer.drain(), reader.read()):
+        try:
+            seen.append(repr(await asyncio.wait_for(waiting, 5)))
+        except (OSError, TimeoutError) as error:
+            seen.append(type(error).__name__)
+    for _ in range(3):  # the second write is after the first has been answered
+        writer.write(b"x")
+        await asyncio.sleep(0.05)
+    try:
+        await writer.drain()
+    except OSError as error:
+        seen.append(type(error).__name__)
+    writer.close()
+    server.close()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("sent", "end", "expected"),
+    [
+        *(
+            (10, end, "None b'' BrokenPipeError")
+            for end in ("close", "write_eof and close", "abort")
+        ),
+        *((_LARGE, end, " ".join(["ConnectionResetError"] * 3)) for end in ("close", "abort")),
+        (_LARGE, "write_eof and close", " ".join(["BrokenPipeError"] * 3)),
+    ],
+)
+def test_a_connection_that_is_closed_with_unread_data_is_reset_as_on_linux(
+    sent: int, end: str, expected: str
+) -> None:
+    real = asyncio.run(_seen_by_client(sent, end))
+    with World() as world:
+        assert world.run(_seen_by_client(sent, end)) == real == expected.split()
+
+
+def test_what_was_written_before_a_close_with_unread_data_comes_before_the_reset() -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(1)
+        writer.write(bytes(_LARGE))
+        writer.close()
+
+    async def application() -> int:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        reader, writer = await _connect(server.sockets[0].getsockname()[1])
+        writer.write(bytes(_LARGE))
+        received = len(await reader.readexactly(_LARGE))
+        with pytest.raises(ConnectionResetError):
+            await writer.drain()
+        return received
+
+    with World() as world:
+        assert world.run(application(), timeout="1min") == _LARGE
+
+
 def test_a_half_open_connection_says_nothing() -> None:
     async def application() -> bool:
         with world.node("server"):

@@ -20,6 +20,7 @@ from purgatory.virtual.schedules import (
     format_deviations,
     parse_schedule,
 )
+from purgatory.virtual.seeded_tests import Plan
 from tests.virtual.pytest_run import run_pytest
 
 
@@ -232,6 +233,36 @@ def test_a_search_keeps_no_more_schedules_than_it_runs() -> None:
     for _ in search:
         search.ran([3, 2])
     assert (search.count, search.is_limited) == (4, False), "it ran all there were"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "shown"),
+    [
+        (50, "all schedules with at most 1 deviation passed: {count:,}"),
+        (
+            100,
+            "{count:,} schedules with at most 1 deviation passed, not all: a choice is of the "
+            "first 64 callbacks that are ready",
+        ),
+    ],
+)
+def test_a_search_says_that_more_tasks_were_ready_than_a_choice_is_of(
+    tasks: int, shown: str
+) -> None:
+    async def step() -> None:
+        pass
+
+    async def application() -> None:
+        await asyncio.gather(*(step() for _ in range(tasks)))
+
+    with World(schedule=RECORDED_FIFO) as world:
+        world.run(application())
+    names = ("seeds", "seed", "schedule", "without", "plain_network")
+    plan = Plan({"exhaustive": 1}, dict.fromkeys(names))
+    assert plan.search is not None
+    for _ in plan.runs("test_it"):
+        plan.search.ran(world.choices)
+    assert plan.result == shown.format(count=plan.search.count)
 
 
 _TESTS = """

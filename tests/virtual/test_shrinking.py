@@ -182,6 +182,31 @@ async def test_it(world):
     assert _shrunk(said).startswith("no smaller failure was found (2 attempts)")
 
 
+@pytest.mark.parametrize(
+    "at_limit", ["world.pass_time('2h')", "with raises(TimeoutError): world.pass_time('2h')"]
+)
+def test_the_limit_of_an_attempt_is_no_failure_of_the_test(tmp_path: Path, at_limit: str) -> None:
+    text = f"""
+import asyncio
+from pytest import raises
+
+def test_it(world):
+    broken = []
+    world.at("1s", broken.append, 1)
+
+    async def wait():
+        await asyncio.sleep(2)
+        while broken:
+            await asyncio.sleep(0.1)
+
+    world.run(wait(), timeout="5s")  # is not done in time with the fault alone
+    {at_limit}
+    world.pass_time("2h")
+"""
+    _, said = run_pytest(tmp_path, text=text)
+    assert _shrunk(said).startswith("no smaller failure was found (2 attempts)")
+
+
 def test_ctrl_c_gives_what_was_found_so_far(tmp_path: Path) -> None:
     # With more left out than what never began, somebody stops it.
     before = "    await asyncio"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,18 @@ def test_the_runs_of_a_test_are_those_of_its_mark_and_the_command_line() -> None
     assert runs({"schedules": 9}, seed=4) == [(4, "mixed")]
     assert runs({"exhaustive": 0}, seed=4) == [(4, "fifo")]
     assert runs({"exhaustive": 2}, seeds=1, schedule="3:1") == [(0, "3:1")]
+
+
+@pytest.mark.parametrize(
+    ("marked", "named"),
+    [(None, ""), ({"seeds": 2}, ""), ({"schedules": 2}, "fifo"), ({"schedule": "pct"}, "fifo")],
+)
+def test_the_command_names_first_in_first_out_where_the_mark_has_another_schedule(
+    marked: dict[str, Any] | None, named: str
+) -> None:
+    plan = Plan(marked, {**_OPTIONS, "without": (), "plain_network": False})
+    run = replace(next(plan.runs("test_it")), schedule="fifo")  # as it is shrunk
+    assert run.command.partition(" --virtual-schedule ")[2] == named
 
 
 _FIXTURES = """
