@@ -40,7 +40,7 @@ from purgatory.kafka.security.authorizer import (
     check_acl,
 )
 from purgatory.kafka.settings.topic_settings import settings_of_log, validate_settings
-from purgatory.kafka.topics import invalid_topic_name_reason
+from purgatory.kafka.topics import topic_creation_error
 from purgatory.settings.addresses import without_brackets
 from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
@@ -319,7 +319,7 @@ def _topics(config: ClusterConfig) -> Iterator[Problem]:
     yield from _find_duplicates("topics", "name", names)
     for number, topic in enumerate(config.topics):
         place = f"topics[{number}]"
-        reason = invalid_topic_name_reason(topic.name, names[:number])
+        reason = topic_creation_error(topic.name, names[:number])
         if reason is not None:
             yield Problem(f"{place}.name", ABSENT, reason)
         if topic.partitions < 1:

@@ -32,7 +32,7 @@ from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault, Endable
-from purgatory.kafka.topics import invalid_topic_name_reason
+from purgatory.kafka.topics import topic_creation_error
 from purgatory.trace.rows_in_memory import RowsInMemory
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
             cluster = self.running
             if name in cluster.controller.topics:
                 raise ClusterError(f"topic {name} exists")
-            wrong = invalid_topic_name_reason(name, cluster.controller.topics)
+            wrong = topic_creation_error(name, cluster.controller.topics)
             if wrong is not None:
                 raise ClusterError(wrong)
             replicas = cluster.default_replication if replication is None else replication

@@ -150,6 +150,10 @@ def test_the_example_of_the_document_is_sound(tmp_path: Path) -> None:
         ),
         ('topics = [{name="a/b"}]', r"topics\[0\]\.name: 'a/b' is no name of a topic: 1 to 249"),
         (
+            'topics = [{name="__consumer_offsets"}]',
+            r"topics\[0\]\.name: topic __consumer_offsets is the cluster's own, which creates it",
+        ),
+        (
             'topics = [{name="a.b"}, {name="a_b"}]',
             r"topics\[1\]\.name: topic a_b collides with topic a\.b",
         ),

@@ -372,6 +372,21 @@ def test_a_tool_ends_what_hangs_in_one_partition() -> None:
     _run(main)
 
 
+def test_a_marker_on_the_coordinator_s_own_log_keeps_no_broker_from_starting() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        producer = await _init(client)
+        topics = [{"name": TRANSACTIONS_TOPIC, "partition_indexes": [0]}]
+        marker = {**producer._asdict(), "transaction_result": True, "topics": topics}
+        [written] = (await client.ask(MARKERS, 1, {"markers": [marker]})).markers
+        assert written.topics[0].partitions[0].error_code == 0
+        await cluster.kill(1)
+        await cluster.revive(1)
+        async with await RawClient.to(cluster) as again:
+            assert (await _init(again)).producer_id == producer.producer_id
+
+    _run(main, transactions_partitions=1)
+
+
 def test_the_coordinator_of_a_transactional_id_is_found() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         answer = await client.ask(COORDINATOR, 2, {"key": "t", "key_type": 1})
