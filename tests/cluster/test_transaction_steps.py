@@ -337,8 +337,11 @@ def test_transactions_can_be_looked_at() -> None:
         assert await listed(duration_filter=60_000) == []
         assert await listed(duration_filter=0, transactional_id_pattern="[a-z]") == ["t"]
         assert await listed(transactional_id_pattern="x.*") == []
-        wrong = await client.ask(66, 2, {"transactional_id_pattern": "("})
-        assert wrong.error_code == ErrorCode.INVALID_REQUEST
+        for pattern in ("(", "(?=t).*", r"(t)\1"):  # as RE2 refuses them
+            wrong = await client.ask(66, 2, {"transactional_id_pattern": pattern})
+            assert wrong.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+        await _init(client, transactional_id="a" * 100 + "!")
+        assert await listed(transactional_id_pattern="(a+)+b") == [], "within linear time"
         odd = await client.ask(66, 0, {"state_filters": ["Odd"]})
         assert odd.unknown_state_filters == ("Odd",)
         asked = {"topics": [{"name": "out", "partition_indexes": [0, 9]}]}
