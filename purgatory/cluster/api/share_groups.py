@@ -116,10 +116,11 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
 async def _fetched(
     broker: Broker, body: Any, session: ShareSession
 ) -> Mapping[ShareKey, ShareFetchResult]:
+    max_bytes = min(body.max_bytes, _MAX_BYTES)
     params = ShareFetchParams(
         milliseconds(body.max_wait),
-        body.min_bytes,
-        min(body.max_bytes, _MAX_BYTES),
+        min(body.min_bytes, max_bytes),
+        max_bytes,
         body.max_records,
         getattr(body, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )
