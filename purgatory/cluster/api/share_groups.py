@@ -125,7 +125,7 @@ async def _fetched(
         getattr(body, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )
     results: Mapping[ShareKey, ShareFetchResult] = await response_future(
-        partial(broker.shares.fetch, session.owner.member_id, session.rotated(), params)
+        partial(broker.shares.fetch, session, session.rotated(), params)
     )
     return {key: result for key, result in results.items() if result.error or result.acquired}
 
