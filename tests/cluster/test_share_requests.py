@@ -336,6 +336,8 @@ def test_a_group_has_settings_that_are_told_and_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with _one_client(tmp_path) as (cluster, client):
             assert await set_start(client, "sometimes") == ErrorCode.INVALID_CONFIG
+            for days in ("9" * 400, "\u0663"):
+                assert await set_start(client, f"by_duration:P{days}D") == ErrorCode.INVALID_CONFIG
             assert await set_start(client, "by_duration:PT1H") == 0
         async with _one_client(tmp_path) as (cluster, client):
             answer = await client.ask(_CONFIGS, 4, asked)
