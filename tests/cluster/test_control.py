@@ -374,6 +374,8 @@ def test_a_cluster_on_its_own_thread_serves_its_control_until_it_stops() -> None
         port = int(url.rpartition(":")[2])
         with pytest.raises(ClusterError, match=rf"can't be served at 127.0.0.1:{port}"):
             cluster.serve_control(port=port)
+        with pytest.raises(ClusterError, match="can't be served at port 70000: 0 to 65535"):
+            cluster.serve_control(port=70_000)
         assert _asked(f"{url}/state", "told")[0] == 200, "the first goes on"
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=5)
