@@ -110,6 +110,8 @@ def test_deleted_groups_stay_deleted_at_the_next_coordinator() -> None:
                 answer = await client.ask(42, 2, {"groups_names": ["g", "none"]})
                 codes = {result.group_id: result.error_code for result in answer.results}
                 assert codes == {"g": 0, "none": 69}
+                offsets = cluster.brokers[first].groups.offsets
+                assert (offsets._by_group, offsets._loaded) == ({}, {0: set()}), "nothing is left"
                 assert await _committed(cluster, first) == (0, -1, "")
             await cluster.kill(first)
             assert await _committed(cluster, _coordinator(cluster)) == (0, -1, "")
