@@ -277,7 +277,7 @@ def _topic(text: str) -> dict[str, Any]:
     name, *rest = text.split(":")
     first = next((number for number, part in enumerate(rest) if "=" in part), len(rest))
     counts, settings = rest[:first], ":".join(rest[first:])
-    if len(counts) > 2 or not all(count.isdigit() and int(count) > 0 for count in counts):
+    if len(counts) > 2 or not all(count.isdecimal() and int(count) > 0 for count in counts):
         raise ClusterError(
             f"--topic {text}: write NAME[:PARTITIONS[:REPLICAS]][:SETTING=VALUE]..., as in "
             "orders:6:cleanup.policy=compact"
@@ -297,7 +297,7 @@ def _listener(text: str, tls: Mapping[str, Any] | None) -> dict[str, Any]:
     from purgatory.cluster.listeners import MECHANISMS, SECURITY_PROTOCOLS
 
     protocol, _, port = text.partition(":")
-    if protocol not in SECURITY_PROTOCOLS or not port.isdigit():
+    if protocol not in SECURITY_PROTOCOLS or not port.isdecimal():
         known = ", ".join(SECURITY_PROTOCOLS)
         raise ClusterError(f"--listener {text}: write PROTOCOL:PORT, with one of {known}")
     listener: dict[str, Any] = {"name": protocol, "first_port": int(port)}

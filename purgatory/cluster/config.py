@@ -18,17 +18,19 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from functools import cache, cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from purgatory.cluster.listeners import MECHANISMS, Endpoint, Listener, Tls
+from purgatory.cluster.listeners import MAX_PORT, MECHANISMS, Endpoint, Listener, Tls
 from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.storage import Fsync
 from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
 from purgatory.kafka.errors import ClusterError, KafkaError
+from purgatory.kafka.log.log import CODECS
 from purgatory.kafka.security.authorizer import (
     ANY_HOST,
     CLUSTER_NAME,
@@ -40,7 +42,7 @@ from purgatory.kafka.security.authorizer import (
     check_acl,
 )
 from purgatory.kafka.settings.topic_settings import settings_of_log, validate_settings
-from purgatory.kafka.topics import invalid_topic_name_reason
+from purgatory.kafka.topics import topic_creation_error
 from purgatory.settings.addresses import without_brackets
 from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
@@ -262,8 +264,6 @@ class ClusterConfig:
 
 # Checks beyond the types of values.
 
-_MAX_PORT = 65_535
-
 
 def config_problems(config: ClusterConfig) -> Iterator[Problem]:
     """Yield all problems of a configuration."""
@@ -272,6 +272,12 @@ def config_problems(config: ClusterConfig) -> Iterator[Problem]:
     yield from _listeners(config)
     yield from _users(config)
     if config.authorization is not None:
+        yield from _out_of_bounds(config, {"authorization.alter_timeout_ms": (0, _INT)})
+        for number, user in enumerate(config.authorization.super_users):
+            if ":" not in user:
+                yield Problem(
+                    f"authorization.super_users[{number}]", user, "must be as in User:ann"
+                )
         for number, spec in enumerate(config.authorization.acls):
             try:
                 _ = spec.acl
@@ -279,22 +285,72 @@ def config_problems(config: ClusterConfig) -> Iterator[Problem]:
                 yield Problem(f"authorization.acls[{number}]", ABSENT, str(error))
 
 
+_INT, _LONG = 2**31 - 1, 2**63 - 1
+_MAX_INTERNAL_PARTITIONS = 10_000
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "brokers": (1, _INT),
+    "first_broker_id": (0, _INT),
+    "default_partitions": (1, _INT),
+    "max_partitions": (1, _INT),
+    "offsets_partitions": (1, _MAX_INTERNAL_PARTITIONS),
+    "transactions_partitions": (1, _MAX_INTERNAL_PARTITIONS),
+    "share_state_partitions": (1, _MAX_INTERNAL_PARTITIONS),
+    "min_insync_replicas": (1, _INT),
+    "follower_lag_ms": (0, _INT),
+    "replica_max_lag_ms": (1, _LONG),
+    "memory_bytes": (1, _LONG),
+    "retention_ms": (0, _LONG),
+    "log_config.retention_bytes": (0, _LONG),
+    "log_config.retention_ms": (0, _LONG),
+    "log_config.codec": (0, len(CODECS) - 1),
+    **{f"groups.{group_field.name}": (1, _INT) for group_field in fields(GroupConfig)},
+    "groups.initial_rebalance_delay_ms": (0, _INT),
+    "groups.share_delivery_count_limit": (1, 2**15 - 1),
+    "transactions.max_timeout_ms": (1, _INT),
+    "transactions.id_expiration_ms": (1, _LONG),
+    "transactions.marker_wait_ms": (0, _INT),
+    "transactions.retry_ms": (1, _INT),
+    "limits.frame_bytes": (1, _INT),
+    "limits.queued_bytes": (1, _LONG),
+    "limits.held_bytes": (1, _LONG),
+    "limits.connections": (1, _INT),
+    # Ten times in this time it is looked for such connections.
+    "limits.frame_s": (0.01, _INT),
+    "limits.idle_s": (0.01, _INT),
+}
+"""The least and the greatest value of what is a number; the greatest are those of Kafka's types."""
+_PROCESS_BOUNDS = {"control.port": (0, MAX_PORT), "metrics_port": (0, MAX_PORT)}
+
+
+def _out_of_bounds(config: object, bounds: Mapping[str, tuple[float, float]]) -> Iterator[Problem]:
+    for key, (least, most) in bounds.items():
+        value: Any = attrgetter(key)(config)
+        if value is None and attrgetter(key)(type(config)()) is None:
+            continue
+        if not (isinstance(value, int | float) and value >= least):
+            yield Problem(key, value, f"must be at least {least}")
+        elif value > most:
+            yield Problem(key, value, f"must be at most {most}")
+
+
 def _bounds(config: ClusterConfig) -> Iterator[Problem]:
-    least = {
-        "brokers": 1,
-        "first_broker_id": 0,
-        "default_partitions": 1,
-        "max_partitions": 1,
-        "offsets_partitions": 1,
-        "share_state_partitions": 1,
-        "min_insync_replicas": 1,
-        "follower_lag_ms": 0,
-        "replica_max_lag_ms": 1,
-    }
-    for key, value in asdict(config.groups).items():
-        bound = 0 if key == "initial_rebalance_delay_ms" else 1
-        if not _is_at_least(value, bound):
-            yield Problem(f"groups.{key}", value, f"must be at least {bound}")
+    yield from _out_of_bounds(config, _BOUNDS)
+    if config.first_broker_id + config.brokers - 1 > _INT >= config.first_broker_id:
+        expected = f"the ids of {config.brokers} brokers are at most {_INT}"
+        yield Problem("first_broker_id", config.first_broker_id, expected)
+    least, most = config.groups.min_session_timeout_ms, config.groups.max_session_timeout_ms
+    if least > most:
+        expected = f"must be at most max_session_timeout_ms, which is {most}"
+        yield Problem("groups.min_session_timeout_ms", least, expected)
+    if config.default_partitions > config.max_partitions >= 1:
+        expected = f"must be at most max_partitions, which is {config.max_partitions}"
+        yield Problem("default_partitions", config.default_partitions, expected)
+    try:
+        validate_settings(settings_of_log(config.log_config))
+    except KafkaError as error:
+        yield Problem("log_config", ABSENT, error.message)
+    if not config.host:
+        yield Problem("host", config.host, "must be a name or an address")
     if config.min_insync_replicas > config.brokers >= 1:
         expected = f"must be at most brokers, which is {config.brokers}"
         yield Problem("min_insync_replicas", config.min_insync_replicas, expected)
@@ -305,13 +361,6 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
     if config.racks and len(config.racks) != config.brokers:
         expected = f"must be one for each of {config.brokers} brokers"
         yield Problem("racks", list(config.racks), expected)
-    for key, bound in least.items():
-        if not _is_at_least(getattr(config, key), bound):
-            yield Problem(key, getattr(config, key), f"must be at least {bound}")
-
-
-def _is_at_least(value: object, bound: int) -> bool:
-    return isinstance(value, int | float) and value >= bound
 
 
 def _topics(config: ClusterConfig) -> Iterator[Problem]:
@@ -319,7 +368,7 @@ def _topics(config: ClusterConfig) -> Iterator[Problem]:
     yield from _find_duplicates("topics", "name", names)
     for number, topic in enumerate(config.topics):
         place = f"topics[{number}]"
-        reason = invalid_topic_name_reason(topic.name, names[:number])
+        reason = topic_creation_error(topic.name, names[:number])
         if reason is not None:
             yield Problem(f"{place}.name", ABSENT, reason)
         if topic.partitions < 1:
@@ -340,9 +389,13 @@ def _listeners(config: ClusterConfig) -> Iterator[Problem]:
     used_ports: dict[tuple[str, int], str] = {}
     for number, listener in enumerate(config.all_listeners):
         place = f"listeners[{number}]." if config.listeners else ""
+        if not listener.name:
+            yield Problem(f"{place}name", listener.name, "a listener has a name")
+        if listener.host == "":
+            yield Problem(f"{place}host", listener.host, "must be a name or an address")
         last = listener.first_port + config.brokers - 1
-        if listener.first_port < 0 or last > _MAX_PORT:
-            expected = f"a port for each of {config.brokers} brokers is from 0 to {_MAX_PORT}"
+        if listener.first_port < 0 or last > MAX_PORT:
+            expected = f"a port for each of {config.brokers} brokers is from 0 to {MAX_PORT}"
             yield Problem(f"{place}first_port", listener.first_port, expected)
         for mechanism in listener.sasl:
             if mechanism not in MECHANISMS:
@@ -457,7 +510,7 @@ def parse_config(document: Mapping[str, Any], source: str) -> ProcessConfig:
         known = {problem.key for problem in problems}
         problems += [problem for problem in found if problem and problem.key not in known]
         raise ClusterError(_lines(problems, source)) from error
-    problems += config_problems(config)
+    problems += [*config_problems(config), *_out_of_bounds(config, _PROCESS_BOUNDS)]
     if problems:
         raise ClusterError(_lines(problems, source))
     return config

@@ -13,14 +13,15 @@ Ground rules: no state.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from kio.records.readers import read_batch
 
 from purgatory.cluster.records import new_batch, new_marker
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     CommittedOffset,
     OffsetKey,
@@ -49,6 +50,9 @@ from purgatory.kafka.share_groups.share_state import (
     StateBatch,
 )
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
+
+_LOGGED_BYTES = 100
+_log = Logger("purgatory.cluster")
 
 # Fields.
 
@@ -349,15 +353,26 @@ def _kind_of(key: bytes) -> int:
     return int(INT16.read(key, 0)[0])
 
 
-class _Row(NamedTuple):
-    key: bytes
-    value: bytes | None
+_Entry = TypeVar("_Entry")
 
 
-def _rows(batch: RecordBatch) -> Iterator[_Row]:
+def _decoded(
+    batch: RecordBatch, decode: Callable[[bytes, bytes | None], _Entry | None]
+) -> Iterator[_Entry]:
+    """Yield the entries of a batch; what can't be read is logged and skipped, as one record may
+    not keep a coordinator from all others."""
+    if batch.control is not None:
+        return
     for record in read_batch(batch.to_bytes(), 0)[0].records:
-        if record.key is not None:
-            yield _Row(record.key, record.value)
+        if record.key is None:
+            continue
+        try:
+            entry = decode(record.key, record.value)
+        except (struct.error, IndexError, TypeError, ValueError) as error:
+            _log.error("record_unreadable", key=record.key[:_LOGGED_BYTES], reason=str(error))
+        else:
+            if entry is not None:
+                yield entry
 
 
 class OffsetsRecords:
@@ -370,19 +385,22 @@ class OffsetsRecords:
         return new_batch([_stored_record(key, value) for key, value in entries], producer)
 
     def entries(self, batch: RecordBatch) -> Iterator[StoredEntry]:
-        """Yield what a batch commits and deletes, in its order."""
-        for key, value in _rows(batch):
-            if _kind_of(key) == _OFFSET_KIND:
-                _, *of = _OFFSET_KEY.read(key, 0)[0]
-                committed = None
-                if value is not None:
-                    _, *fields = _OFFSET_VALUE.read(value, 0)[0]
-                    committed = CommittedOffset(*fields)
-                yield OffsetKey(*of), committed
-                continue
-            group_key = decode_group_key(key)
-            if group_key is not None:
-                yield group_key, None if value is None else decode_group_value(group_key, value)
+        """Return what a batch commits and deletes, in its order."""
+        return _decoded(batch, _decode_stored)
+
+
+def _decode_stored(key: bytes, value: bytes | None) -> StoredEntry | None:
+    if _kind_of(key) == _OFFSET_KIND:
+        _, *of = _OFFSET_KEY.read(key, 0)[0]
+        committed = None
+        if value is not None:
+            _, *fields = _OFFSET_VALUE.read(value, 0)[0]
+            committed = CommittedOffset(*fields)
+        return OffsetKey(*of), committed
+    group_key = decode_group_key(key)
+    if group_key is None:
+        return None
+    return group_key, None if value is None else decode_group_value(group_key, value)
 
 
 def _stored_record(
@@ -489,17 +507,21 @@ class TransactionsRecords:
         )
 
     def entries(self, batch: RecordBatch) -> Iterator[TransactionEntry]:
-        """Yield what a batch says, in its order."""
-        for key, value in _rows(batch):
-            if _kind_of(key) == 0:
-                _, transactional_id = _TRANSACTION_KEY.read(key, 0)[0]
-                yield transactional_id, None if value is None else _decode_transaction(value)
+        """Return what a batch says, in its order."""
+        return _decoded(batch, _decode_transaction_entry)
 
     def marker(
         self, producer: ProducerIdentity, result: TransactionResult, coordinator_epoch: int
     ) -> RecordBatch:
         """Return the marker that ends a producer's transaction on a partition."""
         return new_marker(producer, result, coordinator_epoch)
+
+
+def _decode_transaction_entry(key: bytes, value: bytes | None) -> TransactionEntry | None:
+    if _kind_of(key) != 0:
+        return None
+    _, transactional_id = _TRANSACTION_KEY.read(key, 0)[0]
+    return transactional_id, None if value is None else _decode_transaction(value)
 
 
 def _encode_transaction(record: TransactionRecord) -> bytes:
@@ -550,11 +572,15 @@ class ShareStateRecords:
         )
 
     def entries(self, batch: RecordBatch) -> Iterator[ShareStateEntry]:
-        """Yield what a batch says, in its order."""
-        for key, value in _rows(batch):
-            if _kind_of(key) == _SNAPSHOT:
-                _, *of = _SHARE_KEY.read(key, 0)[0]
-                yield ShareKey(*of), None if value is None else _decode_share_state(value)
+        """Return what a batch says, in its order."""
+        return _decoded(batch, _decode_share_entry)
+
+
+def _decode_share_entry(key: bytes, value: bytes | None) -> ShareStateEntry | None:
+    if _kind_of(key) != _SNAPSHOT:
+        return None
+    _, *of = _SHARE_KEY.read(key, 0)[0]
+    return ShareKey(*of), None if value is None else _decode_share_state(value)
 
 
 def _encode_share_state(state: ShareState) -> bytes:

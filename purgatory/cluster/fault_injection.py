@@ -20,6 +20,7 @@ import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -155,6 +156,7 @@ METADATA_APIS = frozenset(
 class LiveCluster(Protocol):
     """The cluster that a snapshot is taken of."""
 
+    config: ClusterConfig
     controller: Controller
 
     @property
@@ -201,6 +203,8 @@ class FrozenCluster:
     """A snapshot of a cluster's topics, leaders and live brokers. O(partitions)."""
 
     def __init__(self, cluster: LiveCluster) -> None:
+        # A topic that is missing in the snapshot may be there: it would be created again.
+        self.config = replace(cluster.config, auto_create_topics=False)
         self.controller = _Controller(cluster.controller)
         self.brokers = {
             number: _Peer(number, broker.host, broker.port, broker.alive, broker)

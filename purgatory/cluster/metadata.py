@@ -286,15 +286,15 @@ class ClusterMetadata:
 
     def offsets_partitions(self) -> int:
         """Return how many partitions the topic of committed offsets has; make it if need be."""
-        return self._internal_partitions(OFFSETS_TOPIC, self.config.offsets_partitions)
+        return self._internal_partitions(OFFSETS_TOPIC)
 
     def transactions_partitions(self) -> int:
         """Return how many partitions the topic of transactional ids has; make it if need be."""
-        return self._internal_partitions(TRANSACTIONS_TOPIC, self.config.transactions_partitions)
+        return self._internal_partitions(TRANSACTIONS_TOPIC)
 
     def share_state_partitions(self) -> int:
         """Return how many partitions the topic of share groups' state has; make it if need be."""
-        return self._internal_partitions(SHARE_STATE_TOPIC, self.config.share_state_partitions)
+        return self._internal_partitions(SHARE_STATE_TOPIC)
 
     def group_settings(self, group_id: str) -> GroupSettings:
         """Return the effective settings of a group."""
@@ -305,18 +305,26 @@ class ClusterMetadata:
             else self._default_group_settings
         )
 
-    def _internal_partitions(self, name: str, partitions: int) -> int:
+    def _internal_partitions(self, name: str) -> int:
         topic = self.controller.topics.get(name)
         if topic is None:
-            topic = self.controller.create_topic(
-                name,
-                partitions,
-                self._max_replication,
-                # Small segments: only whole ones go.
-                {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},
-                internal=True,
-            )
+            topic = self.create_internal_topic(name)
         return len(topic.partitions)
+
+    def create_internal_topic(self, name: str) -> Topic:
+        """Create one of `INTERNAL_TOPICS`, with the partitions that the configuration says."""
+        partitions = {
+            OFFSETS_TOPIC: self.config.offsets_partitions,
+            TRANSACTIONS_TOPIC: self.config.transactions_partitions,
+            SHARE_STATE_TOPIC: self.config.share_state_partitions,
+        }
+        return self.controller.create_topic(
+            name,
+            partitions[name],
+            self._max_replication,
+            # Small segments: only whole ones go.
+            {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},
+        )
 
     def new_producer_id(self) -> int:
         """Return an id that no producer had before.

@@ -247,11 +247,19 @@ _CODECS: Mapping[int, Callable[[bytes, int], bytes]] = {
     4: _decompress_into(cramjam.zstd.decompress_into),
 }
 
-_COMPRESSIONS: Mapping[int, Callable[[bytes], Any]] = {
+
+def _lz4(data: bytes, level: int | None = None) -> Any:
+    # Java refuses blocks that depend on one another, which `cramjam.lz4.compress` makes.
+    frame = cramjam.lz4.Compressor(level=level, block_linked=False)
+    frame.compress(data)
+    return frame.finish()
+
+
+_COMPRESSIONS: Mapping[int, Callable[..., Any]] = {
     0: bytes,
     1: gzip.compress,
     2: cramjam.snappy.compress_raw,
-    3: cramjam.lz4.compress,
+    3: _lz4,
     4: cramjam.zstd.compress,
 }
 

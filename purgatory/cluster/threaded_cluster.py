@@ -18,7 +18,8 @@ import ssl
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -32,7 +33,7 @@ from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault, Endable
-from purgatory.kafka.topics import invalid_topic_name_reason
+from purgatory.kafka.topics import topic_creation_error
 from purgatory.trace.rows_in_memory import RowsInMemory
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._started = threading.Event()
+        self._ended: Future[None] = Future()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"purgatory-{name}", daemon=True)
         self._controls: list[FaultControl] = []
@@ -110,8 +112,9 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
     def stop(self) -> None:
         """Stop it; stopping again has no effect."""
         loop, stopping = self._loop, self._stopping
-        if loop is not None and stopping is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(stopping.set)
+        if loop is not None and stopping is not None:
+            with suppress(RuntimeError):  # its loop is closed
+                loop.call_soon_threadsafe(stopping.set)
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -128,16 +131,28 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         self.stop()
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """Call ``function`` on the thread, and return its awaited result."""
-        loop = self._loop
-        if loop is None or loop.is_closed():
-            raise ClusterError(f"the {self._name} does not run")
+        """Call ``function`` on the thread, and return its awaited result.
+
+        Raises:
+            ClusterError: it does not run, or stopped before it could respond.
+        """
 
         async def call() -> Any:
             result = function()
             return await result if inspect.isawaitable(result) else result
 
-        return asyncio.run_coroutine_threadsafe(call(), loop).result()
+        loop, called = self._loop, call()
+        future: Future[Any] = Future()
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                future = asyncio.run_coroutine_threadsafe(called, loop)
+                # A loop that ends drops the calls that it has not begun: they would never be done.
+                wait([future, self._ended], return_when=FIRST_COMPLETED)
+        if future.done():
+            with suppress(CancelledError):
+                return future.result()
+        called.close()
+        raise ClusterError(f"the {self._name} does not run")
 
     def serve_control(
         self, host: str = "127.0.0.1", port: int = 0, token: str | None = None
@@ -195,8 +210,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
             return rows.tables(self._name, AUDIT_TABLES, trace.unwritten_rows())
 
         # What is open in one that was stopped stays so.
-        running = self._loop is not None and not self._loop.is_closed()
-        tables_copy = self.call(tables) if running else tables()
+        tables_copy = tables() if self._loop is None else self.call(tables)
         return audit_arrow(
             self._name,
             tables_copy,
@@ -213,6 +227,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
             self._failure = error
         finally:
             self._started.set()
+            self._ended.set_result(None)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -222,6 +237,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
             try:
                 await self._stopping.wait()
             finally:
+                self._loop = None
                 for control in self._controls:
                     await control.stop()
 
@@ -318,7 +334,7 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
             cluster = self.running
             if name in cluster.controller.topics:
                 raise ClusterError(f"topic {name} exists")
-            wrong = invalid_topic_name_reason(name, cluster.controller.topics)
+            wrong = topic_creation_error(name, cluster.controller.topics)
             if wrong is not None:
                 raise ClusterError(wrong)
             replicas = cluster.default_replication if replication is None else replication

@@ -96,11 +96,10 @@ class Controller:
         partitions: int,
         replication: int,
         configs: Mapping[str, str] | None = None,
-        internal: bool = False,
     ) -> Topic:
         """Create a topic, its replicas spread over the brokers, and notify them."""
         assert name not in self.topics, "the caller has looked"
-        topic = Topic(name, [], dict(configs or {}), internal, self._new_topic_id())
+        topic = Topic(name, [], dict(configs or {}), self._new_topic_id())
         self._add_topic(topic)
         self._add_partitions(topic, self._assign_replicas(partitions, replication))
         return topic
@@ -110,7 +109,7 @@ class Controller:
     ) -> Topic:
         """Create a topic with an assignment of replicas, the preferred leader first."""
         assert name not in self.topics, "the caller has looked"
-        topic = Topic(name, [], dict(configs), topic_id=self._new_topic_id())
+        topic = Topic(name, [], dict(configs), self._new_topic_id())
         self._add_topic(topic)
         self._add_partitions(topic, replicas)
         return topic

@@ -44,6 +44,7 @@ _ERRORS = {
     ErrorCode.NONE: ErrorCode.NONE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,  # no retry makes it smaller
 }
 
 
@@ -142,11 +143,21 @@ class CoordinatorLog(Generic[Entry]):
             respond: called once they are replicated, or can't be; never, if this broker was
                 killed meanwhile.
         """
+        replica = self._manager.partition(TopicPartition(self.topic, partition))
+        max_bytes = 0 if replica is None else replica.log.config.max_batch_bytes
         batches = [
-            self._codec.batch(entries[start : start + _PER_BATCH])
+            batch
             for start in range(0, len(entries), _PER_BATCH)
+            for batch in self._encode(entries[start : start + _PER_BATCH], max_bytes)
         ]
         self.append_batches(partition, batches, respond)
+
+    def _encode(self, entries: Sequence[Entry], max_bytes: int) -> list[RecordBatch]:
+        """Return entries as batches, halved until each is as small as the log demands."""
+        batch, half = self._codec.batch(entries), len(entries) // 2
+        if batch.size_bytes <= max_bytes or not half:
+            return [batch]
+        return self._encode(entries[:half], max_bytes) + self._encode(entries[half:], max_bytes)
 
     def append_batches(
         self, partition: int, batches: Sequence[RecordBatch], respond: Respond

@@ -9,8 +9,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.groups.offsets import OFFSETS_TOPIC
+from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
+from purgatory.kafka.transactions.transaction_metadata import TRANSACTIONS_TOPIC
 
 NO_LEADER = -1
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
+"""The topics of the coordinators, which the cluster itself creates and writes."""
+
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NO_ID = UUID(int=0)
 
@@ -32,6 +38,17 @@ def invalid_topic_name_reason(name: str, topics: Iterable[str] = ()) -> str | No
             if other != name and other.replace(".", "_") == normalized:
                 return f"topic {name} collides with topic {other}: a dot counts as an underscore"
     return None
+
+
+def topic_creation_error(name: str, topics: Iterable[str]) -> str | None:
+    """Return why nobody may create a topic of this name, or None.
+
+    Args:
+        topics: the existing names.
+    """
+    if name in INTERNAL_TOPICS:
+        return f"topic {name} is the cluster's own, which creates it when it is needed"
+    return invalid_topic_name_reason(name, topics)
 
 
 class LogEnd(NamedTuple):
@@ -121,10 +138,14 @@ class Topic:
     """A topic: its partitions by number, and its settings by their Kafka names.
 
     ``topic_id`` is unique, also among topics that are created with the same name later.
+    ``internal``: whether it is one of `INTERNAL_TOPICS`.
     """
 
     name: str
     partitions: list[PartitionState]
     configs: dict[str, str] = field(default_factory=dict)
-    internal: bool = False
     topic_id: UUID = _NO_ID
+    internal: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.internal = self.name in INTERNAL_TOPICS

@@ -94,14 +94,13 @@ class SimulatedController:
         self._by_number = [states[topic_partition] for topic_partition in self.topic_partitions]
         if scenario.has_groups:
             self._controller.create_topic(
-                OFFSETS_TOPIC, OFFSETS_PARTITIONS, topic.replication_factor, internal=True
+                OFFSETS_TOPIC, OFFSETS_PARTITIONS, topic.replication_factor
             )
         if scenario.has_transactions:
             self._controller.create_topic(
                 TRANSACTIONS_TOPIC,
                 TRANSACTIONS_PARTITIONS,
                 topic.replication_factor,
-                internal=True,
             )
         self.assignments = dict(self._controller.partitions())
 

@@ -382,4 +382,4 @@ class PageEncoder:
 
 
 def _numbers(texts: list[str]) -> list[int]:
-    return [int(text) for text in texts if text.lstrip("-").isdigit()]
+    return [int(text) for text in texts if text.lstrip("-").isdecimal()]

@@ -291,6 +291,47 @@ def test_offsets_have_the_epoch_of_their_record_and_an_old_epoch_is_fenced() -> 
     asyncio.run(main())
 
 
+def test_the_end_of_a_log_does_not_go_back_where_a_new_leader_does_not_know_it() -> None:
+    async def main() -> None:
+        topics = [TopicSpec("t", 1, 3)]
+        async with Cluster(ClusterConfig(brokers=3, topics=topics)) as cluster:
+            state = cluster.controller.state_of(TopicPartition("t", 0))
+            assert state is not None
+            first, second, third = state.replicas
+            data = [{"index": 0, "records": record_batch([b"x"])}]
+            produced = {"acks": -1, "topic_data": [{"name": "t", "partition_data": data}]}
+            led = cluster.brokers[second].manager.partition(TopicPartition("t", 0))
+            assert led is not None
+            async with await RawClient.to(cluster, first) as client:
+                # The followers have all records, and learn by their next fetch what is committed.
+                while led.high_watermark == led.log_end_offset:
+                    await client.ask(0, 9, produced)
+                stall = cluster.fault.stall_follower(third)
+                await cluster.kill(first)
+            end = led.log_end_offset
+            assert state.leader == second and led.high_watermark < end
+
+            async def listed(version: int, timestamp: int, committed: int = 0) -> tuple[int, int]:
+                asked = {"partition_index": 0, "timestamp": timestamp}
+                topics = [{"name": "t", "partitions": [asked]}]
+                body = {"isolation_level": committed, "topics": topics}
+                async with await RawClient.to(cluster, second) as client:
+                    found = (await client.ask(2, version, body)).topics[0].partitions[0]
+                return found.error_code, found.offset
+
+            for version, code in ((4, 5), (5, 78), (11, 78)):
+                for committed in (0, 1):
+                    assert await listed(version, -1, committed) == (code, -1)
+            assert await listed(11, -2) == (0, 0)
+            assert await listed(11, RECORD_TIME_MS) == ((0, 0) if led.high_watermark else (78, -1))
+            assert await listed(11, RECORD_TIME_MS + 1) == (0, -1), "there is none in all the log"
+            stall.end()
+            await eventually(lambda: led.high_watermark == end)
+            assert await listed(11, -1) == (0, end)
+
+    asyncio.run(main())
+
+
 def test_confluent_kafka_creates_partitions_where_it_wants_them(
     cluster: ThreadedCluster, name: str
 ) -> None:

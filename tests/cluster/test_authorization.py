@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from kio.schema.index import api_key_map
 from purgatory.cluster import AclSpec, Authorization, Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.api.authorization import Rule
 from purgatory.cluster.api.registry import APIS, SUPPORTED
+from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.protocol.error_responses import (
     error_element,
     error_places,
     error_response,
 )
 from purgatory.cluster.protocol.wire import Request, encode_response, write_response
+from purgatory.kafka.share_groups.share_state import ShareKey
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import ALL_VERSIONS, fill, read_response
 
@@ -222,5 +225,74 @@ def test_a_client_is_told_which_operations_it_is_allowed() -> None:
             mine, other = (await client.ask(15, 5, groups)).groups
             assert mine.authorized_operations == 1 << 3 | 1 << 8
             assert other.error_code == 30
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "describe"),
+    [((68, 1), (69, 0)), ((68, 1), (69, 1)), ((76, 1), (77, 1))],
+)
+def test_a_group_is_not_described_to_who_may_not_know_its_topics(
+    heartbeat: tuple[int, int], describe: tuple[int, int]
+) -> None:
+    topic_acl = AclSpec("User:ANONYMOUS", "READ", "TOPIC", _SECRET)
+    acls = [AclSpec("User:ANONYMOUS", "READ", "GROUP", "g"), topic_acl]
+    authorization = Authorization(allow_everyone_if_no_acl_found=False, acls=acls)
+    config = ClusterConfig(brokers=1, topics=[TopicSpec(_SECRET)], authorization=authorization)
+    member = {"group_id": "g", "member_id": "m", "member_epoch": 0}
+    subscription = {"rebalance_timeout": timedelta(minutes=1), "subscribed_topic_names": [_SECRET]}
+    groups = {"group_ids": ["g", "none"]}
+
+    async def main() -> None:
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            asked = {**member, **subscription, "topic_partitions": []}
+            assert (await client.ask(*heartbeat, asked)).error_code == 0
+            known, _ = (await client.ask(*describe, groups)).groups
+            assert known.error_code == 0
+            assert known.members[0].assignment.topic_partitions[0].topic_name == _SECRET
+            cluster.security.change_acls([], [topic_acl.acl])
+            hidden, _ = (await client.ask(*describe, groups)).groups
+            assert (hidden.group_id, hidden.error_code, hidden.members) == ("g", 29, ())
+            assert "not authorized to describe" in hidden.error_message
+
+    asyncio.run(main())
+
+
+def test_offsets_of_share_groups_are_told_of_topics_that_may_be_described() -> None:
+    acls = [
+        AclSpec("User:ANONYMOUS", "READ", "GROUP", "g"),
+        AclSpec("User:ANONYMOUS", "READ", "TOPIC", "mine"),
+    ]
+    authorization = Authorization(allow_everyone_if_no_acl_found=False, acls=acls)
+    topics = [TopicSpec(_SECRET), TopicSpec("mine")]
+    config = ClusterConfig(brokers=1, topics=topics, authorization=authorization)
+    member = {"group_id": "g", "member_id": "m"}
+
+    async def main() -> None:
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            joined = {**member, "member_epoch": 0, "subscribed_topic_names": ["mine"]}
+            assert (await client.ask(76, 1, joined)).error_code == 0
+            for name in (_SECRET, "mine"):
+                key = ShareKey("g", cluster.controller.topics[name].topic_id, 0)
+                states = cluster.brokers[1].share_states
+                assert await response_future(partial(states.set_start, key, 5)) == 0
+
+            async def offsets(names: list[str] | None) -> list[tuple[str, int, int]]:
+                asked = names and [{"topic_name": name, "partitions": [0]} for name in names]
+                groups = {"groups": [{"group_id": "g", "topics": asked}]}
+                [group] = (await client.ask(90, 1, groups)).groups
+                return [
+                    (topic.topic_name, one.error_code, one.start_offset)
+                    for topic in group.topics
+                    for one in topic.partitions
+                ]
+
+            assert await offsets(None) == [("mine", 0, 5)]
+            assert await offsets(["mine", _SECRET, "none"]) == [
+                ("mine", 0, 5),
+                (_SECRET, 29, -1),
+                ("none", 29, -1),
+            ]
 
     asyncio.run(main())

@@ -138,6 +138,21 @@ def test_an_array_with_more_elements_than_are_taken_is_refused() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("api_key", "version", "field"),
+    [(22, 4, "transactional_id"), (68, 1, "member_id"), (78, 1, "group_id"), (11, 9, "group_id")],
+)
+def test_a_string_that_no_record_has_place_for_is_refused(
+    api_key: int, version: int, field: str
+) -> None:
+    for text, longest in (("x", 32_767), ("\u00e4", 16_383)):
+        frame = request_frame(api_key, version, 1, {field: text * longest})
+        assert getattr(decode_request(frame, SUPPORTED).body, field) == text * longest
+        frame = request_frame(api_key, version, 1, {field: text * (longest + 1)})
+        with pytest.raises(BadRequestError, match="a string of 32768 bytes: it may have 32767"):
+            decode_request(frame, SUPPORTED)
+
+
 @pytest.mark.parametrize("version", [7, 8, 9])
 def test_null_in_the_place_of_an_array_is_refused(version: int) -> None:
     frame = bytearray(request_frame(8, version, 1))  # its topics are empty, and may not be null

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import uvloop
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
@@ -62,3 +63,17 @@ def test_an_answer_has_at_most_a_thousand_batches_and_no_partition_stays_behind(
 def test_an_answer_has_at_most_4_mib_whatever_its_client_would_take() -> None:
     batch = record_batch([bytes(900_000)])
     _run({0: 4, 1: 4}, batch, 50 << 20, 4 << 20)
+
+
+@pytest.mark.parametrize("max_bytes", [500_000, 50 << 20])
+def test_a_fetch_waits_for_no_more_than_its_response_may_have(max_bytes: int) -> None:
+    async def main() -> None:
+        config = ClusterConfig(brokers=1, topics=[TopicSpec("t")])
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            for _ in range(5):
+                await client.ask(0, 9, _produce(0, record_batch([bytes(900_000)])))
+            waits = {"max_wait": timedelta(minutes=10), "min_bytes": 100 << 20}
+            asked = {**_fetch({0: 0}, 1 << 30), **waits, "max_bytes": max_bytes}
+            assert (await client.ask(1, 4, asked)).responses[0].partitions[0].records
+
+    uvloop.run(main())

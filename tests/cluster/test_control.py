@@ -374,11 +374,36 @@ def test_a_cluster_on_its_own_thread_serves_its_control_until_it_stops() -> None
         port = int(url.rpartition(":")[2])
         with pytest.raises(ClusterError, match=rf"can't be served at 127.0.0.1:{port}"):
             cluster.serve_control(port=port)
+        with pytest.raises(ClusterError, match="can't be served at port 70000: 0 to 65535"):
+            cluster.serve_control(port=70_000)
         assert _asked(f"{url}/state", "told")[0] == 200, "the first goes on"
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=5)
     with pytest.raises(ClusterError, match="does not run"):
         cluster.serve_control()
+
+
+def test_a_call_on_a_cluster_that_another_thread_stops_ends_too() -> None:
+    def call_until_refused(cluster: ThreadedCluster, refused: list[str]) -> None:
+        try:
+            while True:
+                cluster.state()
+        except ClusterError as error:
+            refused.append(str(error))
+
+    for _ in range(5):
+        refused: list[str] = []
+        with ThreadedCluster(ClusterConfig(brokers=1)) as cluster:
+            callers = [
+                threading.Thread(target=call_until_refused, args=(cluster, refused), daemon=True)
+                for _ in range(4)
+            ]
+            for caller in callers:
+                caller.start()
+            cluster.state()
+        for caller in callers:
+            caller.join(30)
+        assert refused == ["the cluster does not run"] * 4
 
 
 def _asked(url: str, token: str | None) -> tuple[int, bytes]:

@@ -10,12 +10,21 @@ from hypothesis import strategies as st
 
 from purgatory.cluster.coordinator_records import (
     OffsetsRecords,
+    ShareStateRecords,
+    TransactionsRecords,
     decode_group_key,
     decode_group_value,
     encode_group_key,
     encode_group_value,
 )
-from purgatory.kafka import CommittedOffset, OffsetKey, StoredEntry
+from purgatory.cluster.records import new_batch, new_marker
+from purgatory.kafka import (
+    CommittedOffset,
+    OffsetKey,
+    ProducerIdentity,
+    StoredEntry,
+    TransactionResult,
+)
 from purgatory.kafka.groups.consumer_group_member import (
     CurrentAssignment,
     GroupRecordKey,
@@ -128,3 +137,22 @@ def test_offsets_and_records_are_in_one_batch() -> None:
     ]
     codec = OffsetsRecords()
     assert list(codec.entries(codec.batch(entries))) == entries
+
+
+@pytest.mark.parametrize(
+    "codec", [OffsetsRecords(), TransactionsRecords(), ShareStateRecords()], ids=type
+)
+def test_a_record_that_can_not_be_read_hides_no_other(
+    codec: OffsetsRecords | TransactionsRecords | ShareStateRecords,
+) -> None:
+    keys = [b"k", b"", b"\0\0", b"\0\x01\0\x09g", b"\0\x03\0\x01\xff", b"\0\0\0\x01t"]
+    batch = new_batch([(key, b"\0\0\xff") for key in keys])
+    assert list(codec.entries(batch)) == []
+    marker = new_marker(ProducerIdentity(1, 0), TransactionResult.COMMIT, 0)
+    assert list(codec.entries(marker)) == []
+
+
+def test_what_is_behind_a_record_that_can_not_be_read_is_read() -> None:
+    key, value = encode_group_key(MEMBER), encode_group_value(MEMBER, Subscription())
+    rows = [(b"k", b"v"), (key, value[:4]), (key, value)]
+    assert list(OffsetsRecords().entries(new_batch(rows))) == [(MEMBER, Subscription())]

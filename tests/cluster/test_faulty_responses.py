@@ -166,7 +166,11 @@ def test_a_broker_tells_the_metadata_that_were() -> None:
                 answer = await client.ask(3, 8, {"topics": None})
                 assert [one.name for one in answer.topics] == ["orders", "other"]
                 assert len(answer.brokers) == 2, "it takes the dead one for alive"
-                assert frozen.uses == 2
+                for name in ("new", "newer"):
+                    asked = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
+                    assert (await client.ask(3, 8, asked)).topics[0].error_code == 3
+                assert "newer" not in cluster.controller.topics
+                assert frozen.uses == 4
             assert await _led(client, "orders") == (other, 1)
             with cluster.fault.lower_leader_epochs(topic="orders"):
                 assert await _led(client, "orders") == (other, 0)

@@ -16,6 +16,7 @@ from purgatory.kafka import (
     OFFSETS_TOPIC,
     CommittedOffset,
     ErrorCode,
+    LogConfig,
     OffsetEntry,
     OffsetKey,
     TopicPartition,
@@ -109,6 +110,8 @@ def test_deleted_groups_stay_deleted_at_the_next_coordinator() -> None:
                 answer = await client.ask(42, 2, {"groups_names": ["g", "none"]})
                 codes = {result.group_id: result.error_code for result in answer.results}
                 assert codes == {"g": 0, "none": 69}
+                offsets = cluster.brokers[first].groups.offsets
+                assert (offsets._by_group, offsets._loaded) == ({}, {0: set()}), "nothing is left"
                 assert await _committed(cluster, first) == (0, -1, "")
             await cluster.kill(first)
             assert await _committed(cluster, _coordinator(cluster)) == (0, -1, "")
@@ -179,6 +182,39 @@ def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordina
             offsets = cluster.brokers[second].groups.offsets
             assert {offsets.group_offsets(group_id)[ORDERS].offset for group_id in "xyz"} == {7}
             assert sorted(offsets.groups()) == ["g", "x", "y", "z"]
+
+    asyncio.run(main())
+
+
+def test_commits_go_into_batches_that_the_log_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 50)
+
+    def commit(count: int, metadata: str) -> dict[str, Any]:
+        partitions = [
+            {"partition_index": number, "committed_offset": 5, "committed_metadata": metadata}
+            for number in range(count)
+        ]
+        return {**_commit(0), "topics": [{"name": "orders", "partitions": partitions}]}
+
+    async def main() -> None:
+        config = ClusterConfig(
+            brokers=1,
+            topics=[TopicSpec("orders", 20)],
+            offsets_partitions=1,
+            log_config=LogConfig(max_batch_bytes=1_000),
+        )
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+
+            async def codes(asked: dict[str, Any]) -> set[int]:
+                [topic] = (await client.ask(8, 8, asked)).topics
+                return {one.error_code for one in topic.partitions}
+
+            for _ in range(10):
+                assert await codes(commit(20, "x" * 200)) == {0}
+            partition = cluster.brokers[1].manager.partition(TopicPartition(OFFSETS_TOPIC, 0))
+            assert partition is not None and partition.log.start_offset > 0, "it is compacted, too"
+            too_large = commit(1, "x" * 1_000)
+            assert await codes(too_large) == {ErrorCode.UNKNOWN_SERVER_ERROR}, "no retry helps"
 
     asyncio.run(main())
 

@@ -236,6 +236,21 @@ def test_who_writes_into_the_cluster_s_own_topic_is_refused() -> None:
     _run(main)
 
 
+def test_an_error_that_repeats_what_was_sent_has_place_in_a_response_of_old() -> None:
+    long = "x" * 32_767
+    topic = {"name": long, "num_partitions": 1, "replication_factor": 1}
+    config = {"resource_type": 2, "resource_name": long}
+
+    async def main(cluster: Cluster) -> None:
+        async with await RawClient.to(cluster) as client:
+            [created] = (await client.ask(19, 2, {"topics": [topic]})).topics
+            [altered] = (await client.ask(33, 0, {"resources": [config]})).responses
+        assert (created.error_code, altered.error_code) == (17, 3)
+        assert 900 < len(created.error_message) <= 1_000
+
+    _run(main)
+
+
 def test_a_client_that_asks_faster_than_it_is_answered_is_not_read_from() -> None:
     async def main(cluster: Cluster) -> None:
         async with (

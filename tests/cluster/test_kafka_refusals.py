@@ -29,6 +29,7 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 INVALID_TOPIC = 17
 INCONSISTENT_GROUP_PROTOCOL = 23
 UNSUPPORTED_VERSION = 35
+TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
 INVALID_REPLICA_ASSIGNMENT = 39
@@ -82,6 +83,7 @@ def _assigned(*replicas: Sequence[int], **asked: Any) -> dict[str, Any]:
         (_topic("a/b"), INVALID_TOPIC, "letters, digits, dots, dashes, underscores"),
         (_topic("n" * 250), INVALID_TOPIC, "1 to 249"),
         (_topic(".."), INVALID_TOPIC, "no name of a topic"),
+        (_topic("__share_group_state"), INVALID_TOPIC, "is the cluster's own"),
         (_assigned((1,), num_partitions=1), INVALID_REQUEST, "both are -1"),
         (_assigned((1,), replication_factor=1), INVALID_REQUEST, "both are -1"),
         (_assigned((1,), (1, 2)), INVALID_REPLICA_ASSIGNMENT, "as many replicas"),
@@ -115,6 +117,34 @@ def test_a_topic_that_cannot_be_made(run: Any, topic: Any, code: int, says: str)
     run(main)
 
 
+@pytest.mark.parametrize(
+    "name", ["__consumer_offsets", "__transaction_state", "__share_group_state"]
+)
+def test_a_topic_of_the_cluster_is_made_as_the_cluster_makes_it(name: str) -> None:
+    async def main() -> None:
+        config = ClusterConfig(
+            brokers=1, offsets_partitions=3, transactions_partitions=3, share_state_partitions=3
+        )
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            topics = {"topics": [{"name": name, "topic_id": None}]}
+            asked = {**topics, "allow_auto_topic_creation": False}
+            missing = (await client.ask(3, 12, asked)).topics[0]
+            assert (missing.error_code, missing.is_internal) == (UNKNOWN_TOPIC_OR_PARTITION, True)
+            asked = {**topics, "allow_auto_topic_creation": True}
+            made = (await client.ask(3, 12, asked)).topics[0]
+            assert (made.error_code, made.is_internal, len(made.partitions)) == (0, True, 3)
+            assert cluster.controller.topics[name].configs["cleanup.policy"] == "compact"
+            data = [{"index": 0, "records": record_batch([b"x"])}]
+            topic_data = [{"name": name, "partition_data": data}]
+            produced = await client.ask(0, 8, {"acks": -1, "topic_data": topic_data})
+            assert produced.responses[0].partition_responses[0].error_code == INVALID_TOPIC
+            again = {"topics": [_topic(name)], "timeout": _TIMEOUT}
+            [created] = (await client.ask(19, 7, again)).topics
+            assert created.error_code == TOPIC_ALREADY_EXISTS
+
+    asyncio.run(main())
+
+
 def test_a_name_that_collides_with_another_but_for_dots(run: Any) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         async def create(*names: str) -> list[int]:
@@ -140,7 +170,11 @@ def test_confluent_kafka_is_told_of_a_collision() -> None:
         with pytest.raises(KafkaException, match=r"collides with topic a\.b") as refused:
             made.result()
         assert refused.value.args[0].name() == "TOPIC_EXCEPTION"
-        for name, why in (("a_b", "collides"), ("a/b", "no name of a topic")):
+        for name, why in (
+            ("a_b", "collides"),
+            ("a/b", "no name of a topic"),
+            ("__consumer_offsets", "is the cluster's own"),
+        ):
             with pytest.raises(ClusterError, match=why):
                 cluster.create_topic(name)
         with pytest.raises(ClusterError, match="2 replicas: from 1 to 1"):

@@ -222,6 +222,16 @@ def test_a_fetch_is_answered_when_records_come() -> None:
     _run(test)
 
 
+def test_a_fetch_waits_for_no_more_than_its_response_may_have() -> None:
+    async def test(cluster: Cluster, client: RawClient) -> None:
+        await set_start(client, "earliest")
+        await produce(client, cluster, b"a")
+        limits = {"max_wait": timedelta(minutes=10), "min_bytes": 10_000, "max_bytes": 10}
+        assert read(await fetch(client, cluster, 0, {0: []}, **limits)) == [(0, 0, b"a", 1)]
+
+    _run(test)
+
+
 def test_sessions_and_requests_that_nobody_could_mean_are_refused() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         async def code(epoch: int, said: Said | None = None, **more: Any) -> int:
@@ -326,6 +336,8 @@ def test_a_group_has_settings_that_are_told_and_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with _one_client(tmp_path) as (cluster, client):
             assert await set_start(client, "sometimes") == ErrorCode.INVALID_CONFIG
+            for days in ("9" * 400, "\u0663"):
+                assert await set_start(client, f"by_duration:P{days}D") == ErrorCode.INVALID_CONFIG
             assert await set_start(client, "by_duration:PT1H") == 0
         async with _one_client(tmp_path) as (cluster, client):
             answer = await client.ask(_CONFIGS, 4, asked)

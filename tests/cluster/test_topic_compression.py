@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -67,6 +68,17 @@ def test_a_batch_is_compressed_with_all_else_as_it_was(codec: int) -> None:
     assert recompressed(other, codec, None) is other
     back = recompressed(other, 0, None)
     assert back.to_bytes() == batch.to_bytes()
+
+
+@pytest.mark.parametrize("level", [None, 1, 17])
+def test_blocks_of_lz4_are_independent_as_java_needs_them(level: int | None) -> None:
+    batch = RecordBatch.from_bytes(record_batch([b"x" * 200_000, os.urandom(200_000)]))
+    other = recompressed(batch, CODECS.index("lz4"), level)
+    assert list(read_records(other)) == list(read_records(batch))
+    header = other.to_bytes()[61:]
+    is_version_1, is_independent, block_size = header[4] >> 6 == 1, header[4] & 0x20, header[5] >> 4
+    assert is_version_1 and is_independent and block_size in range(4, 8)
+    assert not header[4] & 0x03, "no dictionary, and nothing that is reserved"
 
 
 def _identity(batch: RecordBatch) -> Sequence[object]:

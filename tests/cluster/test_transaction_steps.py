@@ -337,8 +337,11 @@ def test_transactions_can_be_looked_at() -> None:
         assert await listed(duration_filter=60_000) == []
         assert await listed(duration_filter=0, transactional_id_pattern="[a-z]") == ["t"]
         assert await listed(transactional_id_pattern="x.*") == []
-        wrong = await client.ask(66, 2, {"transactional_id_pattern": "("})
-        assert wrong.error_code == ErrorCode.INVALID_REQUEST
+        for pattern in ("(", "(?=t).*", r"(t)\1"):  # as RE2 refuses them
+            wrong = await client.ask(66, 2, {"transactional_id_pattern": pattern})
+            assert wrong.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+        await _init(client, transactional_id="a" * 100 + "!")
+        assert await listed(transactional_id_pattern="(a+)+b") == [], "within linear time"
         odd = await client.ask(66, 0, {"state_filters": ["Odd"]})
         assert odd.unknown_state_filters == ("Odd",)
         asked = {"topics": [{"name": "out", "partition_indexes": [0, 9]}]}
@@ -370,6 +373,21 @@ def test_a_tool_ends_what_hangs_in_one_partition() -> None:
         assert await _stable_end(client) == 2
 
     _run(main)
+
+
+def test_a_marker_on_the_coordinator_s_own_log_keeps_no_broker_from_starting() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        producer = await _init(client)
+        topics = [{"name": TRANSACTIONS_TOPIC, "partition_indexes": [0]}]
+        marker = {**producer._asdict(), "transaction_result": True, "topics": topics}
+        [written] = (await client.ask(MARKERS, 1, {"markers": [marker]})).markers
+        assert written.topics[0].partitions[0].error_code == 0
+        await cluster.kill(1)
+        await cluster.revive(1)
+        async with await RawClient.to(cluster) as again:
+            assert (await _init(again)).producer_id == producer.producer_id
+
+    _run(main, transactions_partitions=1)
 
 
 def test_the_coordinator_of_a_transactional_id_is_found() -> None:

@@ -76,7 +76,7 @@ class AuthorizationContext(NamedTuple):
 
     def topic_in_response(self, part: Mapping[str, Any]) -> str | None:
         """Return the topic of a part of a response; None: there is no such topic."""
-        name: str | None = part.get("name")
+        name: str | None = part.get("name") or part.get("topic_name")
         return self._topic_with_id(part.get("topic_id")) if name is None else name
 
     def _topic_with_id(self, topic_id: UUID | None) -> str | None:

@@ -183,6 +183,9 @@ _UNAUTHORIZED: Mapping[str, Any] = {
     "committed_offset": -1,
     "committed_leader_epoch": -1,
     "metadata": "",
+    "start_offset": -1,
+    "lag": -1,
+    "leader_epoch": 0,
     "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 }
 
@@ -203,6 +206,32 @@ def visible_offsets(context: AuthorizationContext, group: Mapping[str, Any]) -> 
             partitions = [{**partition, **_UNAUTHORIZED} for partition in topic["partitions"]]
             topics.append({**topic, "partitions": partitions})
     return {**group, "topics": topics}
+
+
+def visible_described_group(
+    context: AuthorizationContext, group: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Keep groups whose assigned topics the client may describe; others have an error, as in Kafka:
+    without some of its topics an assignment would look like another one."""
+    topics = {
+        topic["topic_name"]
+        for member in group["members"]
+        for assignment in ("assignment", "target_assignment")
+        for topic in member[assignment]["topic_partitions"]
+    }
+    if all(context.allows_topic(Operation.DESCRIBE, topic) for topic in topics):
+        return group
+    return {
+        **group,
+        "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "error_message": "The group has described topic(s) that the client is not authorized to "
+        "describe.",
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": (),
+    }
 
 
 def visible_committed_topic(

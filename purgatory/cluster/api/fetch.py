@@ -126,10 +126,11 @@ async def _read(
         for key, partition in requested.items()
         if partition.topic is not None and key not in immediate
     }
+    max_bytes = min(body.max_bytes, _MAX_BYTES)
     params = FetchParams(
         max_wait_ms=0 if immediate else milliseconds(body.max_wait),
-        min_bytes=body.min_bytes,
-        max_bytes=min(body.max_bytes, _MAX_BYTES),
+        min_bytes=min(body.min_bytes, max_bytes),
+        max_bytes=max_bytes,
         isolation=(FetchIsolation.TXN_COMMITTED if body.isolation_level == 1 else _HIGH_WATERMARK),
         from_followers=bool(rack),
     )

@@ -1,4 +1,8 @@
-"""ListOffsets: the first and the last offset, or the first one at or after a timestamp."""
+"""ListOffsets: the first and the last offset, or the first one at or after a timestamp.
+
+A new leader doesn't know how far its log was committed under the former one (KIP-207): until it
+does, the last offset is not available, since it might be below one that was returned before.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,9 @@ _MIN_VERSIONS = {
     _EARLIEST_PENDING_UPLOAD: 11,
 }
 """By negative time that stands for an offset: the first version that has it."""
+
+_OFFSET_NOT_AVAILABLE_MIN_VERSION = 5
+"""Before, clients don't know this error."""
 
 _NO_EPOCH = -1
 _NO_TIME = -1
@@ -63,7 +70,9 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
             ):
                 response = _nothing(requested, ErrorCode.UNSUPPORTED_VERSION)
             else:
-                response = _offset(broker, topic.name, requested, committed_only)
+                response = _offset(
+                    broker, topic.name, requested, committed_only, request.api_version
+                )
             partitions.append(response)
             if time.monotonic() >= slice_end_s:
                 await asyncio.sleep(0)
@@ -87,6 +96,7 @@ def _offset(
     topic: str,
     requested: Any,
     committed_only: bool,
+    version: int,
 ) -> dict[str, Any]:
     values = _nothing(requested, ErrorCode.NONE)
     topic_partition = TopicPartition(topic, requested.partition_index)
@@ -103,6 +113,10 @@ def _offset(
     except ValueError as error:  # a batch that can't be looked into
         _log.warning("times_unreadable", partition=str(topic_partition), reason=str(error))
         return {**values, "error_code": int(ErrorCode.CORRUPT_MESSAGE)}
+    if found is None:
+        known = version >= _OFFSET_NOT_AVAILABLE_MIN_VERSION
+        code = ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE
+        return {**values, "error_code": int(code)}
     return {
         **values,
         "leader_epoch": partition.log.epochs.epoch_of(found.offset),
@@ -118,12 +132,21 @@ def _refusal(partition: Partition, epoch: int) -> ErrorCode:
     return ErrorCode.NONE if partition.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def _requested_offset(partition: Partition, timestamp_ms: int, committed_only: bool) -> Record:
+def _requested_offset(
+    partition: Partition, timestamp_ms: int, committed_only: bool
+) -> Record | None:
+    """Return what is at the requested offset; None: a new leader doesn't know it yet."""
     if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return Record(partition.log_start_offset, _NO_TIME, None, None)
     end = partition.last_stable_offset if committed_only else partition.high_watermark
+    is_behind = partition.high_watermark < partition.leader_epoch_start_offset
     if timestamp_ms == _LATEST:
-        return Record(end, _NO_TIME, None, None)
+        return None if is_behind else Record(end, _NO_TIME, None, None)
+    search_end = partition.log_end_offset if is_behind else end
     if timestamp_ms == _MAX_TIMESTAMP:
-        return latest(partition.log, end) or _NO_RECORD
-    return find_by_timestamp(partition.log, timestamp_ms, end) or _NO_RECORD
+        found = latest(partition.log, search_end)
+    else:
+        found = find_by_timestamp(partition.log, timestamp_ms, search_end)
+    if is_behind and found is not None and found.offset >= end:
+        return None
+    return found or _NO_RECORD

@@ -23,7 +23,13 @@ from purgatory.kafka import (
     PartitionProduceResponse,
     TopicPartition,
 )
-from purgatory.kafka.topics import NO_LEADER, PartitionState, Topic, invalid_topic_name_reason
+from purgatory.kafka.topics import (
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    PartitionState,
+    Topic,
+    invalid_topic_name_reason,
+)
 
 _BROKERS = 1
 """The type of the endpoints that a client requests."""
@@ -125,6 +131,8 @@ def _named_topic(
     cluster: ClusterMetadata, name: str, may_create: bool, allowed: int
 ) -> dict[str, Any]:
     topic = cluster.controller.topics.get(name)
+    if topic is None and may_create and name in INTERNAL_TOPICS:
+        topic = cluster.create_internal_topic(name)
     if topic is not None:
         return _topic(cluster, topic, allowed)
     existing_topics = cluster.controller.topics if may_create else ()
@@ -143,7 +151,7 @@ def _named_topic(
         "error_code": error,
         "name": name,
         "topic_id": None,
-        "is_internal": False,
+        "is_internal": name in INTERNAL_TOPICS,
         "partitions": (),
     }
 

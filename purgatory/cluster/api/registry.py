@@ -55,6 +55,7 @@ from purgatory.cluster.api.authorization_rules import (
     authorize_transactional_write,
     authorize_txn_offsets,
     visible_committed_topic,
+    visible_described_group,
     visible_group,
     visible_offsets,
     visible_topic,
@@ -136,6 +137,10 @@ async def api_versions(broker: Broker, request: Request, connection: Connection)
 
 _READ_TOPICS = [RequestParts("topics", authorize_topic(Operation.READ))]
 _DESCRIBED_GROUPS = authorize_named_group(Operation.DESCRIBE)
+_DESCRIBED_WITH_TOPICS = Rule(
+    parts=[RequestParts("group_ids", _DESCRIBED_GROUPS)],
+    visible=[VisibleParts("groups", visible_described_group)],
+)
 _MEMBER = Rule(authorize_group(Operation.READ))
 _SUBSCRIBER = Rule(authorize_subscription)
 _SHARE_CONSUMER = Rule(authorize_group(Operation.READ), _READ_TOPICS, handles_empty=True)
@@ -376,7 +381,7 @@ APIS: Mapping[int, Api] = {
     69: Api(
         (0, 1),
         consumer_groups.consumer_group_describe,
-        Rule(parts=[RequestParts("group_ids", _DESCRIBED_GROUPS)]),
+        _DESCRIBED_WITH_TOPICS,
         "group_ids:groups",
         _COORDINATOR,
     ),
@@ -396,7 +401,7 @@ APIS: Mapping[int, Api] = {
     77: Api(
         (1, 1),
         consumer_groups.share_group_describe,
-        Rule(parts=[RequestParts("group_ids", _DESCRIBED_GROUPS)]),
+        _DESCRIBED_WITH_TOPICS,
         "group_ids:groups",
         _COORDINATOR,
     ),
@@ -405,7 +410,10 @@ APIS: Mapping[int, Api] = {
     90: Api(
         (0, 1),
         share_groups.describe_share_group_offsets,
-        Rule(parts=[RequestParts("groups", _DESCRIBED_GROUPS)]),
+        Rule(
+            parts=[RequestParts("groups", _DESCRIBED_GROUPS)],
+            visible=[VisibleParts("groups", visible_offsets)],
+        ),
         "groups topics partitions",
         _COORDINATOR,
     ),

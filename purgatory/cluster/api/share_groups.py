@@ -116,15 +116,16 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
 async def _fetched(
     broker: Broker, body: Any, session: ShareSession
 ) -> Mapping[ShareKey, ShareFetchResult]:
+    max_bytes = min(body.max_bytes, _MAX_BYTES)
     params = ShareFetchParams(
         milliseconds(body.max_wait),
-        body.min_bytes,
-        min(body.max_bytes, _MAX_BYTES),
+        min(body.min_bytes, max_bytes),
+        max_bytes,
         body.max_records,
         getattr(body, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )
     results: Mapping[ShareKey, ShareFetchResult] = await response_future(
-        partial(broker.shares.fetch, session.owner.member_id, session.rotated(), params)
+        partial(broker.shares.fetch, session, session.rotated(), params)
     )
     return {key: result for key, result in results.items() if result.error or result.acquired}
 

@@ -19,7 +19,7 @@ from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.topics import Topic, invalid_topic_name_reason
+from purgatory.kafka.topics import Topic, topic_creation_error
 
 _DELETE_BY_IDS = 6
 """Since this version of DeleteTopics a topic may be named by its id."""
@@ -104,11 +104,11 @@ async def _wait_until(
 
 
 def _create(cluster: ClusterMetadata, requested: Any, validate_only: bool) -> _Refused | None:
-    wrong = invalid_topic_name_reason(requested.name, cluster.controller.topics)
-    if wrong is not None:
-        return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
     if requested.name in cluster.controller.topics:
         return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {requested.name} exists")
+    wrong = topic_creation_error(requested.name, cluster.controller.topics)
+    if wrong is not None:
+        return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
     try:
         configs = {config.name: config.value for config in requested.configs}
         settings = cluster.checked_settings(configs)

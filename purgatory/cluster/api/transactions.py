@@ -5,7 +5,6 @@ Until the controller's decisions are saved, nothing is acknowledged, as for prod
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -28,6 +27,7 @@ from purgatory.kafka import (
     write_markers,
 )
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.groups.subscription import PatternError, TopicPattern
 from purgatory.kafka.log.producer_state import ProducerEntry
 
 _NO_PRODUCER = ProducerIdentity(-1, -1)
@@ -301,13 +301,13 @@ async def list_transactions(broker: Broker, request: Request, connection: Connec
     states, producers = set(body.state_filters), set(body.producer_id_filters)
     lasted_ms = getattr(body, "duration_filter", -1)
     begun_until_ms = broker.now_ms() - lasted_ms
-    pattern = getattr(body, "transactional_id_pattern", None)
+    regex = getattr(body, "transactional_id_pattern", None)
     try:
-        fits = re.compile(pattern or ".*", re.DOTALL)
-    except re.error:
+        pattern = TopicPattern(regex) if regex else None
+    except PatternError:
         return {
             "throttle_time": 0,
-            "error_code": int(ErrorCode.INVALID_REQUEST),
+            "error_code": int(ErrorCode.INVALID_REGULAR_EXPRESSION),
             "unknown_state_filters": (),
             "transaction_states": (),
         }
@@ -325,7 +325,7 @@ async def list_transactions(broker: Broker, request: Request, connection: Connec
             if (not states or listing.record.state.value in states)
             and (not producers or listing.record.producer_id in producers)
             and (lasted_ms < 0 or _NO_TIME < listing.record.start_ms <= begun_until_ms)
-            and fits.fullmatch(listing.transactional_id)
+            and (pattern is None or pattern.matches(listing.transactional_id))
         ],
     }
 

@@ -30,6 +30,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from purgatory import metrics
 from purgatory.cluster.control.live_feed import ClusterModel, LiveFeed, NewModel, encoded
 from purgatory.cluster.fault_injection import ConnectionFaults
+from purgatory.cluster.listeners import MAX_PORT
 from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.request_traces import MAX_TRACES
 from purgatory.kafka.errors import ClusterError
@@ -339,6 +340,8 @@ class FaultControl:
 
     async def _listen(self, label: str, app: web.Application, host: str, port: int) -> int:
         """Serve ``app``, and return the port that it has."""
+        if not 0 <= port <= MAX_PORT:  # uvloop takes it modulo 65,536
+            raise ClusterError(f"{label} can't be served at port {port}: 0 to {MAX_PORT}")
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         self._runners.append(runner)
         await runner.setup()
@@ -382,7 +385,7 @@ class FaultControl:
 
     async def _revive(self, request: web.Request) -> web.Response:
         broker = request.match_info["broker"]
-        if not broker.isdigit():
+        if not broker.isdecimal():
             raise ClusterError(f"a broker is a number, not {broker!r}")
         await self._faults.revive(int(broker))
         return web.json_response({"broker": int(broker)})

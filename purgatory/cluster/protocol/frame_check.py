@@ -44,6 +44,8 @@ _FIXED_SIZES: Mapping[str, int] = {
     "uuid": 16,
 }
 _MAX_VARINT_BYTES = 5
+_MAX_STRING_BYTES = 2**15 - 1
+"""As in Kafka: what is longer has no place in records, nor in responses of older versions."""
 _NULL = -1
 _NO_ENTITY = 0xFF
 
@@ -188,6 +190,10 @@ def _bytes_step(compact: bool, length_bytes: int) -> _Step:
         if length > reader.end - at:
             raise BadRequestError(
                 f"a field of {length} bytes, where {max(0, reader.end - at)} are left"
+            )
+        if length > _MAX_STRING_BYTES and length_bytes == 2:
+            raise BadRequestError(
+                f"a string of {length} bytes: it may have {_MAX_STRING_BYTES}, in all versions"
             )
         return at + max(0, length)
 

@@ -46,6 +46,7 @@ follows the fields."""
 _START = struct.Struct(">hhi")
 _RESPONSE_HEADER = struct.Struct(">ii")
 _MILLISECOND = timedelta(milliseconds=1)
+_MAX_MESSAGE_CHARACTERS = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -217,7 +218,9 @@ def _plan(entity_class: Any) -> list[tuple[str, Callable[[Any], Any] | None, boo
     return [
         (
             field.name,
-            _converter(hints[field.name], field.metadata.get("kafka_type")),
+            _shortened
+            if field.name.endswith("error_message")
+            else _converter(hints[field.name], field.metadata.get("kafka_type")),
             field.default is MISSING and field.default_factory is MISSING,
         )
         for field in fields(entity_class)
@@ -239,6 +242,12 @@ def _converter(hint: Any, kafka_type: str | None) -> Callable[[Any], Any] | None
     if is_dataclass(hint):
         return lambda value: value if value is None else build(hint, value)
     return None
+
+
+def _shortened(message: str | None) -> str | None:
+    # It may repeat what the client sent, and older versions have no place for more than 32,767
+    # bytes.
+    return message and message[:_MAX_MESSAGE_CHARACTERS]
 
 
 def _time_of_day(milliseconds: int | None) -> datetime | None:

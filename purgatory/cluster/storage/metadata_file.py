@@ -45,7 +45,6 @@ def save_metadata(
             {
                 "name": topic.name,
                 "id": str(topic.topic_id),
-                "internal": topic.internal,
                 "settings": topic.configs,
                 "partitions": [
                     {
@@ -131,7 +130,7 @@ def _topic(values: dict[str, Any]) -> Topic:
     name = str(values["name"])
     # A file of a former version has no ids: they may not differ each time that it is read.
     topic_id = UUID(values["id"]) if "id" in values else uuid5(NAMESPACE_OID, name)
-    return Topic(name, partitions, dict(values["settings"]), bool(values["internal"]), topic_id)
+    return Topic(name, partitions, dict(values["settings"]), topic_id)
 
 
 _SECURITY_FILE = "security.json"

@@ -83,7 +83,7 @@ def replica_folders(folder: Path, disk: Disk = REAL_DISK) -> list[tuple[TopicPar
     found = []
     for place in list_paths(disk, folder):
         topic, dash, partition = place.name.rpartition("-")
-        if disk.is_folder(place) and dash and partition.isdigit():
+        if disk.is_folder(place) and dash and partition.isdecimal():
             found.append((TopicPartition(topic, int(partition)), place))
     return found
 
@@ -99,7 +99,7 @@ def load_log(
     for path in list_paths(disk, folder, REPLACEMENT_SUFFIX):
         disk.unlink(path)  # it was not finished: what it was to replace is there
     bases = sorted(
-        int(path.stem) for path in list_paths(disk, folder, SUFFIX) if path.stem.isdigit()
+        int(path.stem) for path in list_paths(disk, folder, SUFFIX) if path.stem.isdecimal()
     )
     start_offset = read_start_offset(folder, checkpoint.start_offset, disk)
     bases = _without_dropped(folder, bases, start_offset, disk)

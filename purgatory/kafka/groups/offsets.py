@@ -156,6 +156,7 @@ _ERRORS = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 """The error for clients when an append fails with this one; any other becomes
 COORDINATOR_NOT_AVAILABLE."""
@@ -194,7 +195,7 @@ class GroupOffsets:
         self._pending[partition] = PendingOffsets()
         for batch in self._records.load(partition):
             self._load_batch(partition, batch)
-        return self._loaded[partition]
+        return list(self._loaded[partition])
 
     def _load_batch(self, partition: int, batch: RecordBatch) -> None:
         if batch.control is not None:
@@ -385,32 +386,40 @@ class GroupOffsets:
         self._apply(partition, entries)
 
     def _apply(self, partition: int, entries: Sequence[StoredEntry]) -> None:
+        loaded = self._loaded[partition]
         for key, value in entries:
-            self._loaded[partition].add(key.group_id)
+            group_id = key.group_id
             if isinstance(key, OffsetKey):
                 assert value is None or isinstance(value, CommittedOffset)
-                _store(self._by_group.setdefault(key.group_id, {}), key.topic_partition, value)
+                _store(self._by_group, group_id, key.topic_partition, value)
             else:
                 assert not isinstance(value, CommittedOffset)
-                _store(self._group_records.setdefault(key.group_id, {}), key, value)
+                _store(self._group_records, group_id, key, value)
+            if value is not None:
+                loaded.add(group_id)
+            elif group_id not in self._by_group and group_id not in self._group_records:
+                loaded.discard(group_id)
 
     def _add_pending(
         self, partition: int, producer_id: int, entries: Sequence[StoredEntry]
     ) -> None:
         pending = self._pending[partition]
         for key, value in entries:
-            self._loaded[partition].add(key.group_id)
             assert isinstance(key, OffsetKey), "offsets alone are committed in transactions"
             assert value is None or isinstance(value, CommittedOffset)
             pending.hold(producer_id, (key, value))
 
 
-def _store(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
-    """Have a key stand for a value; None: for nothing."""
-    if value is None:
-        values.pop(key, None)
-    else:
-        values[key] = value
+def _store(
+    groups: dict[str, dict[_Key, _Value]], group_id: str, key: _Key, value: _Value | None
+) -> None:
+    """Have a key of a group stand for a value; None: for nothing."""
+    if value is not None:
+        groups.setdefault(group_id, {})[key] = value
+    elif group_id in groups:
+        groups[group_id].pop(key, None)
+        if not groups[group_id]:
+            del groups[group_id]
 
 
 def _ignore(_: object) -> None:

@@ -23,7 +23,7 @@ class PatternError(Exception):
 
 
 class TopicPattern:
-    """A regular expression over topic names.
+    """A regular expression over topic names, or over transactional ids.
 
     Raises:
         PatternError: RE2 refuses it.

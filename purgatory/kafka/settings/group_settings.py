@@ -53,7 +53,9 @@ _START, _ISOLATION = "share.auto.offset.reset", "share.isolation.level"
 EARLIEST, LATEST = "earliest", "latest"
 
 _BY_DURATION = re.compile(
-    r"by_duration:P(?!$)(?:(\d+)D)?(?:T(?!$)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?"
+    r"by_duration:P(?!$)(?:(\d{1,12})D)?"
+    r"(?:T(?!$)(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12}(?:\.\d{1,3})?)S)?)?",
+    re.ASCII,
 )
 
 _SECONDS = (86_400, 3_600, 60, 1)

@@ -332,6 +332,8 @@ def split_words(value: str) -> list[str]:
 def _number_error(setting: Setting, value: str) -> str | None:
     is_integer = setting.kind != _DOUBLE
     try:
+        if "_" in value or not value.isascii():  # which Python takes
+            raise ValueError
         number = int(value) if is_integer else float(value)
     except ValueError:
         return f"it is a {'whole ' * is_integer}number"
@@ -411,9 +413,10 @@ def settings_of_log(config: LogConfig) -> dict[str, str]:
     if config.forces:
         settings["flush.messages"] = "1"
     settings["cleanup.policy"] = ",".join(policy)
-    if config.codec is not None:
+    if config.codec is not None and config.codec in range(len(CODECS)):
         settings["compression.type"] = codec = CODECS[config.codec]
-        if config.codec_level is not None:
-            settings[f"compression.{codec}.level"] = str(config.codec_level)
+        level = f"compression.{codec}.level"
+        if config.codec_level is not None and level in SETTINGS:
+            settings[level] = str(config.codec_level)
     settings["message.timestamp.type"] = _APPEND_TIME if config.is_log_append_time else "CreateTime"
     return {name: value for name, value in settings.items() if value != SETTINGS[name].default}

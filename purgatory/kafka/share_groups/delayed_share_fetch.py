@@ -16,7 +16,7 @@ a cancellation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
@@ -24,6 +24,9 @@ from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords
 from purgatory.kafka.share_groups.share_state import ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from purgatory.kafka.share_groups.share_partition_manager import ShareSession
 
 RESPOND_IMMEDIATELY = -1
 """In place of a number of bytes: there is something to tell now."""
@@ -70,33 +73,35 @@ class SharePartitions(Protocol):
     def available_bytes(self, key: ShareKey) -> int:
         """Return how many bytes may be acquired; NO_TIMEOUT if there is an error."""
 
-    def acquire(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
-        """Acquire available records, within the limits."""
+    def acquire(
+        self, session: ShareSession, key: ShareKey, params: ShareFetchParams
+    ) -> ShareFetchResult:
+        """Acquire available records for the member of a session, within the limits."""
 
 
 class DelayedShareFetch(DelayedOperation):
     """Waits for records.
 
     Args:
-        member_id: whose they will be.
+        session: whose they will be.
         params: the request's; ``max_wait_ms`` is the timeout.
         partitions: what is fetched from, in the order in which they get their part.
         shares: where that is.
         respond: takes the responses.
     """
 
-    __slots__ = ("_member_id", "_params", "_partitions", "_respond", "_responded", "_shares")
+    __slots__ = ("_params", "_partitions", "_respond", "_responded", "_session", "_shares")
 
     def __init__(
         self,
-        member_id: str,
+        session: ShareSession,
         params: ShareFetchParams,
         partitions: Mapping[ShareKey, TopicPartition],
         shares: SharePartitions,
         respond: RespondShareFetch,
     ) -> None:
         super().__init__(params.max_wait_ms)
-        self._member_id = member_id
+        self._session = session
         self._params = params
         self._partitions = partitions
         self._shares = shares
@@ -122,7 +127,7 @@ class DelayedShareFetch(DelayedOperation):
         left_bytes, left_records = self._params.max_bytes, self._params.max_records
         for key in self._partitions:
             limits = self._params._replace(max_bytes=left_bytes, max_records=left_records)
-            response = self._shares.acquire(self._member_id, key, limits)
+            response = self._shares.acquire(self._session, key, limits)
             responses[key] = response
             left_bytes -= response.size_bytes
             left_records -= sum(

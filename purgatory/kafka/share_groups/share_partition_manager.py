@@ -62,6 +62,7 @@ class ShareSession:
     owner: ShareSessionKey
     connection: Hashable
     epoch: int = FIRST_EPOCH + 1
+    is_open: bool = True
     partitions: dict[ShareKey, None] = field(default_factory=dict)
 
     def rotated(self) -> list[ShareKey]:
@@ -121,7 +122,10 @@ class ShareSessions:
 
     def end(self, owner: ShareSessionKey) -> ShareSession | None:
         """End a member's session; return it, or None if there was none. O(1)."""
-        return self._sessions.pop(owner, None)
+        session = self._sessions.pop(owner, None)
+        if session is not None:
+            session.is_open = False
+        return session
 
     def connection_sessions(self, connection: Hashable) -> list[ShareSession]:
         """Return the sessions of a connection. O(sessions)."""
@@ -313,14 +317,15 @@ class SharePartitionManager:
 
     def fetch(
         self,
-        member_id: str,
+        session: ShareSession,
         keys: Sequence[ShareKey],
         params: ShareFetchParams,
         respond: RespondShareFetch,
     ) -> None:
-        """Acquire records, waiting until there are any.
+        """Acquire records, waiting until there are any; none once the session has ended.
 
         Args:
+            session: the member's.
             keys: share partitions, in the order in which they share the limits.
             params: the request's limits.
             respond: takes the results of those with records or errors.
@@ -332,7 +337,7 @@ class SharePartitionManager:
             key: TopicPartition(self._name_of(key.topic_id) or str(key.topic_id), key.partition)
             for key in keys
         }
-        operation = DelayedShareFetch(member_id, params, places, self, respond)
+        operation = DelayedShareFetch(session, params, places, self, respond)
         if not keys or params.max_records <= 0 or params.max_bytes <= 0:
             respond({})
         elif params.max_wait_ms <= 0:
@@ -360,8 +365,12 @@ class SharePartitionManager:
         in_flight.raise_start(partition.log_start_offset)
         return in_flight.next_offset()
 
-    def acquire(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
+    def acquire(
+        self, session: ShareSession, key: ShareKey, params: ShareFetchParams
+    ) -> ShareFetchResult:
         """Acquire available records of a share partition, within the limits."""
+        if not session.is_open:
+            return _NO_RECORDS
         try:
             partition, share_partition = self._find(key)
         except KafkaError as error:
@@ -384,7 +393,7 @@ class SharePartitionManager:
             if batch.base_offset not in visible_offsets:
                 in_flight.archive(batch.base_offset, batch.last_offset)
         acquired = share_partition.acquire(
-            member_id,
+            session.owner.member_id,
             settings.milliseconds("share.record.lock.duration.ms"),
             [(batch.base_offset, batch.last_offset) for batch in visible],
             params.max_records,

@@ -11,6 +11,7 @@ import pytest
 from purgatory.kafka import (
     CommittedOffset,
     ErrorCode,
+    LogConfig,
     OffsetKey,
     PartitionProduceResponse,
     ProducerIdentity,
@@ -54,6 +55,7 @@ class LogOfOffsets:
         self.start = self.start_offset = self.end_offset = 0
         self.waiting: deque[Callable[[], object]] = deque()
         self.log = self
+        self.config = LogConfig()
 
     def partition(self, _: TopicPartition) -> LogOfOffsets:
         return self

@@ -14,6 +14,7 @@ from purgatory.kafka.share_groups.share_partition import SharePurgatories
 from purgatory.kafka.share_groups.share_partition_manager import (
     FIRST_EPOCH,
     SharePartitionManager,
+    ShareSession,
     ShareSessionKey,
 )
 from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey, ShareState
@@ -71,7 +72,7 @@ class ShareWorld:
     def __init__(self, broker: Broker, start: str = "earliest", **config: Any) -> None:
         self.broker = broker
         self.store = FakeStore()
-        self.members: set[str] = set()
+        self.sessions: dict[str, ShareSession] = {}
         self.groups = replace(GroupConfig(share_record_lock_duration_ms=LOCK_MS), **config)
         self.settings = {**default_group_settings(self.groups), "share.auto.offset.reset": start}
         self.locks = broker._purgatory("AcquisitionLock", 0)
@@ -103,21 +104,20 @@ class ShareWorld:
             self.broker.produce(RecordBatch(0, records, 100 * records), acks=1)
 
     def join(self, member: str) -> ShareSessionKey:
-        self.members.add(member)
         owner = ShareSessionKey("g", member)
-        self.shares.session(owner, FIRST_EPOCH, member, [KEY])
+        self.sessions[member] = self.shares.session(owner, FIRST_EPOCH, member, [KEY])
         return owner
 
     def fetch(self, member: str, key: ShareKey = KEY, **params: Any) -> list[ShareFetchResult]:
         """Fetch; return the list in which the answer will be."""
-        if member not in self.members:
+        if member not in self.sessions or not self.sessions[member].is_open:
             self.join(member)
         answers: list[ShareFetchResult] = []
 
         def respond(given: Mapping[ShareKey, ShareFetchResult]) -> None:
             answers.append(given.get(key, ShareFetchResult()))
 
-        self.shares.fetch(member, [key], ShareFetchParams(**params), respond)
+        self.shares.fetch(self.sessions[member], [key], ShareFetchParams(**params), respond)
         return answers
 
     def acquired(self, member: str, **params: Any) -> list[tuple[int, int, int]]:

@@ -217,6 +217,15 @@ def test_a_fetch_that_waits_is_told_at_once_that_another_broker_leads(world: Sha
     assert world.say("a", 0, 0, ACCEPT) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
+def test_a_fetch_whose_client_is_gone_takes_no_records(world: ShareWorld) -> None:
+    world.fetch("b", max_wait_ms=0)
+    waiting = world.fetch("a", max_wait_ms=60_000)
+    world.shares.connection_closed("a")
+    world.produce(1)
+    assert [one.acquired for one in waiting] == [()]
+    assert world.acquired("b") == [(0, 0, 1)]
+
+
 def test_while_it_is_read_a_fetch_waits_and_another_error_is_told_at_once(
     world: ShareWorld,
 ) -> None:
