@@ -56,6 +56,7 @@ class Change(NamedTuple):
         position: in the binlog: number of the file and byte; None if not in the log.
         definition: Maxwell's `def` of a table.
         steps: of a schema change, in order (`ddl.steps`); None if not in the log.
+        if_absent: of a created table, whether it is only created if there is none.
         copies: how many partitions have a copy of a schema change.
     """
 
@@ -71,6 +72,7 @@ class Change(NamedTuple):
     position: tuple[int, int] | None
     definition: Mapping[str, Any] | None
     steps: Sequence[Mapping[str, Any]] | None
+    if_absent: bool
     copies: int
 
     @property
@@ -140,6 +142,7 @@ def _change(document: Mapping[str, Any]) -> Change:
         _position(document.get("position")),
         definition,
         steps,
+        document.get("if") == "absent",
         _copy_count(document)
         if kind in SCHEMA_KINDS and document.get("snapshot") is not True
         else 1,

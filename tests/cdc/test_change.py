@@ -36,6 +36,7 @@ def test_a_change_has_all_that_maxwell_says() -> None:
         position=(12, 3106),
         definition=None,
         steps=None,
+        if_absent=False,
         copies=1,
     )
     assert parse_change(UPDATE).source == "test.maxwell"

@@ -35,6 +35,9 @@ class SchemaChanges:
         """
         self._tables.raise_version()
         match change.kind:
+            case "table-create" if change.if_absent and change.source in self._mapping.sources():
+                # MySQL's binlog has the statement though the table existed.
+                pass
             case "table-truncate":
                 table = self._mapping.find(change.source)
                 if table is not None:

@@ -64,6 +64,7 @@ class SchemaChange:
         steps: see `ddl.steps`; None if the kind describes the change.
         columns, primary_key: of a table that was created.
         by_rename: whether the statement is a `RENAME TABLE`, and its condition.
+        if_absent: of a table that is created, whether only if there is none.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class SchemaChange:
     columns: Sequence[ColumnDefinition] = field(default=(), compare=False)
     primary_key: Sequence[str] = field(default=(), compare=False)
     by_rename: Literal["", "always", "if exists"] = field(default="", compare=False)
+    if_absent: bool = False
 
     @property
     def all_steps(self) -> list[dict[str, Any]] | None:
@@ -210,7 +212,8 @@ def _changes(tokens: Tokens, database: str, mode: SqlMode) -> list[SchemaChange]
     conditional = tokens.accept("IF", "NOT", "EXISTS") or tokens.accept("IF", "EXISTS")
     match verb:
         case "CREATE":
-            return _create_table_changes(tokens, database, or_replace, mode)
+            changes = _create_table_changes(tokens, database, or_replace, mode)
+            return [replace(change, if_absent=conditional) for change in changes]
         case "DROP":
             return _drop_table_changes(tokens, database)
         case "RENAME":

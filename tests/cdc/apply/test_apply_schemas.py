@@ -259,6 +259,28 @@ def test_a_table_like_another_has_its_columns_and_its_key(target: Target, way: W
     assert [row["id"] for row in rows_of(target, "copy")] == [1]
 
 
+@both_ways
+@pytest.mark.parametrize("is_like", [False, True])
+def test_a_table_that_is_made_if_there_is_none_stays_as_it_is(
+    target: Target, way: Way, is_like: bool
+) -> None:
+    narrow = [COLUMNS[0], {**COLUMNS[2], "column-type": "varchar(5)"}, {**COLUMNS[1], "name": "m"}]
+    definition = {**CREATE["def"], "table": "narrow", "columns": narrow}
+    log = Log()
+    # The first one finds no table.
+    log.schema("table-create", **{"def": CREATE["def"], "if": "absent"})
+    log.schema("table-create", table="narrow", **{"def": definition})
+    log.row(1, n=1, text="0123456789")
+    like = [change(do="create-like", database="shop", table="narrow")] if is_like else []
+    log.schema("table-create", *like, **{"def": definition, "if": "absent"})
+    way(Writer(target), reversed_partitions(log))
+    assert rows_of(target) == [{"id": 1, "n": 1, "text": "0123456789"}]
+    # So do the types that later statements are compared with.
+    log.schema("table-alter", change(do="change-type", name="text", type="varchar(7)"))
+    with pytest.raises(QuarantineStopError, match=r"was varchar\(10\), and is varchar\(7\)"):
+        way(Writer(target), reversed_partitions(log))
+
+
 NOT_APPLIED: list[tuple[str, list[dict[str, Any]], str]] = [
     ("table-alter", [change(do="stop", why="EXCHANGE PARTITION")], "EXCHANGE PARTITION"),
     ("table-alter", [change(do="explode")], "the step 'explode' is not known"),

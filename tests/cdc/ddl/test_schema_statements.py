@@ -74,7 +74,10 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         ("CREATE DATABASE IF NOT EXISTS `a``b`", [SchemaChange("database-create", "a`b", None)]),
         ("DROP SCHEMA x", [SchemaChange("database-drop", "x", None)]),
         ("ALTER DATABASE CHARACTER SET latin1", [SchemaChange("database-alter", "d", None)]),
-        ("CREATE TABLE IF NOT EXISTS t (id INT)", [SchemaChange("table-create", "d", "t")]),
+        (
+            "CREATE TABLE IF NOT EXISTS t (id INT)",
+            [SchemaChange("table-create", "d", "t", if_absent=True)],
+        ),
         (
             "create or replace table `x`.`t`(id INT)",
             [SchemaChange("table-drop", "x", "t"), SchemaChange("table-create", "x", "t")],
