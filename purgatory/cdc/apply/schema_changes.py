@@ -7,7 +7,7 @@ from typing import Any
 
 from purgatory.cdc.apply.options import ApplyOptions
 from purgatory.cdc.apply.tables import TableMapping, TargetTables
-from purgatory.cdc.change import Change
+from purgatory.cdc.change import Change, source_name
 from purgatory.cdc.column_types import ColumnType, column_type_by_name
 from purgatory.cdc.ddl.steps import Alteration, NewColumn, find_column, is_lossless
 from purgatory.cdc.errors import MALFORMED, MISSING_KEY, NOT_APPLIED, InvalidChangeError
@@ -46,7 +46,7 @@ class SchemaChanges:
                 self._drop(change.source)
             case "database-drop":
                 for source in self._mapping.sources():
-                    if source.startswith(f"{change.database}."):
+                    if source.startswith(source_name(change.database, "")):
                         self._drop(source)
             case "table-create" | "table-alter" if change.steps is None:
                 self._define(change)

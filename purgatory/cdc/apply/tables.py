@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from purgatory.cdc.apply.options import ApplyOptions, TableSpec
-from purgatory.cdc.change import Change, parse_key_columns
+from purgatory.cdc.change import Change, parse_key_columns, source_table
 from purgatory.cdc.column_types import ColumnType, Value, infer_column_type
 from purgatory.cdc.errors import MISSING_KEY, UNKNOWN_COLUMN, UNKNOWN_TABLE, InvalidChangeError
 from purgatory.cdc.targets.target import PREFIX, Table, Target
@@ -38,7 +38,7 @@ class TableMapping:
 
     def target_name(self, source: str) -> str:
         """The name of the target's table, whether or not it exists."""
-        return self.spec(source).name or source.partition(".")[2]
+        return self.spec(source).name or source_table(source)
 
     def find(self, source: str) -> Table | None:
         """The target's table; None if there is none yet."""

@@ -281,6 +281,34 @@ def test_a_table_that_is_made_if_there_is_none_stays_as_it_is(
         way(Writer(target), reversed_partitions(log))
 
 
+@both_ways
+def test_a_database_with_a_dot_in_its_name_is_not_taken_for_another(
+    target: Target, way: Way
+) -> None:
+    log = Log()
+    for database, table in (("shop", "a"), ("shop.eu", "b"), ("shop", "eu.b"), ("shop\\", "c")):
+        definition = {**CREATE["def"], "database": database, "table": table}
+        log.schema("table-create", database=database, table=table, **{"def": definition})
+    log.schema(
+        "table-alter",
+        change(do="rename-table", database="shop.eu", table="d"),
+        database="shop.eu",
+        table="b",
+    )
+    way(Writer(target), log.partitions)
+    mapped = [row[:2] for row in target.select_own("purgatory_tables")]
+    assert sorted(mapped) == [
+        ("a", "shop.a"),
+        ("c", r"shop\\.c"),
+        ("d", r"shop\.eu.d"),
+        ("eu.b", "shop.eu.b"),
+    ]
+    log.schema("database-drop", database="shop", table=None)
+    way(Writer(target), log.partitions)
+    left = [name for name in ("a", "c", "d", "eu.b") if target.table(name) is not None]
+    assert left == ["c", "d"]
+
+
 NOT_APPLIED: list[tuple[str, list[dict[str, Any]], str]] = [
     ("table-alter", [change(do="stop", why="EXCHANGE PARTITION")], "EXCHANGE PARTITION"),
     ("table-alter", [change(do="explode")], "the step 'explode' is not known"),
