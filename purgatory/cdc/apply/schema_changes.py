@@ -140,17 +140,19 @@ class SchemaChanges:
 
     def _rename_columns(self, table: str, remaining: list[str], renames: Mapping[str, str]) -> None:
         renames = {old: new for old, new in renames.items() if old in remaining and old != new}
-        unchanged = {column for column in remaining if column not in renames}
+        fold = self._target.fold_name
+        unchanged = {fold(column) for column in remaining if column not in renames}
         for new in renames.values():
-            if new in unchanged:
+            if fold(new) in unchanged:
                 raise InvalidChangeError(NOT_APPLIED, f"{table} has a column {new} already")
-        # Two columns that swap their names get temporary ones first.
-        swapped = [old for old, new in renames.items() if new in renames]
-        for old in swapped:
+        # A column whose name another one gets has a temporary name first.
+        names = set(map(fold, renames.values()))
+        reused = [old for old in renames if fold(old) in names]
+        for old in reused:
             self._target.rename_column(table, old, PREFIX + old)
         for old, new in renames.items():
             self._tables.check_names([new])
-            self._target.rename_column(table, PREFIX + old if old in swapped else old, new)
+            self._target.rename_column(table, PREFIX + old if old in reused else old, new)
 
     def _change_type(self, source: str, new: NewColumn, types: Mapping[str, str]) -> None:
         """Check that a new type keeps all values, since the log does not have the converted

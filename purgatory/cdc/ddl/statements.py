@@ -261,8 +261,9 @@ def _create_table_changes(
             reason = "the history of a table with system versioning can't be told from its rows"
             stop = [stop_step(reason)]
             return [*drops, SchemaChange("table-create", *table_name, steps=stop)]
-        if tokens.next().text.upper() == "SELECT":
+        if tokens.accept("SELECT"):
             raise SqlError("CREATE TABLE ... SELECT in place of rows")
+        tokens.next()
     created = SchemaChange("table-create", *table_name, columns=columns, primary_key=key)
     return [*drops, created]
 
@@ -419,6 +420,9 @@ def parse_alter_table(
         SqlError: a clause isn't understood.
     """
     alteration = TableAlteration()
+    # ORDER BY comes last, and its commas separate columns.
+    order = next((n for n, part in enumerate(parts, 1) if Tokens(part).word == "ORDER"), None)
+    parts = parts[:order]
     if ignores and any(map(_may_delete_rows, parts)):
         alteration.steps.append(stop_step("ALTER IGNORE may drop rows without logging it"))
     if "PARTITION" in Tokens(parts[0]).words(2):

@@ -186,6 +186,23 @@ def reversed_partitions(log: Log) -> list[list[Record]]:
 
 
 @both_ways
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_each_column_may_get_the_name_that_another_gives_up(
+    target: Target, way: Way, order: Sequence[int]
+) -> None:
+    log = created()
+    log.row(1, n=1, text="a", a=2)
+    names = [("n", "Text"), ("text", "A"), ("a", "b")]
+    steps = [
+        change(do="rename-column", name=old, to=new)
+        for old, new in (names[number] for number in order)
+    ]
+    log.schema("table-alter", *steps)
+    way(Writer(target), log.partitions)
+    assert rows_of(target) == [{"id": 1, "Text": 1, "A": "a", "b": 2}]
+
+
+@both_ways
 def test_columns_and_tables_can_change_places(target: Target, way: Way) -> None:
     log = created()
     definition = {**CREATE["def"], "table": "other"}

@@ -174,11 +174,15 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         ),
         (
             "ALTER TABLE t ENGINE=InnoDB ROW_FORMAT=DYNAMIC, COMMENT 'DROP COLUMN a',"
-            " ADD INDEX (a), DROP INDEX i, ALTER a SET DEFAULT 5, LOCK=NONE, ORDER BY a,"
+            " ADD INDEX (a), DROP INDEX i, ALTER a SET DEFAULT 5, LOCK=NONE,"
             " ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES x(a), ADD CONSTRAINT CHECK (a > 0),"
             " ADD CONSTRAINT IF NOT EXISTS c CHECK (a > 0),"
             " ALTER `charset` SET DEFAULT 1, DISABLE KEYS, FORCE, ADD UNIQUE u (a)",
             altered(),
+        ),
+        (
+            "ALTER TABLE t ADD a INT COMMENT '', ORDER BY b, a DESC, `add`",
+            altered(typed("add-column", "a", "int")),
         ),
         ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", altered({"do": "resend-table"})),
         ("ALTER TABLE t ENGINE=InnoDB CHARSET=latin1", altered({"do": "resend-table"})),
