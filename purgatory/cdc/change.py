@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from purgatory.cdc.errors import MALFORMED, TOO_LARGE, InvalidChangeError
@@ -56,6 +57,7 @@ class Change(NamedTuple):
         position: in the binlog: number of the file and byte; None if not in the log.
         definition: Maxwell's `def` of a table.
         steps: of a schema change, in order (`ddl.steps`); None if not in the log.
+        if_absent: of a created table, whether it is only created if there is none.
         copies: how many partitions have a copy of a schema change.
     """
 
@@ -71,12 +73,13 @@ class Change(NamedTuple):
     position: tuple[int, int] | None
     definition: Mapping[str, Any] | None
     steps: Sequence[Mapping[str, Any]] | None
+    if_absent: bool
     copies: int
 
     @property
     def source(self) -> str:
-        """The table's name with its database."""
-        return f"{self.database}.{self.table}"
+        """The table's name with its database, as `source_name` writes it."""
+        return source_name(self.database, self.table)
 
     @property
     def removes_rows(self) -> bool:
@@ -94,6 +97,17 @@ class Change(NamedTuple):
         file, byte = self.position
         within = max(0, min(self.xoffset or 0, _MOST_XOFFSET))
         return (file % 2**17) << 46 | (byte % 2**32) << 14 | within
+
+
+@lru_cache(maxsize=4096)
+def source_name(database: str, table: str) -> str:
+    """A table's name with its database; a backslash escapes dots and backslashes in the latter."""
+    return re.sub(r"([.\\])", r"\\\1", database) + "." + table
+
+
+def source_table(source: str) -> str:
+    """The table's name in what `source_name` wrote."""
+    return re.sub(r"\A(?:[^.\\]|\\[.\\])*\.", "", source)
 
 
 def parse_change(value: bytes | str, *, max_bytes: int = MAX_VALUE_BYTES) -> Change:
@@ -140,6 +154,7 @@ def _change(document: Mapping[str, Any]) -> Change:
         _position(document.get("position")),
         definition,
         steps,
+        document.get("if") == "absent",
         _copy_count(document)
         if kind in SCHEMA_KINDS and document.get("snapshot") is not True
         else 1,

@@ -10,6 +10,7 @@ import base64
 import binascii
 import enum
 import json
+import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -85,6 +86,10 @@ def infer_column_type(value: object) -> ColumnType | None:
     return ColumnType.TEXT if isinstance(value, str) else ColumnType.JSON
 
 
+_MOST_DIGITS = 131_072
+"""Digits before or behind the point, as PostgreSQL's numeric has them before it."""
+
+
 def _type_error(value: object, expected: str) -> InvalidChangeError:
     text = repr(value)
     text = text if len(text) <= 60 else text[:57] + "..."
@@ -112,23 +117,24 @@ def _to_integer(value: object) -> Value:
 
 
 def _to_decimal(value: object) -> Value:
-    if isinstance(value, Decimal):
-        return value
-    if isinstance(value, int | str):
+    if isinstance(value, Decimal | int | str):
         try:
             number = Decimal(value)
         except ArithmeticError:
             raise _type_error(value, "a number") from None
+        # Written out, a few characters would be gigabytes.
+        if number.is_finite() and abs(number.adjusted()) > _MOST_DIGITS:
+            raise InvalidChangeError(TOO_LARGE, f"{str(value)[:40]} has too many digits")
         if number.is_finite():
             return number
     raise _type_error(value, "a number")
 
 
 def _double(value: object) -> Value:
-    try:
-        return float(_to_decimal(value) or 0)
-    except OverflowError:
-        raise InvalidChangeError(TOO_LARGE, f"{str(value)[:40]} is no double") from None
+    number = float(_to_decimal(value) or 0)
+    if math.isinf(number):
+        raise InvalidChangeError(TOO_LARGE, f"{str(value)[:40]} is no double")
+    return number
 
 
 def _boolean(value: object) -> Value:
@@ -153,14 +159,23 @@ def _check_unicode(value: str) -> None:
         raise InvalidChangeError(WRONG_TYPE, "a text with half a character (a surrogate)") from None
 
 
-def _json(value: object) -> Value:
-    return json.dumps(value, default=_json_number, separators=(",", ":"))
+def _json(value: object) -> str:
+    try:
+        return _json_text(value)
+    except RecursionError:
+        raise InvalidChangeError(TOO_LARGE, "lists or objects too deep in each other") from None
 
 
-def _json_number(value: object) -> object:
+def _json_text(value: object) -> str:
+    # `json.dumps` has no way to write a Decimal with all its digits.
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    raise TypeError(f"{type(value).__name__} is not of JSON")
+        return str(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(_json_text, value))}]"
+    if isinstance(value, dict):
+        fields = [f"{json.dumps(name)}:{_json_text(item)}" for name, item in value.items()]
+        return f"{{{','.join(fields)}}}"
+    return json.dumps(value)
 
 
 def _binary(value: object) -> Value:

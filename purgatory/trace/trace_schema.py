@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 SCHEMA_VERSION = 3
 """The version that is written."""
@@ -156,12 +157,37 @@ class Rule:
 
 TIME = "impossible time"
 NEGATIVE = "negative number"
+LARGE = "number too large"
 UNKNOWN = "unknown value"
+
+_LARGEST = 2**53
+"""285 years of microseconds: a sum of two fits 64 bits, and a double has them exactly."""
+
+
+def _times(*columns: str) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(TIME, f"`{name}` NOT BETWEEN 0 AND {_LARGEST}", f"concat('{name} is ', `{name}`)")
+        for name in columns
+    )
+
+
+def _in_order(*columns: str) -> Rule:
+    """A rule for times of which none is before an earlier one in the list."""
+    pairs = combinations(columns, 2)
+    condition = " or ".join(f"`{later}` < `{earlier}`" for earlier, later in pairs)
+    values = ", ".join(f"'{name}', `{name}`" for name in columns)
+    return Rule(TIME, condition, f"concat_ws(' ', {values})")
 
 
 def _negative(*columns: str) -> tuple[Rule, ...]:
     return tuple(
         Rule(NEGATIVE, f"`{name}` < 0", f"concat('{name} is ', `{name}`)") for name in columns
+    )
+
+
+def _large(*columns: str) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(LARGE, f"`{name}` > {_LARGEST}", f"concat('{name} is ', `{name}`)") for name in columns
     )
 
 
@@ -176,18 +202,15 @@ def _choice_rule(column: str, *values: str | int) -> Rule:
     )
 
 
-def _before_start(column: str) -> Rule:
-    return Rule(TIME, f"`{column}` < 0", f"concat('{column} is ', `{column}`)")
-
-
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "operations": (
-        _before_start("start_us"),
+        *_times("start_us"),
         Rule(
             TIME,
             "end_us < start_us",
             "concat('end_us ', end_us, ' is before start_us ', start_us)",
         ),
+        *_times("end_us"),
         Rule(
             TIME,
             "wait_us <> try_subtract(end_us, start_us)",
@@ -196,32 +219,34 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         *_negative("keys", "timeout_ms"),
     ),
     "sends": (
-        _before_start("send_us"),
+        *_times("send_us"),
         Rule(
             TIME,
             "answer_us < send_us",
             "concat('answer_us ', answer_us, ' is before send_us ', send_us)",
         ),
+        *_times("answer_us", "created_us", "arrived_us", "served_us", "settled_us"),
+        _in_order("arrived_us", "served_us", "settled_us"),
         *_negative("sequence", "attempt", "partition", "offset", "size_bytes"),
+        *_large("sequence", "offset", "size_bytes"),
         _choice_rule("outcome", "ok", "fail", "unknown"),
         _choice_rule("acks", 0, 1, -1),
     ),
     "reads": (
-        _before_start("time_us"),
+        *_times("time_us"),
         *_negative("poll", "partition", "offset", "fetch_offset"),
+        *_large("poll", "offset", "fetch_offset"),
         _choice_rule("isolation", "read_uncommitted", "read_committed"),
     ),
-    "effects": (_before_start("time_us"), *_negative("partition", "offset", "version")),
-    "commits": (_before_start("time_us"), *_negative("partition", "offset")),
+    "effects": (
+        *_times("time_us"),
+        *_negative("partition", "offset", "version"),
+        *_large("offset"),
+    ),
+    "commits": (*_times("time_us"), *_negative("partition", "offset"), *_large("offset")),
     "transactions": (
-        _before_start("begun_us"),
-        Rule(
-            TIME,
-            "begun_us < epoch_us or decided_us < begun_us or ended_us < decided_us"
-            " or ended_us < begun_us",
-            "concat_ws(' ', 'epoch_us', epoch_us, 'begun_us', begun_us, 'decided_us', decided_us,"
-            " 'ended_us', ended_us)",
-        ),
+        *_times("epoch_us", "begun_us", "decided_us", "ended_us"),
+        _in_order("epoch_us", "begun_us", "decided_us", "ended_us"),
         *_negative("epoch"),
         _choice_rule("outcome", "committed", "aborted", "open"),
     ),

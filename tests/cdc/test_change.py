@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory.cdc import Change, InvalidChangeError, parse_change
-from purgatory.cdc.change import parse_key_columns
+from purgatory.cdc.change import parse_key_columns, source_name, source_table
 from purgatory.cdc.column_types import ColumnType, column_type_by_name, infer_column_type
 
 # As in Maxwell's own documents, where the last change of a transaction has no number.
@@ -36,6 +36,7 @@ def test_a_change_has_all_that_maxwell_says() -> None:
         position=(12, 3106),
         definition=None,
         steps=None,
+        if_absent=False,
         copies=1,
     )
     assert parse_change(UPDATE).source == "test.maxwell"
@@ -125,3 +126,16 @@ def test_the_type_of_a_first_value() -> None:
     assert infer_column_type(2**63) is ColumnType.NUMERIC
     assert infer_column_type({}) is ColumnType.JSON
     assert infer_column_type(None) is None
+
+
+_names = st.text("a.\\", max_size=4)
+
+
+@given(_names, _names, _names, _names)
+def test_two_tables_never_share_the_name_with_their_database(
+    database: str, table: str, other_database: str, other_table: str
+) -> None:
+    name, other = source_name(database, table), source_name(other_database, other_table)
+    assert (name == other) == ((database, table) == (other_database, other_table))
+    assert name.startswith(source_name(other_database, "")) == (database == other_database)
+    assert source_table(name) == table

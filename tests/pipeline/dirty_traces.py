@@ -236,7 +236,8 @@ class DirtyTraces:
         if kind.startswith("array"):
             return chance.choice([[], ["a"], ["a", None, "ü"]])
         if name.endswith("_us") and chance.random() < 0.97:
-            order = ("start", "send", "time", "epoch", "begun", "decided", "answer", "end", "ended")
+            order = ("start", "send", "time", "epoch", "begun", "decided", "answer", "end", "ended",
+                     "arrived", "served", "settled")  # fmt: skip
             place = [at for at, word in enumerate(order) if name == f"{word}_us"]
             return 100 * sum(place) + chance.randrange(3)
         largest = 2**31 - 1 if kind == "int" else 2**63 - 1

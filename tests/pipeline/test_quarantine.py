@@ -70,10 +70,54 @@ CHANGES: list[tuple[dict[str, Any], str | None]] = [
     ({"end_us": 9, "wait_us": -1}, "impossible time"),
     ({"wait_us": 41}, "impossible time"),
     ({"start_us": -(2**63), "end_us": 2**63 - 1}, "impossible time"),
+    ({"end_us": 2**53, "wait_us": None}, None),
+    ({"end_us": 2**53 + 1, "wait_us": None}, "impossible time"),
     ({"timeout_ms": -1}, "negative number"),
     ({"keys": -1}, "negative number"),
     ({"run_id": "other"}, "row of another run"),
 ]
+SEND = {
+    "group": "shop",
+    "producer": 0,
+    "sequence": 0,
+    "attempt": 1,
+    "key": 7,
+    "value_id": 7,
+    "acks": -1,
+    "outcome": "ok",
+    "send_us": 5,
+    "answer_us": 9,
+    "topic": "orders",
+    "partition": 0,
+    "offset": 0,
+    "size_bytes": 10,
+}
+TRANSACTION = {
+    "transaction": 1,
+    "transactional_id": "t",
+    "epoch": 0,
+    "outcome": "committed",
+    "begun_us": 5,
+}
+ROWS: list[tuple[str, dict[str, Any], str | None]] = [
+    ("sends", {**SEND, "created_us": 0, "arrived_us": 6, "served_us": 6, "settled_us": 6}, None),
+    ("sends", {**SEND, "served_us": 9}, None),
+    ("sends", {**SEND, "offset": 2**53, "answer_us": 2**53}, None),
+    ("sends", {**SEND, "offset": 2**53 + 1}, "number too large"),
+    ("sends", {**SEND, "answer_us": 2**63 - 1}, "impossible time"),
+    ("sends", {**SEND, "created_us": -(2**63)}, "impossible time"),
+    ("sends", {**SEND, "arrived_us": -1}, "impossible time"),
+    ("sends", {**SEND, "arrived_us": 8, "served_us": 7}, "impossible time"),
+    ("sends", {**SEND, "served_us": 8, "settled_us": 7}, "impossible time"),
+    ("sends", {**SEND, "arrived_us": 8, "settled_us": 7}, "impossible time"),
+    ("reads", {**READ, "time_us": 2**63 - 1}, "impossible time"),
+    ("reads", {**READ, "fetch_offset": 2**63 - 1}, "number too large"),
+    ("transactions", {**TRANSACTION, "epoch_us": 5, "ended_us": 5}, None),
+    ("transactions", {**TRANSACTION, "epoch_us": -1}, "impossible time"),
+    ("transactions", {**TRANSACTION, "decided_us": 4}, "impossible time"),
+    ("transactions", {**TRANSACTION, "ended_us": 2**63 - 1}, "impossible time"),
+]
+
 LINES: list[tuple[bytes, str | None]] = [
     *((json.dumps({**OPERATION, **change}).encode(), reason) for change, reason in CHANGES),
     (json.dumps({**OPERATION, "kind": "ü"}, ensure_ascii=False).encode(), None),
@@ -123,6 +167,17 @@ def test_each_bad_line_has_its_reason_and_its_number(reader: ReadingEngine, tmp_
         "reason": "impossible time",
         "detail": "start_us is -1",
     }
+
+
+def test_numbers_that_no_run_has_are_set_aside(reader: ReadingEngine, tmp_path: Path) -> None:
+    for table in ("sends", "reads", "transactions"):
+        rows = [json.dumps(row) for name, row, _ in ROWS if name == table]
+        (tmp_path / f"{table}.jsonl").write_text("\n".join(rows))
+    found = reader.read(tmp_path)
+    quarantined = {(row["table"], row["content"]): row["reason"] for row in found.quarantine}
+    assert [quarantined.get((table, json.dumps(row))) for table, row, _ in ROWS] == [
+        reason for _, _, reason in ROWS
+    ]
 
 
 mangled = st.one_of(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -57,7 +58,7 @@ def apply_file(
                 total += applier.apply_transactions(records)
             else:
                 total += applier.apply_batch(topic, 0, records)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ChangesError(f"{path}: can't be read: {error}") from error
     pending_count = applier.pending_count(topic) if by_transaction else 0
     if pending_count:

@@ -39,7 +39,7 @@ class ApplyOptions:
         create: create missing tables and columns.
         audit_log: record what was read, applied and committed in the target, for the audit.
         stop_on_quarantine: stop at the first invalid change, instead of quarantining it.
-        tables: by the source's `database.table`.
+        tables: by the source's `database.table`, as `source_name` writes it.
         skip_ddl: schema changes that a person has applied, as `TOPIC:PARTITION:OFFSET`.
         max_value_bytes: longer records are quarantined without being parsed.
     """

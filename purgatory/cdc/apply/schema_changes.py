@@ -7,7 +7,7 @@ from typing import Any
 
 from purgatory.cdc.apply.options import ApplyOptions
 from purgatory.cdc.apply.tables import TableMapping, TargetTables
-from purgatory.cdc.change import Change
+from purgatory.cdc.change import Change, source_name
 from purgatory.cdc.column_types import ColumnType, column_type_by_name
 from purgatory.cdc.ddl.steps import Alteration, NewColumn, find_column, is_lossless
 from purgatory.cdc.errors import MALFORMED, MISSING_KEY, NOT_APPLIED, InvalidChangeError
@@ -35,6 +35,9 @@ class SchemaChanges:
         """
         self._tables.raise_version()
         match change.kind:
+            case "table-create" if change.if_absent and change.source in self._mapping.sources():
+                # MySQL's binlog has the statement though the table existed.
+                pass
             case "table-truncate":
                 table = self._mapping.find(change.source)
                 if table is not None:
@@ -43,7 +46,7 @@ class SchemaChanges:
                 self._drop(change.source)
             case "database-drop":
                 for source in self._mapping.sources():
-                    if source.startswith(f"{change.database}."):
+                    if source.startswith(source_name(change.database, "")):
                         self._drop(source)
             case "table-create" | "table-alter" if change.steps is None:
                 self._define(change)
@@ -137,17 +140,19 @@ class SchemaChanges:
 
     def _rename_columns(self, table: str, remaining: list[str], renames: Mapping[str, str]) -> None:
         renames = {old: new for old, new in renames.items() if old in remaining and old != new}
-        unchanged = {column for column in remaining if column not in renames}
+        fold = self._target.fold_name
+        unchanged = {fold(column) for column in remaining if column not in renames}
         for new in renames.values():
-            if new in unchanged:
+            if fold(new) in unchanged:
                 raise InvalidChangeError(NOT_APPLIED, f"{table} has a column {new} already")
-        # Two columns that swap their names get temporary ones first.
-        swapped = [old for old, new in renames.items() if new in renames]
-        for old in swapped:
+        # A column whose name another one gets has a temporary name first.
+        names = set(map(fold, renames.values()))
+        reused = [old for old in renames if fold(old) in names]
+        for old in reused:
             self._target.rename_column(table, old, PREFIX + old)
         for old, new in renames.items():
             self._tables.check_names([new])
-            self._target.rename_column(table, PREFIX + old if old in swapped else old, new)
+            self._target.rename_column(table, PREFIX + old if old in reused else old, new)
 
     def _change_type(self, source: str, new: NewColumn, types: Mapping[str, str]) -> None:
         """Check that a new type keeps all values, since the log does not have the converted

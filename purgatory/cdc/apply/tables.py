@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from purgatory.cdc.apply.options import ApplyOptions, TableSpec
-from purgatory.cdc.change import Change, parse_key_columns
+from purgatory.cdc.change import Change, parse_key_columns, source_table
 from purgatory.cdc.column_types import ColumnType, Value, infer_column_type
 from purgatory.cdc.errors import MISSING_KEY, UNKNOWN_COLUMN, UNKNOWN_TABLE, InvalidChangeError
-from purgatory.cdc.targets.target import PREFIX, Table, Target
+from purgatory.cdc.targets.target import Table, Target
 
 _NO_SPEC = TableSpec()
 
@@ -38,7 +38,7 @@ class TableMapping:
 
     def target_name(self, source: str) -> str:
         """The name of the target's table, whether or not it exists."""
-        return self.spec(source).name or source.partition(".")[2]
+        return self.spec(source).name or source_table(source)
 
     def find(self, source: str) -> Table | None:
         """The target's table; None if there is none yet."""
@@ -91,7 +91,7 @@ class TableMapping:
 
     def check_table_name(self, name: str) -> None:
         """Raise InvalidChangeError if the target can't have a table of this name."""
-        if name.lower().startswith(PREFIX) or not self.target.name_fits(name):
+        if name.lower().startswith(self.target.reserved) or not self.target.name_fits(name):
             raise InvalidChangeError(UNKNOWN_TABLE, f"no table of the target can be named {name!r}")
 
 

@@ -465,7 +465,7 @@ def _update_existing(existing: dict[Name, bool], change: SchemaChange) -> bool:
         return True
     name = (change.database, change.table)
     if change.kind == "table-create":
-        is_consistent = not existing.get(name, False)
+        is_consistent = change.if_absent or not existing.get(name, False)
         existing[name] = True
         return is_consistent
     if change.kind == "table-drop":

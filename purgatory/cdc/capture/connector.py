@@ -268,5 +268,5 @@ def _schema_record(
         old=None if change.new_name is None else {"table": change.table},
         sql=statement.sql,
         steps=change.all_steps,
-        **{"def": definition},
+        **{"if": "absent" if change.if_absent else None, "def": definition},
     )

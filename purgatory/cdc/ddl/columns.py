@@ -236,7 +236,8 @@ def _parse_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
         tokens.accept_sign("=")
         tokens.next()
     elif tokens.accept_any(*_WITH_NAME):
-        tokens.name() if tokens.word != "CHECK" else None
+        # A comment may be empty.
+        tokens.next() if tokens.word != "CHECK" else None
     elif not tokens.accept_any(*_FLAGS):
         raise SqlError(f"{column.name} is defined with {tokens.next().text!r}")
 

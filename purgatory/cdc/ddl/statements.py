@@ -64,6 +64,7 @@ class SchemaChange:
         steps: see `ddl.steps`; None if the kind describes the change.
         columns, primary_key: of a table that was created.
         by_rename: whether the statement is a `RENAME TABLE`, and its condition.
+        if_absent: of a table that is created, whether only if there is none.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class SchemaChange:
     columns: Sequence[ColumnDefinition] = field(default=(), compare=False)
     primary_key: Sequence[str] = field(default=(), compare=False)
     by_rename: Literal["", "always", "if exists"] = field(default="", compare=False)
+    if_absent: bool = False
 
     @property
     def all_steps(self) -> list[dict[str, Any]] | None:
@@ -210,7 +212,8 @@ def _changes(tokens: Tokens, database: str, mode: SqlMode) -> list[SchemaChange]
     conditional = tokens.accept("IF", "NOT", "EXISTS") or tokens.accept("IF", "EXISTS")
     match verb:
         case "CREATE":
-            return _create_table_changes(tokens, database, or_replace, mode)
+            changes = _create_table_changes(tokens, database, or_replace, mode)
+            return [replace(change, if_absent=conditional) for change in changes]
         case "DROP":
             return _drop_table_changes(tokens, database)
         case "RENAME":
@@ -258,8 +261,9 @@ def _create_table_changes(
             reason = "the history of a table with system versioning can't be told from its rows"
             stop = [stop_step(reason)]
             return [*drops, SchemaChange("table-create", *table_name, steps=stop)]
-        if tokens.next().text.upper() == "SELECT":
+        if tokens.accept("SELECT"):
             raise SqlError("CREATE TABLE ... SELECT in place of rows")
+        tokens.next()
     created = SchemaChange("table-create", *table_name, columns=columns, primary_key=key)
     return [*drops, created]
 
@@ -271,22 +275,37 @@ def _columns(
     key: list[str] = []
     for item in items:
         tokens = Tokens(item)
-        if tokens.accept("CONSTRAINT") and tokens.word not in ("PRIMARY", "UNIQUE", "FOREIGN"):
-            if tokens.word == "CHECK":
-                continue
-            tokens.name()
+        if tokens.accept("CONSTRAINT"):
+            tokens.accept("IF", "NOT", "EXISTS")
+            if tokens.word not in _NAMED_CONSTRAINTS:
+                tokens.name()
         match tokens.words(2):
-            case ["PRIMARY", "KEY"]:
+            case ["PRIMARY", *_]:
                 key = _key_columns(tokens)
-            case ["KEY" | "INDEX" | "UNIQUE" | "FULLTEXT" | "SPATIAL" | "VECTOR", *_]:
+            case ["PERIOD", "FOR"]:
                 pass
-            case ["FOREIGN" | "CHECK", *_] | ["PERIOD", "FOR"]:
+            case _ if _is_index(tokens):
                 pass
             case _:
                 columns.append(parse_column(tokens, mode))
     names = [column.name for column in columns]
     declared = [find_column(names, name) or name for name in key]
     return columns, declared or [column.name for column in columns if column.is_key]
+
+
+def _is_index(tokens: Tokens) -> bool:
+    """Whether an index or a constraint is next, and not a column, which may be named `vector`."""
+    if tokens.word != "VECTOR":
+        return tokens.word in _INDEXES
+    match tokens.peek(4)[1:]:
+        case [Token(Kind.WORD, word), *_] if word.upper() in ("INDEX", "KEY", "IF"):
+            return True
+        case [Token(Kind.SIGN, "("), *_]:
+            return True
+        case [_, Token(Kind.SIGN, "("), Token(kind, name)]:
+            # The arguments of a type are numbers or texts.
+            return kind is Kind.NAME or (kind is Kind.WORD and not name[0].isdigit())
+    return False
 
 
 def _key_columns(tokens: Tokens) -> list[str]:
@@ -342,7 +361,9 @@ def _alter_table_changes(
     return [*changes, change]
 
 
-_INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "FOREIGN", "CHECK"}
+_INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"}
+_NAMED_CONSTRAINTS = {"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"}
+"""A name may stand between CONSTRAINT and these."""
 _METADATA_ONLY = {
     "ALTER", "ANALYZE", "CHARACTER", "CHARSET", "COALESCE", "COLLATE", "DEFAULT", "DISABLE",
     "ENABLE", "FORCE", "LOCK", "NOWAIT", "OPTIMIZE", "ORDER", "PARTITION", "REBUILD", "REMOVE",
@@ -399,6 +420,9 @@ def parse_alter_table(
         SqlError: a clause isn't understood.
     """
     alteration = TableAlteration()
+    # ORDER BY comes last, and its commas separate columns.
+    order = next((n for n, part in enumerate(parts, 1) if Tokens(part).word == "ORDER"), None)
+    parts = parts[:order]
     if ignores and any(map(_may_delete_rows, parts)):
         alteration.steps.append(stop_step("ALTER IGNORE may drop rows without logging it"))
     if "PARTITION" in Tokens(parts[0]).words(2):
@@ -479,29 +503,12 @@ def _add_part(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     if tokens.words(2) == ["SYSTEM", "VERSIONING"]:
         reason = "the history of a table with system versioning can't be told from its rows"
         return [stop_step(reason)]
-    if (
-        tokens.word in _INDEXES
-        or tokens.word == "PARTITION"
-        or tokens.words(2) == ["PERIOD", "FOR"]
-    ):
+    if tokens.word == "PARTITION":
         return []
-    if tokens.accept("CONSTRAINT"):
-        if tokens.word not in ("PRIMARY", *_INDEXES):
-            tokens.name()
-        return _resend_table() if tokens.word == "PRIMARY" else []
-    if tokens.accept("PRIMARY"):
-        return _resend_table()
     condition = {"if": "absent"} if _skip_column(tokens, "IF", "NOT", "EXISTS") else {}
-    group = tokens.group()
-    parts = [tokens] if group is None else [Tokens(part) for part in group]
-    columns = [
-        parse_column(part, mode)
-        for part in parts
-        if part.word not in _INDEXES and part.word not in ("PRIMARY", "CONSTRAINT")
-    ]
+    columns, key = _columns(tokens.group() or tokens.list(), mode)
     steps = [{**column.add_step(), **condition} for column in columns]
-    has_key = any(part.word == "PRIMARY" for part in parts)
-    return steps + (_resend_table() if has_key or any(column.is_key for column in columns) else [])
+    return steps + (_resend_table() if key else [])
 
 
 def _resend_table() -> list[dict[str, Any]]:

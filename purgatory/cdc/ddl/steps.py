@@ -26,6 +26,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from purgatory.cdc.change import source_name
 from purgatory.cdc.errors import MALFORMED, InvalidChangeError
 
 
@@ -106,9 +107,9 @@ class Alteration:
             case "resend-table":
                 self.is_resent = True
             case "rename-table":
-                self.renamed = f"{_text(step, 'database')}.{_text(step, 'table')}"
+                self.renamed = source_name(_text(step, "database"), _text(step, "table"))
             case "create-like":
-                self.template = f"{_text(step, 'database')}.{_text(step, 'table')}"
+                self.template = source_name(_text(step, "database"), _text(step, "table"))
             case "stop":
                 self.error = self.error or _text(step, "why")
             case other:

@@ -117,10 +117,13 @@ class Tokens:
     def __bool__(self) -> bool:
         return self._at < len(self._tokens)
 
+    def peek(self, count: int) -> Sequence[Token]:
+        """The next tokens, without advancing; `count` at most."""
+        return self._tokens[self._at : self._at + count]
+
     def words(self, count: int) -> list[str]:
         """The next words in upper case, without advancing; `count` at most."""
-        next_tokens = self._tokens[self._at : self._at + count]
-        return [token.text.upper() if token.kind is Kind.WORD else "" for token in next_tokens]
+        return [token.text.upper() if token.kind is Kind.WORD else "" for token in self.peek(count)]
 
     @property
     def word(self) -> str:

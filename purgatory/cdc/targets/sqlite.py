@@ -49,6 +49,7 @@ class SqliteTarget(Target):
     begin = "BEGIN IMMEDIATE"
     # The catalog returns the declared types; their affinities keep numbers with many digits, dates
     # and texts as they are.
+    reserved = (PREFIX, "sqlite_")
     type_names: ClassVar[Mapping[ColumnType, str]] = {
         ColumnType.BIGINT: "INTEGER",
         ColumnType.NUMERIC: "DECIMAL_TEXT",

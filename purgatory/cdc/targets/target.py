@@ -126,6 +126,8 @@ class Target(ABC):
     placeholder = "?"
     lock_row = ""
     """Follows a SELECT to lock its row until the transaction's end."""
+    reserved: ClassVar[tuple[str, ...]] = (PREFIX,)
+    """How no table's name may begin."""
     type_names: ClassVar[Mapping[ColumnType, str]]
 
     def __init__(self) -> None:

@@ -50,6 +50,16 @@ def test_a_file_that_grows_is_applied_from_where_the_target_is(
         assert rows_of(target) == as_list(random_log(5, 90)[1])
 
 
+def test_a_compressed_file_that_is_damaged_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl.gz"
+    log.write_bytes(gzip.compress(b"")[:10] + b"\xff" * 50)
+    assert main(["apply", str(log), "--to", f"sqlite:///{tmp_path}/copy.db"]) == INVALID_INPUT
+    said = capsys.readouterr().err
+    assert said.startswith(f"purgatory apply: {log}: can't be read: Error -3 while decompressing")
+
+
 def test_a_file_that_ends_in_the_middle_of_a_transaction_says_so_each_time(
     tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

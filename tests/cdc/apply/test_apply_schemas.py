@@ -186,6 +186,23 @@ def reversed_partitions(log: Log) -> list[list[Record]]:
 
 
 @both_ways
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_each_column_may_get_the_name_that_another_gives_up(
+    target: Target, way: Way, order: Sequence[int]
+) -> None:
+    log = created()
+    log.row(1, n=1, text="a", a=2)
+    names = [("n", "Text"), ("text", "A"), ("a", "b")]
+    steps = [
+        change(do="rename-column", name=old, to=new)
+        for old, new in (names[number] for number in order)
+    ]
+    log.schema("table-alter", *steps)
+    way(Writer(target), log.partitions)
+    assert rows_of(target) == [{"id": 1, "Text": 1, "A": "a", "b": 2}]
+
+
+@both_ways
 def test_columns_and_tables_can_change_places(target: Target, way: Way) -> None:
     log = created()
     definition = {**CREATE["def"], "table": "other"}
@@ -257,6 +274,56 @@ def test_a_table_like_another_has_its_columns_and_its_key(target: Target, way: W
     assert model is not None
     assert made.columns == model.columns
     assert [row["id"] for row in rows_of(target, "copy")] == [1]
+
+
+@both_ways
+@pytest.mark.parametrize("is_like", [False, True])
+def test_a_table_that_is_made_if_there_is_none_stays_as_it_is(
+    target: Target, way: Way, is_like: bool
+) -> None:
+    narrow = [COLUMNS[0], {**COLUMNS[2], "column-type": "varchar(5)"}, {**COLUMNS[1], "name": "m"}]
+    definition = {**CREATE["def"], "table": "narrow", "columns": narrow}
+    log = Log()
+    # The first one finds no table.
+    log.schema("table-create", **{"def": CREATE["def"], "if": "absent"})
+    log.schema("table-create", table="narrow", **{"def": definition})
+    log.row(1, n=1, text="0123456789")
+    like = [change(do="create-like", database="shop", table="narrow")] if is_like else []
+    log.schema("table-create", *like, **{"def": definition, "if": "absent"})
+    way(Writer(target), reversed_partitions(log))
+    assert rows_of(target) == [{"id": 1, "n": 1, "text": "0123456789"}]
+    # So do the types that later statements are compared with.
+    log.schema("table-alter", change(do="change-type", name="text", type="varchar(7)"))
+    with pytest.raises(QuarantineStopError, match=r"was varchar\(10\), and is varchar\(7\)"):
+        way(Writer(target), reversed_partitions(log))
+
+
+@both_ways
+def test_a_database_with_a_dot_in_its_name_is_not_taken_for_another(
+    target: Target, way: Way
+) -> None:
+    log = Log()
+    for database, table in (("shop", "a"), ("shop.eu", "b"), ("shop", "eu.b"), ("shop\\", "c")):
+        definition = {**CREATE["def"], "database": database, "table": table}
+        log.schema("table-create", database=database, table=table, **{"def": definition})
+    log.schema(
+        "table-alter",
+        change(do="rename-table", database="shop.eu", table="d"),
+        database="shop.eu",
+        table="b",
+    )
+    way(Writer(target), log.partitions)
+    mapped = [row[:2] for row in target.select_own("purgatory_tables")]
+    assert sorted(mapped) == [
+        ("a", "shop.a"),
+        ("c", r"shop\\.c"),
+        ("d", r"shop\.eu.d"),
+        ("eu.b", "shop.eu.b"),
+    ]
+    log.schema("database-drop", database="shop", table=None)
+    way(Writer(target), log.partitions)
+    left = [name for name in ("a", "c", "d", "eu.b") if target.table(name) is not None]
+    assert left == ["c", "d"]
 
 
 NOT_APPLIED: list[tuple[str, list[dict[str, Any]], str]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -91,6 +92,30 @@ def test_values_that_do_not_fit_are_set_aside_each_with_its_reason(target: Targe
     assert {reason for _, reason in quarantined(target)} <= set(REASONS)
 
 
+@pytest.mark.parametrize("column", ["share", "wide"])
+def test_a_number_that_no_column_of_its_type_has_is_set_aside(target: Target, column: str) -> None:
+    # It is text here, since Python writes no such number; a column that is new has decimals.
+    log = [record(0, type="table-create", data=None, **DEFINITION), record(1, data={"id": 1})]
+    value = json.dumps({"database": "shop", "table": "orders", "type": "insert",
+                        "primary_key_columns": ["id"], "data": {"id": 2, column: "#"}})  # fmt: skip
+    log.append(raw(2, value.replace('"#"', "1e999999999").encode()))
+    assert apply_batch(target, TOPIC, 0, log) == Applied(applied=2, quarantined=1)
+    assert quarantined(target) == [(2, "value too large")]
+
+
+@pytest.mark.parametrize(
+    "number", ["12345678901234567890.123", "1e-400", "1.0", "1e5000", "1" + "0" * 400 + ".5"]
+)
+def test_a_number_in_json_keeps_all_its_digits(target: Target, number: str) -> None:
+    value = json.dumps({"database": "shop", "table": "orders", "type": "insert",
+                        "primary_key_columns": ["id"],
+                        "data": {"id": 1, "j": {"x": ["#", "é"]}}})  # fmt: skip
+    apply_batch(target, TOPIC, 0, [raw(0, value.replace('"#"', number).encode())])
+    [[text]] = target._run("SELECT CAST(j AS text) FROM orders").fetchall()
+    found = json.loads(text, parse_float=Decimal, parse_int=Decimal)
+    assert found == {"x": [Decimal(number), "é"]}
+
+
 def test_what_only_the_database_can_judge_is_found_among_thousands(target: Target) -> None:
     target._run(
         "CREATE TABLE orders (id bigint PRIMARY KEY, n bigint CHECK (n <> 13), "
@@ -155,6 +180,14 @@ def test_a_table_with_another_key_or_of_another_source_is_not_written_to(target:
         (5, "missing key"),
     ]
     assert rows_of(target) == [{"id": 1}]
+
+
+def test_a_name_that_sqlite_keeps_for_itself_is_set_aside(target: Target) -> None:
+    log = [record(0, table="SQLite_x", data={"id": 1}), record(1, data={"id": 2, "sqlite_y": 1})]
+    apply_batch(target, TOPIC, 0, log)
+    reserved = isinstance(target, SqliteTarget)
+    assert quarantined(target) == ([(0, "unknown table")] if reserved else [])
+    assert rows_of(target) == [{"id": 2, "sqlite_y": 1}]
 
 
 def test_a_text_with_the_character_0_goes_where_the_database_has_it(target: Target) -> None:

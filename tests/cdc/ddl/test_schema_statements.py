@@ -74,7 +74,10 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         ("CREATE DATABASE IF NOT EXISTS `a``b`", [SchemaChange("database-create", "a`b", None)]),
         ("DROP SCHEMA x", [SchemaChange("database-drop", "x", None)]),
         ("ALTER DATABASE CHARACTER SET latin1", [SchemaChange("database-alter", "d", None)]),
-        ("CREATE TABLE IF NOT EXISTS t (id INT)", [SchemaChange("table-create", "d", "t")]),
+        (
+            "CREATE TABLE IF NOT EXISTS t (id INT)",
+            [SchemaChange("table-create", "d", "t", if_absent=True)],
+        ),
         (
             "create or replace table `x`.`t`(id INT)",
             [SchemaChange("table-drop", "x", "t"), SchemaChange("table-create", "x", "t")],
@@ -148,6 +151,19 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
             altered(typed("add-column", "a", "int", False, resent=True), {"do": "resend-table"}),
         ),
         (
+            "ALTER TABLE t ADD (b INT, CONSTRAINT pk PRIMARY KEY (a))",
+            altered(typed("add-column", "b", "int"), {"do": "resend-table"}),
+        ),
+        (
+            "ALTER TABLE t ADD vector VARCHAR(9), ADD (vector INT DEFAULT 7, VECTOR KEY (v)),"
+            " ADD VECTOR INDEX (v), ADD VECTOR (v), ADD VECTOR i (v), ADD VECTOR i (`1`),"
+            " ADD VECTOR IF NOT EXISTS i (v)",
+            altered(
+                typed("add-column", "vector", "varchar(9)"),
+                typed("add-column", "vector", "int", resent=True),
+            ),
+        ),
+        (
             "ALTER TABLE t CHANGE `a` b BIGINT UNSIGNED NOT NULL COMMENT 'RENAME TO x' AFTER c,"
             " MODIFY d ENUM('a,b','it''s')",
             altered(
@@ -158,10 +174,15 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         ),
         (
             "ALTER TABLE t ENGINE=InnoDB ROW_FORMAT=DYNAMIC, COMMENT 'DROP COLUMN a',"
-            " ADD INDEX (a), DROP INDEX i, ALTER a SET DEFAULT 5, LOCK=NONE, ORDER BY a,"
+            " ADD INDEX (a), DROP INDEX i, ALTER a SET DEFAULT 5, LOCK=NONE,"
             " ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES x(a), ADD CONSTRAINT CHECK (a > 0),"
+            " ADD CONSTRAINT IF NOT EXISTS c CHECK (a > 0),"
             " ALTER `charset` SET DEFAULT 1, DISABLE KEYS, FORCE, ADD UNIQUE u (a)",
             altered(),
+        ),
+        (
+            "ALTER TABLE t ADD a INT COMMENT '', ORDER BY b, a DESC, `add`",
+            altered(typed("add-column", "a", "int")),
         ),
         ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", altered({"do": "resend-table"})),
         ("ALTER TABLE t ENGINE=InnoDB CHARSET=latin1", altered({"do": "resend-table"})),
@@ -220,6 +241,7 @@ def test_a_table_that_is_made_has_the_columns_of_its_statement() -> None:
             g INT GENERATED ALWAYS AS (id + 1) STORED, v NATIONAL CHAR VARYING(3), l LONG VARCHAR,
             b CHAR(4) BYTE, d DOUBLE PRECISION, `key` INT REFERENCES x (y) ON DELETE SET NULL,
             q INT DEFAULT (1 + 2), s INT DEFAULT NEXT VALUE FOR d.s, bits BIT DEFAULT b'1',
+            vector VECTOR(3) NOT NULL, VECTOR (vector), VECTOR KEY (vector) M=8,
             CONSTRAINT pk PRIMARY KEY USING BTREE (id, a(10) DESC), KEY k (a), UNIQUE u (e),
             CONSTRAINT CHECK (n > 0), FULLTEXT (l)
         ) ENGINE=InnoDB AUTO_INCREMENT=7 PARTITION BY HASH (id) PARTITIONS 2""",
@@ -245,6 +267,7 @@ def test_a_table_that_is_made_has_the_columns_of_its_statement() -> None:
         "q": "int",
         "s": "int",
         "bits": "bit(1)",
+        "vector": "vector(3)",
     }
 
 
