@@ -279,7 +279,9 @@ def test_offsets_of_share_groups_are_told_of_topics_that_may_be_described() -> N
                 assert await response_future(partial(states.set_start, key, 5)) == 0
 
             async def offsets(names: list[str] | None) -> list[tuple[str, int, int]]:
-                asked = names and [{"topic_name": name, "partitions": [0]} for name in names]
+                asked = None
+                if names is not None:
+                    asked = [{"topic_name": name, "partitions": [0]} for name in names]
                 groups = {"groups": [{"group_id": "g", "topics": asked}]}
                 [group] = (await client.ask(90, 1, groups)).groups
                 return [
