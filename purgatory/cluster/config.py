@@ -483,7 +483,7 @@ def read_document(path: Path) -> dict[str, Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ClusterError(f"{path}: can't be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ClusterError(f"{path}: not a TOML document: {error}") from error
     anchored: dict[str, Any] = _anchored(ProcessConfig, document, path.parent)
     return anchored

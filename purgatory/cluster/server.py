@@ -74,7 +74,7 @@ def load_fault_plan(path: Path) -> Sequence[PlannedFault]:
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ClusterError(f"{path}: can't be read: {error}") from error
     try:
         plan = _Plan.model_validate(values)

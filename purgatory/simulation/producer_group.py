@@ -12,7 +12,13 @@ from typing import Any
 
 from purgatory.kafka import TopicPartition, TransactionResult
 from purgatory.simulation.controller import SimulatedController
-from purgatory.simulation.distributions import exponential_table, sampler, stream, table_sampler
+from purgatory.simulation.distributions import (
+    exponential_table,
+    log_normal_table,
+    sampler,
+    stream,
+    table_sampler,
+)
 from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
 from purgatory.simulation.invariants import Ledger, TransactionWatch
 from purgatory.simulation.latencies import Latencies, Waits
@@ -80,7 +86,8 @@ class ProducerGroup:
         self._brokers = brokers
         self._seed = scenario.seed
         self._delay_ns = sampler(scenario.network.delay_ms, self.stream("network"), NS_PER_MS)
-        self.next_size = sampler(section.record_bytes, self.stream("sizes"))
+        sizes = log_normal_table(section.record_bytes.p50, section.record_bytes.p75, 1.0)
+        self.next_size = table_sampler(tuple(max(1, size) for size in sizes), self.stream("sizes"))
         self.next_key = self._key_sampler()
         self.partition_of = self._partitioner()
 

@@ -212,7 +212,7 @@ MAX_IDEMPOTENT_IN_FLIGHT = 5
 def _to_spread(value: Any) -> Any:
     """Read a plain number as a spread that does not spread."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return {"p50": float(value), "p75": float(value)}
+        return {"p50": value, "p75": value}
     return value
 
 

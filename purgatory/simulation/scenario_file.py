@@ -121,7 +121,7 @@ def parse_scenario(text: str, source: str, folder: Path) -> LoadedScenario:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ScenarioError(f"{source}: not a TOML document: {error}") from error
     try:
         scenario = Scenario.model_validate(document)
@@ -287,6 +287,8 @@ def _check_producers(key: str, group: ProducersSection) -> Iterator[Problem]:
         if group.transactions is not None:
             expected += " and transactions.reads (what consumers read)"
         yield Problem(f"{key}.rate", ABSENT if group.rate is None else group.rate, expected)
+    if group.record_bytes.p50 < 1:
+        yield Problem(f"{key}.record_bytes", group.record_bytes.p50, "must be at least 1")
     if not group.idempotence:
         return
     if group.acks != "all":
@@ -344,6 +346,9 @@ def _check_transactions(key: str, group: ProducersSection, scenario: Scenario) -
 
 
 def _check_names(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.topic.name.startswith("__"):
+        expected = "topics whose names begin with __ are the cluster's own"
+        yield Problem("topic.name", scenario.topic.name, expected)
     names = {
         "producers": [group.group for group in scenario.producers],
         "consumers": [group.group for group in scenario.consumers],

@@ -83,7 +83,8 @@ class Simulation:
 
     Raises:
         ArrivalsError: a request log cannot be used.
-        ScenarioError: it has groups, and is to be run in real time.
+        ScenarioError: it has groups, and is to be run in real time; or a fault would begin after
+            the last arrival, with which it ends.
         TraceError: the trace cannot be written there.
     """
 
@@ -107,7 +108,7 @@ class Simulation:
             for group in scenario.producers
             if group.arrivals is not None
         }
-        self.duration_ms = self._duration_ms()
+        self.duration_ms = self._duration_ms(loaded.source)
         self.recorder = OperationRecorder(self.now_ns)
         self.runtime = make_runtime(self.recorder)
         self.engine = self.runtime.engine
@@ -203,10 +204,17 @@ class Simulation:
 
     # Building.
 
-    def _duration_ms(self) -> int:
+    def _duration_ms(self, source: str) -> int:
         if self.scenario.duration_ms is not None:
             return self.scenario.duration_ms
-        return max(log.last_ns for log in self.arrivals.values()) // NS_PER_MS + 1
+        end_ms = max(log.last_ns for log in self.arrivals.values()) // NS_PER_MS + 1
+        for index, fault in enumerate(self.scenario.faults):
+            if fault.at_ms >= end_ms:
+                raise ScenarioError(
+                    f"{source}: faults[{index}].at_ms = {fault.at_ms:g}: must be below {end_ms}, "
+                    "when the run ends with the last arrival; or give duration_ms"
+                )
+        return end_ms
 
     def _record_changes(self, trace: TraceWriter) -> None:
         self.runtime.changes = changes = ChangeRecorder(self.engine.now_ns, trace.change)

@@ -75,6 +75,11 @@ def test_it_begins_lists_and_ends_faults() -> None:
         assert (await ask("POST", "/brokers/1/revive", **_JSON)) == (200, {"broker": 1})
         status, wrong = await ask("POST", "/faults", "{", **_JSON)
         assert (status, "JSON" in wrong["error"]) == (400, True)
+        charset = {"Content-Type": "application/json; charset=none"}
+        assert (await ask("POST", "/faults", _FAULT, **charset))[0] == 400
+        for broker in ("one", "%C2%B2", "1" * 5_000):
+            status, wrong = await ask("POST", f"/brokers/{broker}/revive", **_JSON)
+            assert (status, "a broker is a number" in wrong["error"]) == (400, True)
 
     _run(main)
 

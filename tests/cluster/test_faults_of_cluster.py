@@ -356,6 +356,7 @@ def test_a_cluster_that_stops_takes_its_faults_along() -> None:
         ("stall_follower", {"broker": 1, "for_s": -1}, "seconds above 0"),
         ("stall_follower", {"broker": 1, "for_s": "10"}, "seconds above 0"),
         ("stall_follower", {"broker": 1, "for_s": float("inf")}, "seconds above 0"),
+        ("stall_follower", {"broker": 1, "for_s": 1e308}, "up to 1,000,000,000 s"),
         ("stall_follower", {"broker": 1, "for_s": float("nan")}, "seconds above 0"),
         ("stall_follower", {}, "it takes broker, for_s"),
         ("slow_follower", {"broker": 1, "lag_ms": -1}, "milliseconds, 0 or more"),

@@ -112,6 +112,8 @@ def test_what_makes_no_sense_is_one_line(cluster: ThreadedCluster) -> None:
             (["--to", cluster.bootstrap_servers, "--listen", f"127.0.0.1:{used}"], "in use"),
             (["--to", "a:1", "--listen", "9092"], "'9092' is not an address"),
             (["--to", "a:1", "--listen", "0.0.0.0:0"], "advertised_host"),
+            (["--to", "a:1", "--advertised-host", ""], "advertised_host='': the name or address"),
+            (["--to", "a:1", "--advertised-host", "abc:9092"], "of a host, without a port"),
             (["--to", "a:1", "--to-ca", "ca.pem"], "--to-ca without --to-tls"),
             (["--to", "a:1", "--tls-key", "key.pem"], "--tls-key without --tls-cert"),
         ]:

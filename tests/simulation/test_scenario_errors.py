@@ -10,6 +10,7 @@ import pytest
 from purgatory.simulation import (
     Scenario,
     ScenarioError,
+    Simulation,
     apply_overrides,
     load_scenario,
     parse_scenario,
@@ -90,7 +91,7 @@ def test_a_scenario_without_clients_is_an_error() -> None:
         ("[topic]\nmin_insync_replicas = 4", ["topic.min_insync_replicas = 4", "which is 3"]),
         ("[clutser]\nbrokers = 3", ["clutser = {'brokers': 3}", 'did you mean "cluster"?']),
         ("[cluster]\nbrokers = 3.5", ["cluster.brokers = 3.5", "must be a valid integer"]),
-        ("[network]\ndelay_ms = -1", ["network.delay_ms.p50 = -1.0", "greater than or equal to 0"]),
+        ("[network]\ndelay_ms = -1", ["network.delay_ms.p50 = -1", "greater than or equal to 0"]),
         ("[network]\ndelay_ms = nan", ["network.delay_ms", "finite number"]),
         (
             '[[faults]]\nkind = "broker-dies"\nat_ms = 1',
@@ -197,6 +198,9 @@ def test_a_scenario_without_clients_is_an_error() -> None:
             ['consumers[0].topic = "no"', "there is no such topic; events"],
         ),
         ('[faults]\nkind = "kill"', ["faults = ", "begin each with [[faults]]"]),
+        ("record_bytes = 0.5", ["producers[0].record_bytes = 0.5", "must be at least 1"]),
+        ('[topic]\nname = "__consumer_offsets"', ["topic.name", "the cluster's own"]),
+        (f"[network]\ndelay_ms = 1{'0' * 400}", ["network.delay_ms", "1000000000"]),
     ],
 )
 def test_an_error_names_file_key_value_and_what_would_be_right(
@@ -221,9 +225,26 @@ def test_a_duration_is_needed_unless_all_arrivals_are_recorded() -> None:
     assert parse_scenario(recorded, "some.toml", Path()).scenario.duration_ms is None
 
 
+def test_a_fault_after_the_last_recorded_arrival_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("t\n2026-01-01T00:00:00Z\n2026-01-01T00:00:00.050Z\n")
+    recorded = 'name = "x"\n[[producers]]\ngroup = "g"\narrivals = { file = "a.csv", time = "t" }'
+    fault = '\n[[faults]]\nkind = "kill"\nbroker = 1\nat_ms = '
+    Simulation(parse_scenario(f"{recorded}{fault}50", "some.toml", tmp_path))
+    with pytest.raises(ScenarioError, match=r"some.toml: faults\[0\].at_ms = 51: must be below 51"):
+        Simulation(parse_scenario(f"{recorded}{fault}51", "some.toml", tmp_path))
+
+
+def test_each_record_has_a_byte_however_small_they_are_said_to_be(tmp_path: Path) -> None:
+    small = parse_scenario(f"{GOOD}record_bytes = {{ p50 = 1, p75 = 9 }}", "some.toml", tmp_path)
+    (group,) = Simulation(small).run()["producers"]
+    assert group["acknowledged"] == group["records"] >= 9
+
+
 def test_what_is_no_toml_says_where() -> None:
     assert "not a TOML document" in error_of("name = ")
     assert "at line 2" in error_of("x = 1\nname = = 2\ny = 3")
+    for unreadable in (f"seed = {'1' * 5_000}", f"x = {'[' * 5_000}"):
+        assert "not a TOML document" in error_of(unreadable)
 
 
 def test_a_scenario_that_is_not_there_names_the_shipped_ones() -> None:

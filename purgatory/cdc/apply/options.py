@@ -88,7 +88,7 @@ def load_tables(path: Path) -> dict[str, TableSpec]:
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ChangesError(f"{path}: can't be read as TOML: {error}") from error
     return {source: _spec(f'{path}, ["{source}"]', spec) for source, spec in document.items()}
 

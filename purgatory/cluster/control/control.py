@@ -365,7 +365,7 @@ class FaultControl:
     async def _begin_fault(self, request: web.Request) -> web.Response:
         try:
             body = await request.json()
-        except (ValueError, RecursionError) as error:  # the latter where brackets are too deep
+        except (ValueError, LookupError, RecursionError) as error:  # also of charsets and brackets
             raise ClusterError(f"a fault is asked for in JSON: {error}") from None
         result = await begin_fault(self._faults, body)
         return web.json_response(result)
@@ -385,8 +385,8 @@ class FaultControl:
 
     async def _revive(self, request: web.Request) -> web.Response:
         broker = request.match_info["broker"]
-        if not broker.isdecimal():
-            raise ClusterError(f"a broker is a number, not {broker!r}")
+        if not (broker.isascii() and broker.isdigit() and len(broker) < _MAX_DIGITS):
+            raise ClusterError(f"a broker is a number, not {broker[:50]!r}")
         await self._faults.revive(int(broker))
         return web.json_response({"broker": int(broker)})
 

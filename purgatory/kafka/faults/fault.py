@@ -95,10 +95,12 @@ _BOOLEAN = (lambda it: isinstance(it, bool), "true or false")
 _MAX_JUMP_MS = 50 * 365 * 24 * 3_600_000
 """Back from today that is still after 1970, before which records have no times."""
 
+_MAX_S = 1_000_000_000
+
 _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "for_s": (
-        lambda it: it is None or (_is_number(it) and it > 0),
-        "a number of seconds above 0, or a timedelta, or left out for no end",
+        lambda it: it is None or (_is_number(it) and 0 < it <= _MAX_S),
+        f"a number of seconds above 0, or a timedelta, up to {_MAX_S:,} s, or left out for no end",
     ),
     "lag_ms": _MILLISECONDS,
     "by_ms": _MILLISECONDS,

@@ -60,7 +60,7 @@ def read_mapping(path: Path) -> ColumnMapping:
         raise TraceError(f"{path}: can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: is not UTF-8, at byte {error.start}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: is not TOML: {error}") from error
     return parse_mapping(document, str(path))
 

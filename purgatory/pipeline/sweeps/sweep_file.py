@@ -29,6 +29,7 @@ KeyPath = tuple[str | int, ...]
 
 _STEP = re.compile(r"([A-Za-z0-9_-]+)(?:\[([^\[\]]+)\])?")
 _DOT = re.compile(r"\.(?![^\[]*\])")  # a dot in brackets belongs to a group's name
+_MAX_DIGITS = 10
 _NOT_SWEPT = {
     "seed": "seeds come from `repetitions` and `first_seed`",
     "name": "a run's name says nothing about what happens in it",
@@ -180,7 +181,7 @@ def parse_sweep_file(text: str, source: str) -> SweepFile:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SweepError(f"{source}: not a TOML document: {error}") from error
     try:
         sweep = SweepFile.model_validate(document)
@@ -356,7 +357,7 @@ def _select(items: Sequence[Any], which: str, key: str) -> Sequence[int]:
         raise PathError(f"the base scenario has no {key}; give them there first")
     if which == "*":
         return range(len(items))
-    if which.isdecimal():
+    if which.isdecimal() and len(which) < _MAX_DIGITS:
         if int(which) < len(items):
             return [int(which)]
         raise PathError(f"there is no {key}[{which}]; they are numbered 0 to {len(items) - 1}")
