@@ -300,8 +300,7 @@ class SettledOperations(NamedTuple):
 
 def keys_at(keys: Keys, row: int) -> list[str]:
     """Return the keys of a row; an empty list if they are unknown."""
-    tables: list[str] | None = keys[row].as_py()
-    return tables or []
+    return [key for key in keys[row].as_py() or () if key is not None]
 
 
 def split_operations(
