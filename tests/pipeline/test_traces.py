@@ -107,6 +107,24 @@ def test_a_table_s_folder_that_can_not_be_read_is_quarantined(trace: Path) -> No
     assert [(file.table, file.reason) for file in found.quarantined] == [("sends", "torn file")]
 
 
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="xxx: can't be read: File name too long"):
+        find_traces([tmp_path / ("x" * 300)])
+
+
+def test_a_folder_whose_name_is_no_utf_8(trace: Path) -> None:
+    os.rename(trace, os.fsencode(trace) + b"\xff")
+    with pytest.raises(TraceError, match=r"trace\\xff': the name of .* must be UTF-8; rename it"):
+        find_traces([trace.parent])
+
+
+@pytest.mark.parametrize("name", ["run_id", "scenario"])
+def test_a_text_with_half_a_character(trace: Path, name: str) -> None:
+    _edit_head(trace, **{name: "a\ud800b"})
+    with pytest.raises(TraceError, match=rf"{name} must be whole characters, and is 'a\\ud800b'"):
+        read_trace(trace)
+
+
 def test_a_file_in_place_of_a_folder(trace: Path) -> None:
     with pytest.raises(TraceError, match=r"run\.json: is a file"):
         find_traces([trace / "run.json"])

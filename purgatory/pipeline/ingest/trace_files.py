@@ -143,13 +143,20 @@ def field(head: Mapping[str, Any], name: str, kind: type[T], path: TracePath) ->
     """A field of an object in `run.json`, which must be of a type; whole numbers fit 64 bits.
 
     Raises:
-        TraceError: it is missing, or another type.
+        TraceError: it is missing, or another type, or a text with half a character.
     """
     value = head.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TraceError(f"{path}: {name} must be of type {kind.__name__}, and is {value!r}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise TraceError(f"{path}: {name} must fit 64 bits, and is {value}")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise TraceError(
+                f"{path}: {name} must be whole characters, and is {value!r} (with a surrogate)"
+            ) from None
     return value
 
 
