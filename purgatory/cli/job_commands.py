@@ -18,7 +18,15 @@ from purgatory.cli import options
 from purgatory.cli.exit_status import exit_on_error
 from purgatory.cli.output import check_report, write_report
 from purgatory.pipeline.engines.engine import choose_engine
-from purgatory.pipeline.jobs.registry import ANALYZE, AUDIT, OCCUPANCY, WAITS, Job, Option
+from purgatory.pipeline.jobs.registry import (
+    ANALYZE,
+    AUDIT,
+    MOST_NUMBER,
+    OCCUPANCY,
+    WAITS,
+    Job,
+    Option,
+)
 from purgatory.settings.typed_duration import Duration, duration_of
 
 if TYPE_CHECKING:
@@ -158,7 +166,8 @@ def _parameter(flag: str, option: Option) -> tuple[Any, object]:
         typed: Any = options.duration_option(option.help, least=least, step=least)
         return Annotated[Duration | None, typed], option.default and duration_of(option.default)
     if option.kind == "number":
-        return Annotated[int, typer.Option(min=option.least, help=option.help)], option.default
+        number: Any = typer.Option(min=option.least, max=MOST_NUMBER, help=option.help)
+        return Annotated[int, number], option.default
     if option.kind == "word":
         word: Any = Literal[option.words]
         return Annotated[word, typer.Option(help=option.help)], option.default

@@ -22,6 +22,7 @@ _MAX_DURATION = "1000000000h"
 """Its microseconds fit 64 bits, and so does a sum of two."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)(b?)", re.IGNORECASE)
 _LEAST_MEMORY = 256 << 20
+_MOST_MEMORY = 1024 << 40
 
 
 def duration_parser(
@@ -58,17 +59,18 @@ def memory_size(text: str) -> int:
     """Parse a size of memory: 2GiB, 800m and 1.5G are powers of 1,024, 2GB are 2,000,000,000 bytes.
 
     Raises:
-        typer.BadParameter: it is not a size, or below 256 MiB.
+        typer.BadParameter: it is not a size, below 256 MiB, or above 1024 TiB.
     """
     match = _SIZE.fullmatch(text.strip())
     size = 0
     if match is not None:
         number, unit, binary, byte = match.groups()
         base = 1000 if byte and not binary else 1024
-        size = int(float(number) * base ** ("kmgt".index(unit.lower()) + 1))
-    if size < _LEAST_MEMORY:
+        # Infinite, it is no integer.
+        size = int(min(float(number), _MOST_MEMORY) * base ** ("kmgt".index(unit.lower()) + 1))
+    if not _LEAST_MEMORY <= size <= _MOST_MEMORY:
         raise typer.BadParameter(
-            f"{text!r} is not a size of at least 256MiB, such as 800MiB or 2GiB"
+            f"{text!r} is not a size from 256MiB to 1024TiB, such as 800MiB or 2GiB"
         )
     return size
 

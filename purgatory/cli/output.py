@@ -40,10 +40,13 @@ def check_report(file: Path | None, out: str | None, overwrite: bool) -> None:
 
     folder = _folder(out)
     if folder is None or folder not in file.resolve().parents:
-        if not file.parent.is_dir() or file.is_dir():
-            raise _report_error(f"{file}: is not a file in an existing folder")
-        if file.exists() and not overwrite:
-            raise _report_error(f"{file}: exists already; use --overwrite or another name")
+        try:
+            if not file.parent.is_dir() or file.is_dir():
+                raise _report_error(f"{file}: is not a file in an existing folder")
+            if file.exists() and not overwrite:
+                raise _report_error(f"{file}: exists already; use --overwrite or another name")
+        except OSError as error:
+            raise _report_error(f"{file}: can't be written: {error.strerror}") from None
     elif file.resolve() != folder / REPORT:
         raise _report_error(f"{file}: name it {folder / REPORT}, or outside of --out")
 

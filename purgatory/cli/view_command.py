@@ -52,7 +52,11 @@ def view(
     import aiohttp  # noqa: F401  # a missing extra is an error before a trace is read
     import pyarrow  # noqa: F401
 
-    if trace.is_file():
+    try:
+        is_story = trace.is_file()
+    except OSError:
+        is_story = False  # what is wrong with it is told when it is read as a trace
+    if is_story:
         if at is not None:
             print(
                 "purgatory view: --at is for traces; a story opens where it failed", file=sys.stderr

@@ -159,6 +159,7 @@ TIME = "impossible time"
 NEGATIVE = "negative number"
 LARGE = "number too large"
 UNKNOWN = "unknown value"
+MISSING = "missing column"
 
 _LARGEST = 2**53
 """285 years of microseconds: a sum of two fits 64 bits, and a double has them exactly."""
@@ -217,6 +218,11 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             "concat('wait_us is ', wait_us, ', and lasts ', try_subtract(end_us, start_us))",
         ),
         *_negative("keys", "timeout_ms"),
+        Rule(
+            MISSING,
+            "size(array_compact(watch_keys)) < size(watch_keys)",
+            "'watch_keys has a null, and must have texts'",
+        ),
     ),
     "sends": (
         *_times("send_us"),

@@ -181,8 +181,8 @@ class TraceWriter:
         timer: Mapping[str, int] | None = None,
         real_time: bool = False,
     ) -> None:
-        _make_room(folder, overwrite)
         try:
+            _make_room(folder, overwrite)
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise TraceError(f"{folder}: cannot be made: {error.strerror}") from error

@@ -140,7 +140,9 @@ def access_guard(host: str, token: str | None) -> Callable[..., Awaitable[web.St
 def _access_error(request: web.Request, names: Set[str], token: str | None) -> web.Response | None:
     if token is not None and request.match_info.handler is not page_file:
         header = request.headers.get("Authorization", "")
-        if not hmac.compare_digest(header.encode(), f"Bearer {token}".encode()):
+        # Bytes that are no UTF-8 come as surrogates.
+        sent = header.encode(errors="surrogateescape")
+        if not hmac.compare_digest(sent, f"Bearer {token}".encode()):
             return _error_response(401, "send the token: --token, or Authorization: Bearer TOKEN")
     elif not _is_own_name(request.host, names):
         return _error_response(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from purgatory.trace import change_rows as rows
+from purgatory.trace.trace_writer import arrow_schema
 from purgatory.view.errors import ViewError
 from purgatory.view.timeline import Timeline
 from purgatory.view.trace_columns import TraceFolder, ints
@@ -48,10 +49,9 @@ class RequestTraces:
     def __init__(self, trace: TraceFolder, timeline: Timeline) -> None:
         sends = trace.table("sends")
         if sends is None:
-            self._sends = pa.table({name: pa.array([], pa.int64()) for name in _COLUMNS})
-        else:
-            sends = sends.select(list(_COLUMNS))
-            self._sends = sends.take(pc.sort_indices(sends, [("send_us", "ascending")]))
+            sends = arrow_schema("sends").empty_table()
+        sends = sends.select(list(_COLUMNS))
+        self._sends = sends.take(pc.sort_indices(sends, [("send_us", "ascending")]))
         self._send_us = ints(self._sends.column("send_us"))
         self._timeline = timeline
         self._folder = trace

@@ -118,7 +118,10 @@ class TraceFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notes: list[str] = []
-        self._has_json = has_json(folder)
+        try:
+            self._has_json = has_json(folder)
+        except OSError as error:
+            raise ViewError(f"{error.filename}: can't be read: {error.strerror}") from None
         self.head = self._read_head()
         self.run_id = str(self.head.get("run_id") or folder.resolve().name)
         self.complete = bool(self.head.get("complete", self._has_json))
@@ -298,8 +301,7 @@ class SettledOperations(NamedTuple):
 
 def keys_at(keys: Keys, row: int) -> list[str]:
     """Return the keys of a row; an empty list if they are unknown."""
-    tables: list[str] | None = keys[row].as_py()
-    return tables or []
+    return [key for key in keys[row].as_py() or () if key is not None]
 
 
 def split_operations(

@@ -87,6 +87,10 @@ def test_alone_it_tells_in_six_lines_what_to_try_first(
         assert ran.status == 0, f"{step}: {ran.err}"
 
 
+_LONG = "x" * 300
+"""No file system takes it as a name."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -94,6 +98,13 @@ def test_alone_it_tells_in_six_lines_what_to_try_first(
         (["--nope"], "purgatory: No such option: --nope"),
         (["wheel", "--nope"], "purgatory wheel: No such option: --nope"),
         (["wheel", "4"], "purgatory wheel: Got unexpected extra argument"),
+        (["waits", _LONG, "--engine", "duckdb"], f"purgatory waits: {_LONG}: can't be read"),
+        (
+            ["waits", ".", "--report", _LONG],
+            f"purgatory waits: Invalid value for --report: {_LONG}",
+        ),
+        (["view", _LONG], f"purgatory view: {_LONG}"),
+        (["cluster", "--trace", _LONG], f"purgatory cluster: --trace {_LONG}: cannot be made"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(

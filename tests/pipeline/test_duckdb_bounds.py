@@ -90,7 +90,8 @@ def test_memory_bounds_the_rows_and_names_the_option(
     assert limit == "64.0 MiB"
     assert main([*command, "1MiB"]) == 2
     assert (
-        "'1MiB' is not a size of at least 256MiB, such as 800MiB or 2GiB" in capsys.readouterr().err
+        "'1MiB' is not a size from 256MiB to 1024TiB, such as 800MiB or 2GiB"
+        in capsys.readouterr().err
     )
     assert list(temporary.iterdir()) == []
 
@@ -105,13 +106,14 @@ def test_memory_bounds_the_rows_and_names_the_option(
         ("2GB", 2 * 10**9),
         ("262144k", 256 << 20),
         *((bad, None) for bad in ("", "2", "GiB", "-2GiB", "2PiB", "2GiBs", "255MiB", "nan")),
+        *((bad, None) for bad in ("1025TiB", "99999999999999999999TiB", "9" * 400 + "g")),
     ],
 )
 def test_sizes_of_memory(text: str, size: int | None) -> None:
     if size is not None:
         assert memory_size(text) == size
         return
-    with pytest.raises(typer.BadParameter, match="is not a size of at least 256MiB"):
+    with pytest.raises(typer.BadParameter, match="is not a size from 256MiB to 1024TiB"):
         memory_size(text)
 
 

@@ -19,6 +19,7 @@ from purgatory.pipeline.jobs.registry import JOBS, STREAM, SWEEP, Job
         ("waits", {"percentiles": "nearly"}, "percentiles must be 'exact' or 'approximate'"),
         ("waits", {"slowest": 0}, "slowest must be 1 or more, not 0"),
         ("waits", {"window_us": 0}, "window_us must be 1 microseconds or more, not 0"),
+        ("waits", {"slowest": 10**20}, f"slowest must be 1000000000 or less, not {10**20}"),
         ("waits", {"slowest": None}, "slowest must be 1 or more, not None"),
         ("occupancy", {"hot_keys": -1}, "hot_keys must be 1 or more, not -1"),
         ("audit", {"expect": ["order", "luck"]}, "expect takes 'order', .*, not 'luck'"),

@@ -52,6 +52,11 @@ def test_a_file_is_not_replaced(tmp_path: Path) -> None:
         check_output(tmp_path / "out", [], overwrite=True)
 
 
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="xxx: can't be read: File name too long"):
+        check_output(tmp_path / ("x" * 300), [], overwrite=False)
+
+
 def test_results_appear_at_the_end(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "out"
     with output_folder(out) as folder:

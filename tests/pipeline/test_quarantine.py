@@ -64,6 +64,8 @@ CHANGES: list[tuple[dict[str, Any], str | None]] = [
     ({"kind": {"a": 1}}, "wrong type"),
     ({"outcome": ["completed"]}, "wrong type"),
     ({"watch_keys": "orders-0"}, "wrong type"),
+    ({"watch_keys": []}, None),
+    ({"watch_keys": ["orders-0", None]}, "missing column"),
     ({"kind": None}, "missing column"),
     ({"keys": None}, "missing column"),
     ({"start_us": -1, "wait_us": 51}, "impossible time"),

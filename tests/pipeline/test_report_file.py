@@ -93,6 +93,23 @@ def test_the_page_is_there_where_a_violation_ends_the_command(
     )
 
 
+def test_a_run_may_have_any_id(tmp_path: Path) -> None:
+    operation = {
+        "broker": 1,
+        "purgatory": "Produce",
+        "operation": 1,
+        "keys": 1,
+        "timeout_ms": 1_500,
+        "start_us": 10,
+        "end_us": 50,
+        "outcome": "completed",
+        "kind": "producer",
+    }
+    (tmp_path / "run.json").write_text(json.dumps({"schema_version": 3, "run_id": "a\0'b"}))
+    (tmp_path / "operations.jsonl").write_text(json.dumps(operation))
+    assert "Produce" in _paged("waits", tmp_path, tmp_path / "waits.html")
+
+
 def test_an_audit_that_found_nothing_says_so(simulated: Path, tmp_path: Path) -> None:
     page = _paged("audit", simulated / "steady", tmp_path / "audit.html")
     assert "Nothing went wrong: no record was lost, duplicated or reordered." in _said(page)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +71,58 @@ def test_a_folder_without_traces(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"nowhere: there is no such folder"):
         find_traces([tmp_path / "nowhere"])
+
+
+def test_a_folder_of_a_table_makes_a_trace(tmp_path: Path) -> None:
+    for table in ("operations", "sends"):
+        (tmp_path / "mine" / table).mkdir(parents=True)
+        (tmp_path / "mine" / table / f"{table}.jsonl").touch()
+    (found,) = find_traces([tmp_path])
+    assert (found.run_id, list(map(len, found.files.values()))) == ("mine", [1, 1, 0, 0, 0, 0])
+
+
+def test_a_folder_that_can_not_be_searched_is_named(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, scandir = trace.parent / "hidden", os.scandir
+    hidden.mkdir()
+
+    def scan(folder: str) -> Any:
+        if folder == str(hidden):
+            raise PermissionError(errno.EACCES, "Permission denied", folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    with pytest.raises(TraceError, match="hidden: can't be read: Permission denied"):
+        read_trace_set([trace.parent])
+
+
+def test_a_table_s_folder_that_can_not_be_read_is_quarantined(trace: Path) -> None:
+    shutil.rmtree(trace / "sends")
+    (trace / "sends").symlink_to("sends")
+    with pytest.raises(TraceError, match="sends: can't be read: Too many levels of symbolic"):
+        read_trace(trace)
+    found = read_trace_set([trace])
+    assert not found.traces[0].complete
+    assert [(file.table, file.reason) for file in found.quarantined] == [("sends", "torn file")]
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="xxx: can't be read: File name too long"):
+        find_traces([tmp_path / ("x" * 300)])
+
+
+def test_a_folder_whose_name_is_no_utf_8(trace: Path) -> None:
+    os.rename(trace, os.fsencode(trace) + b"\xff")
+    with pytest.raises(TraceError, match=r"trace\\xff': the name of .* must be UTF-8; rename it"):
+        find_traces([trace.parent])
+
+
+@pytest.mark.parametrize("name", ["run_id", "scenario"])
+def test_a_text_with_half_a_character(trace: Path, name: str) -> None:
+    _edit_head(trace, **{name: "a\ud800b"})
+    with pytest.raises(TraceError, match=rf"{name} must be whole characters, and is 'a\\ud800b'"):
+        read_trace(trace)
 
 
 def test_a_file_in_place_of_a_folder(trace: Path) -> None:

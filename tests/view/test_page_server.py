@@ -92,6 +92,7 @@ def test_a_token_is_needed_for_data_and_not_for_the_page() -> None:
         assert (await ask("/wheel/walk")).status == 401
         assert (await ask("/wheel/walk", Authorization="Bearer right")).status == 200
         assert (await ask("/wheel/walk?token=right")).status == 401
+        assert (await ask("/wheel/walk", Authorization="Bearer \udcff")).status == 401
         assert (await ask("/page/icon.svg", Host=socket.gethostname())).status == 200
         # Pages of others: by a name that leads here, or from elsewhere.
         assert (await ask("/page/icon.svg", Host="rebound.example")).status == 403

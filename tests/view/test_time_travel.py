@@ -308,14 +308,17 @@ def test_an_interrupted_run_is_shown_as_far_as_it_got(tmp_path: Path) -> None:
     assert traced.state(traced.end_us)["topics"]
 
 
-def test_an_empty_trace_has_a_state(tmp_path: Path) -> None:
-    for table in ("operations", "sends", "reads"):
+@pytest.mark.parametrize("tables", [("operations", "sends", "reads"), ("operations",)])
+def test_an_empty_trace_has_a_state(tmp_path: Path, tables: tuple[str, ...]) -> None:
+    for table in tables:
         (tmp_path / table).mkdir()
     (tmp_path / "run.json").write_text('{"schema_version": 3, "run_id": "nothing"}')
     run = TracedRun(tmp_path)
     assert run.end_us == 0 and run.state(0)["brokers"] == []
     assert run.changes(0, 10)["changes"] == [] and run.next(0) is None
     assert run.request_traces.latest(0, 5) == []
+    with pytest.raises(ViewError, match="no record was sent to 'orders'; to these: none"):
+        run.request_traces.find_by_record("orders", 0, 0)
     bookmarks = Bookmarks(run)
     bookmarks.search()
     assert all(one["why_not"] for one in bookmarks.entries())

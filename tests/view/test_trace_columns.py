@@ -125,3 +125,22 @@ def test_a_head_beside_lines_of_json_is_checked(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ViewError, match="schema_version is None, and"):
         TracedRun(tmp_path)
+
+
+def test_a_key_that_is_null_is_left_out(tmp_path: Path) -> None:
+    operation = {
+        "broker": 0,
+        "purgatory": "Produce",
+        "operation": 1,
+        "keys": 2,
+        "timeout_ms": 100,
+        "start_us": 0,
+        "end_us": 100_000,
+        "outcome": "expired",
+        "kind": "producer",
+        "watch_keys": [None, "orders-0"],
+    }
+    (tmp_path / "operations.jsonl").write_text(json.dumps(operation))
+    run = TracedRun(tmp_path)
+    texts = [change.get("text") for change in run.changes(0, run.end_us)["changes"]]
+    assert "broker 0: Produce on orders-0 expired after 100 ms" in texts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -26,8 +27,19 @@ BATCH_BYTES = 16 * 1024 * 1024
 
 
 def file_topic(path: Path) -> str:
-    """The name of the topic that a file stands for."""
-    return f"file:{path.resolve()}"
+    """The name of the topic that a file stands for.
+
+    Raises:
+        ChangesError: no database stores that name.
+    """
+    topic = f"file:{path.resolve()}"
+    try:
+        topic.encode()
+    except UnicodeEncodeError:
+        raise ChangesError(
+            f"{os.fsencode(path)!r}: the path of a file must be UTF-8; rename it"
+        ) from None
+    return topic
 
 
 def apply_file(

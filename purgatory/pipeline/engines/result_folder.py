@@ -98,13 +98,16 @@ def names_in(out: Path) -> set[str]:
     """The names in an output folder; none where it is still to be made.
 
     Raises:
-        OutputError: it is a file.
+        OutputError: it is a file, or can't be read.
     """
-    if not out.exists():
-        return set()
-    if not out.is_dir():
-        raise OutputError(f"--out {out}: is a file; name a folder to be made")
-    return {entry.name for entry in out.iterdir()}
+    try:
+        if not out.exists():
+            return set()
+        if not out.is_dir():
+            raise OutputError(f"--out {out}: is a file; name a folder to be made")
+        return {entry.name for entry in out.iterdir()}
+    except OSError as error:
+        raise OutputError(f"--out {out}: can't be read: {error.strerror}") from error
 
 
 def refuse_foreign(out: str, entries: Collection[str], known: Set[str], what: str) -> None:

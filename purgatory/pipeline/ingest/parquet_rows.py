@@ -1,7 +1,7 @@
 """The insertion of rows into DuckDB: good rows into their table, bad ones with a reason.
 
 The rules are those of `row_rules`, in Spark's SQL: DuckDB quotes names differently, and gets macros
-for two of Spark's functions. The values in the detail of a bad row are never null, for which both
+for some of Spark's functions. The values in the detail of a bad row are never null, for which both
 have the same `concat`.
 """
 
@@ -37,6 +37,8 @@ from purgatory.trace.trace_schema import TABLES
 MACROS = (
     "CREATE OR REPLACE TEMP MACRO try_subtract(a, b) AS TRY(a - b)",
     "CREATE OR REPLACE TEMP MACRO size(list) AS len(list)",
+    "CREATE OR REPLACE TEMP MACRO array_compact(list) AS "
+    "list_filter(list, lambda x: x IS NOT NULL)",
     "CREATE OR REPLACE TEMP MACRO conv(digits, base, other) AS CAST('0x' || digits AS BIGINT)",
 )
 """Functions of Spark that the rules and text ids need."""

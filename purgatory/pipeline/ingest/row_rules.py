@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source
-from purgatory.trace.trace_schema import DERIVED, IDS, NULLABLE, RULES, TABLES, Rule
+from purgatory.trace.trace_schema import DERIVED, IDS, MISSING, NULLABLE, RULES, TABLES, Rule
 
 JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 """What makes Spark's JSON parser keep to JSON."""
@@ -216,7 +216,6 @@ def _typed_cell(source: str, value: str) -> Cell:
 
 TORN = "torn line"
 WRONG_TYPE = "wrong type"
-MISSING = "missing column"
 OTHER_RUN = "row of another run"
 
 MOST_CONTENT = 2_000

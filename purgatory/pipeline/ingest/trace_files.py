@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from fnmatch import filter as matching
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -137,13 +139,20 @@ def field(head: Mapping[str, Any], name: str, kind: type[T], path: TracePath) ->
     """A field of an object in `run.json`, which must be of a type; whole numbers fit 64 bits.
 
     Raises:
-        TraceError: it is missing, or another type.
+        TraceError: it is missing, or another type, or a text with half a character.
     """
     value = head.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TraceError(f"{path}: {name} must be of type {kind.__name__}, and is {value!r}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise TraceError(f"{path}: {name} must fit 64 bits, and is {value}")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise TraceError(
+                f"{path}: {name} must be whole characters, and is {value!r} (with a surrogate)"
+            ) from None
     return value
 
 
@@ -241,20 +250,34 @@ class PartError(TraceError):
 
 
 def json_files(folder: TracePath, table: str) -> list[TracePath]:
-    """The lines of JSON of one table: a file of its name, and files in a folder of its name."""
+    """The lines of JSON of one table: a file of its name, and files in a folder of its name.
+
+    Raises:
+        OSError: a folder can't be read; so for the next two.
+    """
     files = [folder / (table + ending) for ending in JSON_ENDINGS]
-    parts = [path for ending in JSON_ENDINGS for path in (folder / table).glob("*" + ending)]
+    parts = [path for ending in JSON_ENDINGS for path in _listed(folder / table, "*" + ending)]
     return _in_order(path for path in [*files, *parts] if path.is_file())
 
 
 def parquet_files(folder: TracePath, table: str) -> list[TracePath]:
     """The finished parts of one table."""
-    return _in_order((folder / table).glob(_PARTS))
+    return _in_order(_listed(folder / table, _PARTS))
 
 
 def unfinished_files(folder: TracePath, table: str) -> list[TracePath]:
     """What an interrupted writer left of one table: parts that have no footer yet."""
-    return _in_order((folder / table).glob("*" + UNFINISHED))
+    return _in_order(_listed(folder / table, "*" + UNFINISHED))
+
+
+def _listed(folder: TracePath, pattern: str) -> Iterable[TracePath]:
+    """The files in a folder, if it exists; `Path.glob` also finds none where it may not look."""
+    if not isinstance(folder, Path):
+        return folder.glob(pattern)
+    try:
+        return [folder / name for name in matching(os.listdir(folder), pattern)]
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
 
 
 def _in_order(paths: Iterable[TracePath]) -> list[TracePath]:

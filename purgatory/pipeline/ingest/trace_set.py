@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -205,16 +205,42 @@ def _read_all(
 
 
 def _trace_folders(root: TracePath) -> Iterator[TracePath]:
+    try:
+        for folder in _find_folders(root):
+            _check_name(folder)
+            yield folder
+    except OSError as error:
+        reason = error.strerror or error
+        raise TraceError(f"{error.filename or root}: can't be read: {reason}") from error
+
+
+def _check_name(folder: TracePath) -> None:
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise TraceError(
+            f"{os.fsencode(str(folder))!r}: the name of a trace's folder must be UTF-8; rename it"
+        ) from None
+
+
+def _find_folders(root: TracePath) -> Iterator[TracePath]:
     if not root.exists():
         raise TraceError(f"{root}: there is no such folder; give the folder of a trace")
     if not root.is_dir():
         raise TraceError(f"{root}: is a file; give the folder of a trace")
     found = False
-    for folder, subfolders, files in os.walk(root) if isinstance(root, Path) else root.walk():
-        if RUN_FILE in files or not _JSON_TABLES.isdisjoint(files):
+    for name, subfolders, files in (
+        os.walk(root, onerror=_raise) if isinstance(root, Path) else root.walk()
+    ):
+        folder = Path(name) if isinstance(name, str) else name
+        if (
+            RUN_FILE in files
+            or not _JSON_TABLES.isdisjoint(files)
+            or any(json_files(folder, table) for table in TABLES.keys() & set(subfolders))
+        ):
             found = True
             subfolders.clear()
-            yield Path(folder) if isinstance(folder, str) else folder
+            yield folder
         subfolders.sort()
     if not found:
         raise TraceError(
@@ -223,11 +249,26 @@ def _trace_folders(root: TracePath) -> Iterator[TracePath]:
         )
 
 
+def _raise(error: OSError) -> None:
+    raise error
+
+
 def _read(
     folder: TracePath, mapping: ColumnMapping | None, quarantine: _Quarantine
 ) -> Trace | None:
-    json_paths = {table: json_files(folder, table) for table in TABLES}
-    parquet_paths = {table: parquet_files(folder, table) for table in TABLES}
+    errors: dict[str, OSError] = {}
+
+    def listed(
+        files_of: Callable[[TracePath, str], list[TracePath]], table: str
+    ) -> list[TracePath]:
+        try:
+            return files_of(folder, table)
+        except OSError as error:
+            errors[table] = error
+            return []
+
+    json_paths = {table: listed(json_files, table) for table in TABLES}
+    parquet_paths = {table: listed(parquet_files, table) for table in TABLES}
     written_elsewhere = any(json_paths.values())
     try:
         head = read_head(folder, written_elsewhere=written_elsewhere)
@@ -245,7 +286,14 @@ def _read(
     }
     trace = Trace(**vars(head), folder=folder, files=files, mapping=mapping or {})
     for table in TABLES:
-        _check_whole(trace, table, written_elsewhere, quarantine)
+        if table in errors:
+            path, detail = folder / table, f"can't be read: {errors[table].strerror}"
+            quarantine.add(
+                QuarantinedFile(head.run_id, table, path, "torn file", f"{path}: {detail}", None),
+                errors[table],
+            )
+        else:
+            _check_whole(trace, table, written_elsewhere, quarantine)
     lost = len(quarantine.quarantined) > before
     return replace(trace, complete=False) if lost else trace
 

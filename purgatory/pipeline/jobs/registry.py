@@ -48,6 +48,10 @@ _MOST_DRAWN_SIZES = 12_000
 """The rows of sizes that a page has: enough for ten runs with three purgatories."""
 
 
+MOST_NUMBER = 1_000_000_000
+"""The largest number of an option; with one more, it fits the 32 bits that Spark's `limit` has."""
+
+
 @dataclass(frozen=True)
 class Option:
     """An option of a job: an argument of `run_job`, and ``--NAME`` of the command.
@@ -85,6 +89,8 @@ class Option:
         elif not isinstance(value, int) or isinstance(value, bool) or value < self.least:
             unit = " microseconds" if self.kind == "duration" else ""
             raise ValueError(f"{name} must be {self.least}{unit} or more, not {value!r}")
+        elif self.kind == "number" and value > MOST_NUMBER:
+            raise ValueError(f"{name} must be {MOST_NUMBER} or less, not {value!r}")
         elif self.kind == "duration" and value % self.least:
             raise ValueError(f"{name} must be a multiple of {self.least} us, not {value} us")
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -165,18 +165,26 @@ class Parameter:
         shown = list(dict.fromkeys(self.shown(value) for value in self.values))
         if self.type in (pa.int64(), pa.float64()):
             shown.sort()
-        if self.span is None and len(shown) <= MOST_LEVELS:
-            return [Level(text(value), value, value) for value in shown]
-        if self.span is None and self.type == pa.string():
-            return [Level(text(value), value, value) for value in shown]
+        if self.span is None and (len(shown) <= MOST_LEVELS or self.type == pa.string()):
+            return [Level(label, value, value) for label, value in _labeled(shown)]
         chosen = self.span or Range(shown[0], shown[-1], log=False, whole=False)
-        edges = chosen.edges()
-        return [Level(f"{text(low)} to {text(high)}", low, high) for low, high in pairwise(edges)]
+        return [
+            Level(f"{low_label} to {high_label}", low, high)
+            for (low_label, low), (high_label, high) in pairwise(_labeled(chosen.edges()))
+        ]
 
     @property
     def binned(self) -> bool:
         """Whether its levels are bins."""
         return any(level.low != level.high for level in self.levels())
+
+
+def _labeled(values: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Values with labels, which have all digits if two would have the same."""
+    labels = [text(value) for value in values]
+    if len(set(labels)) < len(labels):
+        labels = list(map(repr, values))
+    return list(zip(labels, values, strict=True))
 
 
 @dataclass(frozen=True)

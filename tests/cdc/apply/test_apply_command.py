@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def test_a_file_that_grows_is_applied_from_where_the_target_is(
     assert capsys.readouterr().out == "0 applied, 0 quarantined\n"
     with closing_target(url) as target:
         assert rows_of(target) == as_list(random_log(5, 90)[1])
+
+
+def test_a_file_whose_name_is_no_utf_8_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Path(os.fsdecode(os.fsencode(tmp_path) + b"/log\xff.jsonl"))
+    log.touch()
+    assert main(["apply", str(log), "--to", f"sqlite:///{tmp_path}/copy.db"]) == INVALID_INPUT
+    said = capsys.readouterr().err
+    assert "log\\xff.jsonl': the path of a file must be UTF-8; rename it" in said
 
 
 def test_a_compressed_file_that_is_damaged_is_named(

@@ -48,6 +48,15 @@ def test_a_grid_has_each_combination_with_each_seed(tmp_path: Path) -> None:
     assert len(set(table["key"].to_pylist())) == table.num_rows == 12
 
 
+def test_values_that_differ_have_labels_that_differ(tmp_path: Path) -> None:
+    lags = "1.00001, 1.00002, 3"
+    levels = grid_plan(tmp_path, lags=lags).parameter("followers.lag_ms").levels()
+    assert [level.label for level in levels] == ["1.00001", "1.00002", "3.0"]
+    further = '"network.delay_ms" = { from = 0.1234567, to = 0.1234568 }'
+    bins = sample_plan(tmp_path, further=further).parameter("network.delay_ms").levels()
+    assert len({level.label for level in bins}) == len(bins)
+
+
 def test_a_point_is_the_base_scenario_with_its_settings_alone(tmp_path: Path) -> None:
     plan = grid_plan(tmp_path)
     changed = plan.document(1)  # timeout 10, lag 5

@@ -15,6 +15,7 @@ from purgatory.pipeline.engines.duckdb.connection import (
     require_room,
 )
 from purgatory.pipeline.engines.duckdb.job_sql import (
+    literal,
     make_table,
     run_job,
     select_rows,
@@ -91,7 +92,7 @@ class DuckDBTraces:
     def rows(self, view: View, order: Order, runs: Sequence[str] | None) -> list[Row]:
         condition = view.condition or "true"
         if runs is not None:
-            run_ids = ", ".join("'{}'".format(run_id.replace("'", "''")) for run_id in runs)
+            run_ids = ", ".join(map(literal, runs))
             condition = f"run_id IN ({run_ids}) AND {condition}"
         most = None if view.most is None else view.most + view.is_cut
         return list(select_rows(self.connection, view.table, order, condition, most))
