@@ -16,7 +16,7 @@ from purgatory.pipeline.ingest import trace_files as trace_parts
 from purgatory.pipeline.ingest import trace_set as read_trace_set
 from purgatory.pipeline.ingest.column_mapping import parse_mapping
 from purgatory.trace import trace_schema
-from purgatory.trace.trace_schema import NULLABLE, TABLES
+from purgatory.trace.trace_schema import MISSING, NULLABLE, TABLES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
 
@@ -68,7 +68,7 @@ def test_all_reasons_are_described() -> None:
     section = DOCUMENT.split("## Bad rows and files", 1)[1].split("\n## ", 1)[0]
     told = set(re.findall(r"^\| `([\w. ]+)` \|", section, re.MULTILINE))
     named = {rule.reason for rules in trace_schema.RULES.values() for rule in rules}
-    named |= {row_rules.TORN, row_rules.WRONG_TYPE, row_rules.MISSING, row_rules.OTHER_RUN}
+    named |= {row_rules.TORN, row_rules.WRONG_TYPE, MISSING, row_rules.OTHER_RUN}
     for module in (read_trace_set, trace_parts):
         assert module.__file__ is not None
         source = Path(module.__file__).read_text(encoding="utf-8")
