@@ -114,12 +114,12 @@ class TopicChanges:
         self._purgatory.try_complete_else_watch(operation, [TopicKey(topic) for topic in results])
 
     def check(self, topic: str) -> None:
-        """Complete the requests for a topic that can be."""
+        """Complete the delayed requests on a topic that can be completed."""
         if self._waiting:
             self._purgatory.check_and_complete(TopicKey(topic))
 
     def check_all(self) -> None:
-        """Complete the requests that can be. O(their topics)."""
+        """Complete all delayed requests that can be completed. O(their topics)."""
         for topic in {topic for operation in self._waiting for topic in operation.waiting}:
             self.check(topic)
 

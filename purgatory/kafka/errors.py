@@ -177,12 +177,12 @@ class KafkaError(Exception):
 
 
 class GroupRefusal(Exception):
-    """A request that can't be done.
+    """An error of a group's request.
 
     Args:
-        code: of the response.
-        member_id: that a new member is to come again with, if that is why.
-        message: what was wrong, for a person, where a response has room for it.
+        code: the response's error code.
+        member_id: with MEMBER_ID_REQUIRED, the id with which the new member is to join again.
+        message: the response's error message, if it has one.
     """
 
     def __init__(self, code: ErrorCode, member_id: str = "", message: str | None = None) -> None:
@@ -196,7 +196,7 @@ class TransactionRefusal(Exception):
     """An error of a transactional request.
 
     Args:
-        code: of the response.
+        code: the response's error code.
     """
 
     def __init__(self, code: ErrorCode) -> None:

@@ -71,7 +71,7 @@ async def describe_acls(broker: Broker, request: Request, connection: Connection
 
 
 async def create_acls(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Add entries; each succeeds or fails by itself."""
+    """Create ACLs: each is validated on its own, and the valid ones are saved together."""
     results: list[_Result] = []
     added: list[Acl] = []
     for requested in request.body.creations:

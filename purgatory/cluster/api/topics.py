@@ -34,7 +34,7 @@ class _Refused(NamedTuple):
 
 
 async def create_topics(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Make topics; each succeeds or fails by itself."""
+    """Create topics; each succeeds or fails by itself."""
     body, cluster = request.body, broker.cluster
     named = Counter(topic.name for topic in body.topics)
     refusals: list[_Refused | None] = []
@@ -444,7 +444,7 @@ async def elect_leaders(broker: Broker, request: Request, connection: Connection
 async def alter_partition_reassignments(
     broker: Broker, request: Request, connection: Connection
 ) -> Response:
-    """Begin to move replicas, or call it off; each succeeds or fails by itself."""
+    """Begin or cancel reassignments of partitions; each succeeds or fails by itself."""
     body = request.body
     may_change_count = getattr(body, "allow_replication_factor_change", True)
     return {

@@ -296,7 +296,10 @@ def _description(broker: Broker, transactional_id: str) -> dict[str, Any]:
 
 
 async def list_transactions(broker: Broker, request: Request, connection: Connection) -> Response:
-    """List the transactional ids that are coordinated here, by state, producer, age and name."""
+    """List this coordinator's transactions.
+
+    Filters: state, producer id, duration, and a pattern for the transactional id.
+    """
     body = request.body
     states, producers = set(body.state_filters), set(body.producer_id_filters)
     lasted_ms = getattr(body, "duration_filter", -1)

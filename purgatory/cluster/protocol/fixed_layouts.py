@@ -142,11 +142,11 @@ _COMPACT = _Reading(_compact_string, _compact_length, True)
 
 
 def read_produce(version: int, frame: bytes) -> tuple[str | None, ProduceBody] | None:
-    """Return the client id and the body of a usual Produce; None for an unusual one.
+    """Return the client id and the body of a Produce; None if only the general decoder reads it.
 
     Args:
-        version: as the frame says; a supported one.
-        frame: without its length.
+        version: the request's version, a supported one.
+        frame: the request without its size prefix.
     """
     reading = _COMPACT if version >= _PRODUCE_FLEXIBLE else _PLAIN
     try:

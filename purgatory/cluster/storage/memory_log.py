@@ -72,7 +72,7 @@ class MemoryBudget:
                 )
 
     def retain(self, batch: RecordBatch) -> None:
-        """Count a batch that a log holds from now on."""
+        """Add a log's reference to a batch, whose bytes count once, however many logs have it."""
         key = id(batch)
         holders = self._reference_counts.get(key, 0)
         self._reference_counts[key] = holders + 1
@@ -80,7 +80,7 @@ class MemoryBudget:
             self.used_bytes += batch.size_bytes + BATCH_BYTES
 
     def release(self, batch: RecordBatch) -> None:
-        """A log holds a batch no more: if no other does, its memory is free."""
+        """Drop a log's reference to a batch; the last one frees its bytes."""
         key = id(batch)
         holders = self._reference_counts.pop(key) - 1
         if holders:

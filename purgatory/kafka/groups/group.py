@@ -122,7 +122,7 @@ class Member:
         return self.join_request.instance_id
 
     def metadata_for(self, protocol: str) -> bytes:
-        """Return its metadata for one way to assign partitions."""
+        """Return its metadata for an assignment protocol; empty if it does not support it."""
         return next((data for name, data in self.join_request.protocols if name == protocol), b"")
 
     def respond_join(self, result: JoinGroupResult) -> None:

@@ -33,14 +33,15 @@ RESPOND_IMMEDIATELY = -1
 
 
 class ShareFetchParams(NamedTuple):
-    """What holds for a whole share fetch.
+    """The parameters of a share fetch.
 
     Args:
-        max_wait_ms: how long to wait for ``min_bytes``.
-        min_bytes: how many bytes are worth a response.
-        max_bytes: the most bytes to answer with; the first batch comes whatever its size.
-        max_records: how many records are enough; the batch that reaches it comes whole.
-        exactly: it doesn't: never more than ``max_records`` come.
+        max_wait_ms: maximum time to wait for ``min_bytes``.
+        min_bytes: minimum size of the response.
+        max_bytes: maximum size of the response, unless its first batch is larger.
+        max_records: maximum number of records to acquire; the batch that reaches it is acquired
+            whole, unless ``exactly``.
+        exactly: ``max_records`` is a hard limit, and a batch is split at it (KIP-1206).
     """
 
     max_wait_ms: int = 500
