@@ -344,6 +344,10 @@ def test_a_group_has_settings_that_are_told_and_refused(tmp_path: Path) -> None:
             values = {one.name: one.value for one in answer.results[0].configs}
             assert values["share.auto.offset.reset"] == "by_duration:PT1H"
             assert values["share.record.lock.duration.ms"] == "30000"
+            sources = {one.name: one.config_source for one in answer.results[0].configs}
+            assert sources.pop("share.auto.offset.reset") == 8, "the group's"
+            assert sources.pop("share.heartbeat.interval.ms") == 4, "the brokers'"
+            assert set(sources.values()) == {5}, "defaults"
             await produce(client, cluster, b"new")
             assert read(await fetch(client, cluster, 0, {0: []})) == [(0, 0, b"new", 1)]
 

@@ -27,6 +27,7 @@ from purgatory.kafka.settings.alter_configs import (
 from purgatory.kafka.settings.group_settings import (
     GROUP_CONFIGS,
     GROUP_SETTINGS,
+    GroupConfig,
     default_group_settings,
 )
 from purgatory.kafka.settings.topic_settings import BROKER_SETTINGS, SETTINGS, BrokerSetting
@@ -45,6 +46,7 @@ _BOOLEAN, _STRING, _INT = 1, 2, 3
 _ALL_BROKERS = ""
 _UNKNOWN_KIND = 0
 _CUSTOM_DOC = "Unknown; it has no effect."
+_GROUP_DEFAULTS = default_group_settings(GroupConfig())
 _Known = tuple[int, str, str | None]
 """A source, the name that the setting has there, and its value; None, where that is a secret."""
 
@@ -154,14 +156,9 @@ def _group_configs(cluster: ClusterMetadata, group_id: str) -> Iterator[dict[str
     own = cluster.controller.group_settings.get(group_id, {})
     defaults = default_group_settings(cluster.config.groups)
     for name, setting in GROUP_SETTINGS.items():
-        of_broker = setting.of_broker
-        known = [
-            (
-                _STATIC_BROKER_CONFIG if of_broker else _DEFAULT_CONFIG,
-                of_broker or name,
-                defaults[name],
-            )
-        ]
+        is_default = defaults[name] == _GROUP_DEFAULTS[name]
+        source = _DEFAULT_CONFIG if is_default else _STATIC_BROKER_CONFIG
+        known = [(source, setting.of_broker or name, defaults[name])]
         if name in own:
             known.insert(0, (_DYNAMIC_GROUP_CONFIG, name, own[name]))
         yield _config(name, known, setting.kind, setting.doc, setting.fixed)
