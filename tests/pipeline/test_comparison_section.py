@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from purgatory.cli.main import main
+from purgatory.pipeline.confidence_intervals import t_quantile, welch_half_width
 from purgatory.pipeline.report.comparison import (
     Comparison,
     Figure,
     compare,
     comparison_findings,
     comparison_section,
-    t_quantile,
     two_groups,
-    welch_half_width,
 )
 from purgatory.pipeline.report.findings import Results
 from purgatory.pipeline.report.page import PagePart

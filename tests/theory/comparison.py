@@ -23,7 +23,7 @@ from statistics import fmean, stdev
 
 import structlog
 
-from purgatory.pipeline.report.comparison import t_quantile
+from purgatory.pipeline.confidence_intervals import t_quantile
 from purgatory.simulation import apply_overrides
 from tests.theory.experiments import EXPERIMENTS, Experiment, run
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.report.comparison import t_quantile
+from purgatory.pipeline.confidence_intervals import upper_limit
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.sweeps.heatmaps import level
 from purgatory.pipeline.sweeps.plan import Parameter, Plan
@@ -142,8 +142,8 @@ def _candidates(
         f.count(f.when(value < sign * question.bound, 1)).alias("kept"),
         (f.count("error") == f.count("*")).alias("failed"),
     )
-    limit = f.col("mean") + _t(question.confidence, plan.sweep.repetitions) * f.col("sd") / f.sqrt(
-        "seeds"
+    limit = upper_limit(
+        f.col("mean"), f.col("sd"), f.col("seeds"), question.confidence, plan.sweep.repetitions
     )
     worst = f.max(f.when(f.col("seeds") > 0, f.struct("mean", "sd", "seeds"))).alias("worst")
     return (
@@ -159,13 +159,6 @@ def _candidates(
             f.sum("seeds").alias("measured"),
         )
     )
-
-
-def _t(confidence: float, repetitions: int) -> Column:
-    """Student's t for a point, by how many of its seeds were measured; null for one."""
-    quantiles = [t_quantile(confidence, freedom) for freedom in range(1, max(2, repetitions))]
-    freedom = f.col("seeds") - 1
-    return f.when(freedom > 0, f.element_at(f.array(*map(f.lit, quantiles)), freedom.cast("int")))
 
 
 def _candidate(row: Row, find: Parameter, question: Question) -> Candidate:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from purgatory.pipeline.report.comparison import t_quantile
+from purgatory.pipeline.confidence_intervals import t_quantile
 from purgatory.pipeline.sweeps.answers import Answer, answers
 from purgatory.pipeline.sweeps.heatmaps import HEATMAPS_COLUMNS, heatmaps
 from purgatory.pipeline.sweeps.plan import MOST_LEVELS, Plan, load_plan
