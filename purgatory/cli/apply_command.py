@@ -194,7 +194,7 @@ def _apply_topics(settings: TopicSettings, engine: ApplyEngine | None, master: s
     import_module("confluent_kafka")
     if settings.target_url.startswith("postgres"):
         import_module("psycopg")
-    if (engine or _available_engine()) == "local":
+    if (engine or _available_engine(master)) == "local":
         from purgatory.cdc.apply.local_engine import apply_topics
 
         return apply_topics(settings, progress=_show_progress)
@@ -212,7 +212,9 @@ def _apply_topics(settings: TopicSettings, engine: ApplyEngine | None, master: s
         return apply_stream(session, settings, progress=_show_progress)
 
 
-def _available_engine() -> ApplyEngine:
+def _available_engine(master: str) -> ApplyEngine:
+    if not master.startswith("local"):
+        return "spark"
     from purgatory.pipeline.engines.spark.java import find_java_home
     from purgatory.pipeline.errors import SessionEndedError, SessionError
 

@@ -125,7 +125,7 @@ def _trace_command(job: Job) -> Callable[..., None]:
         command_options = {name: values.pop(name) for name in _COMMAND_OPTIONS.get(job.name, ())}
         engine = run_options.pop("engine")
         check_report(report, out, run_options["overwrite"])
-        engine_name = choose_engine(job.name, engine)
+        engine_name = choose_engine(job.name, engine, run_options["master"])
         with exit_on_error(job.name, progress=run_options["progress"], engine=engine_name):
             from purgatory.cli.job_output import print_results
             from purgatory.pipeline.engines.engine import RunOptions

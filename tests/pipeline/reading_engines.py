@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.ingest.column_mapping import ColumnMapping, parse_mapping, read_mapping
 from purgatory.pipeline.ingest.duckdb_reader import read_tables, require_none
 from purgatory.pipeline.ingest.spark_quarantine import check_rows
-from purgatory.pipeline.ingest.spark_reader import TraceTables, read_traces
+from purgatory.pipeline.ingest.spark_reader import TableRows, TraceTables, read_traces
 from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.result_rows import Row
+from purgatory.trace.trace_schema import TABLES
 
 Rows = list[dict[str, Any]]
 Given = Path | Mapping[str, Any] | None
@@ -56,11 +57,16 @@ class ReadingSpark(ReadingEngine):
         self, paths: Path | Sequence[Path], mapping: Given = None, *, strict: bool = False
     ) -> FoundRows:
         roots, read = _asked(paths, mapping)
+        trace_set = read_trace_set(roots, read, strict=strict)
         found: TraceTables = read_traces(self.session, paths, mapping, strict=strict)
         return FoundRows(
             lambda table: getattr(found, table).toArrow().to_pylist(),
             sorted(found.quarantine.toArrow().to_pylist(), key=_place),
-            check_rows(self.session, read_trace_set(roots, read, strict=strict)).counts(),
+            check_rows(
+                self.session,
+                trace_set,
+                {name: TableRows(self.session, trace_set.traces, name) for name in TABLES},
+            ).counts(),
             {row.run_id: row.complete for row in found.runs.collect()},
         )
 

@@ -20,7 +20,7 @@ from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
 from purgatory.pipeline.engines.spark.session import spark_errors
 from purgatory.pipeline.errors import PipelineError, TraceError
 from purgatory.pipeline.ingest.trace_set import read_trace_set
-from purgatory.pipeline.jobs.registry import ANALYZE
+from purgatory.pipeline.jobs.registry import ANALYZE, OCCUPANCY, WAITS, Job
 from tests.pipeline.analysis_rows import assert_same_results
 from tests.pipeline.audit_rows import Engine
 
@@ -223,6 +223,39 @@ def test_both_engines_write_the_same(analyses: Mapping[str, Analyzed]) -> None:
     by_spark, by_duckdb = analyses.values()
     assert_same_results(by_spark.out, by_duckdb.out)
     assert by_duckdb.analysis == replace(by_spark.analysis, report=by_duckdb.analysis.report)
+
+
+def test_spark_finds_the_same_in_a_session_for_few_rows(
+    spark: SparkSession,
+    analyses: Mapping[str, Analyzed],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    many = analyses["spark"]
+    shown = _shown_by_jobs(spark, many.traces)
+    request.getfixturevalue("few_rows")
+    assert _shown_by_jobs(spark, many.traces) == shown
+    few = _analyze(spark, many.traces, tmp_path / "few")
+    assert_same_results(tmp_path / "few", many.out)
+    assert few == replace(many.analysis, report=few.report)
+
+
+def _shown_by_jobs(spark: SparkSession, traces: Path) -> Mapping[str, Any]:
+    """The rows that a page of each job would show."""
+    shown: dict[str, Any] = {}
+    jobs: Mapping[str, tuple[Job, Mapping[str, Any]]] = {
+        "waits": (WAITS, {}),
+        "windows": (WAITS, {"window_us": 1_000}),
+        "occupancy": (OCCUPANCY, {}),
+    }
+    for name, (job, options) in jobs.items():
+        opened = SparkTraces(spark, read_trace_set([traces]), None)
+        views = run_opened(job, opened, page=True, **options).rows
+        shown |= {f"{name}: {view}": rows for view, rows in views.items()}
+    assert shown["waits: waits"]
+    assert shown["windows: windows"]
+    assert shown["occupancy: occupancy"]
+    return shown
 
 
 def test_strict_stops_at_a_bad_row(

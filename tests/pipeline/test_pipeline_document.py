@@ -101,7 +101,7 @@ def test_the_numbers_that_are_named() -> None:
         " ".join((DOCUMENT_FOLDER / f"{name}.md").read_text(encoding="utf-8").split())
         for name in ("pipeline", "occupancy")
     )
-    assert f"Up to {MOST_SMALL_ROWS:,} operations" in pipeline
+    assert f"Up to {MOST_SMALL_ROWS:,} rows" in pipeline
     assert f"at most {MOST_POINTS} buckets" in occupancy
     assert f"at most {MOST_WINDOWS} per run" in pipeline
     assert f"the {MOST_KEYS} keys with the most" in pipeline

@@ -33,8 +33,8 @@ def test_what_was_asked_for_is_taken_in_silence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _lacking(monkeypatch, "pyspark", "duckdb")
-    assert choose_engine("audit", "spark") == "spark"
-    assert choose_engine("audit", "duckdb") == "duckdb"
+    assert choose_engine("audit", "spark", "local[*]") == "spark"
+    assert choose_engine("audit", "duckdb", "local[*]") == "duckdb"
     assert capsys.readouterr() == ("", "")
 
 
@@ -42,7 +42,7 @@ def test_without_pyspark_duckdb_does_it_and_one_line_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _lacking(monkeypatch, "pyspark")
-    assert choose_engine("waits", None) == "duckdb"
+    assert choose_engine("waits", None, "local[*]") == "duckdb"
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("purgatory waits: PySpark is not installed, so DuckDB does it")
@@ -53,13 +53,22 @@ def test_without_java_duckdb_does_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _without_java(monkeypatch)
-    assert choose_engine("audit", None) == "duckdb"
+    assert choose_engine("audit", None, "local[*]") == "duckdb"
     assert "Spark finds no Java 17 or later" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("master", ["sc://connect:15002", "spark://master:7077", "yarn"])
+def test_a_master_elsewhere_is_a_request_for_spark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], master: str
+) -> None:
+    _without_java(monkeypatch)
+    assert choose_engine("audit", None, master) == "spark"
+    assert capsys.readouterr().err == ""
 
 
 def test_without_either_it_is_spark_whose_lack_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     _lacking(monkeypatch, "pyspark", "duckdb")
-    assert choose_engine("audit", None) == "spark"
+    assert choose_engine("audit", None, "local[*]") == "spark"
 
 
 def test_a_command_runs_to_its_end_where_there_is_no_java(

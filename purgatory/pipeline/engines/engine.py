@@ -26,13 +26,16 @@ if TYPE_CHECKING:
 Engine = Literal["spark", "duckdb"]
 
 
-def choose_engine(command: str, engine: Engine | None) -> Engine:
+def choose_engine(command: str, engine: Engine | None, master: str) -> Engine:
     """Return the requested engine; by default Spark, or DuckDB where Spark or Java is missing.
 
+    A master that is not this machine is a request for Spark; one by Connect needs no Java here.
     The fallback is reported in a line on standard error, which names the command.
     """
     if engine is not None:
         return engine
+    if not master.startswith("local"):
+        return "spark"
     lacking = _lacking()
     if lacking is None or find_spec("duckdb") is None:
         return "spark"

@@ -5,7 +5,7 @@ A clean trace needs no more, and this costs a small part of what a list of bad r
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from functools import reduce
 
 import pyarrow as pa
@@ -21,21 +21,18 @@ from purgatory.pipeline.ingest.spark_reader import (
     require_none,
 )
 from purgatory.pipeline.ingest.trace_set import QUARANTINE, RowCheck, TraceSet
-from purgatory.trace.trace_schema import TABLES
 
 
 def check_rows(
-    session: SparkSession, trace_set: TraceSet, tables: Collection[str] = tuple(TABLES)
+    session: SparkSession, trace_set: TraceSet, table_rows: Mapping[str, TableRows]
 ) -> RowCheck:
     """Look at all rows of some tables once, in one job for them all; twice where ids are texts.
 
     Raises:
         TraceError: two texts became the same number.
     """
-    rows = reduce(
-        DataFrame.unionAll,
-        [TableRows(session, trace_set.traces, table).row_checks() for table in tables],
-    )
+    tables = table_rows.keys()
+    rows = reduce(DataFrame.unionAll, [rows.row_checks() for rows in table_rows.values()])
     counts = rows.groupBy("run_id", "table", "reason").agg(
         f.count(f.lit(1)).alias("rows"),
         f.max("end_us").alias("end_us"),
@@ -68,7 +65,7 @@ FOLDER = "quarantine"
 def check_traces(
     session: SparkSession,
     trace_set: TraceSet,
-    tables: Collection[str] = tuple(TABLES),
+    table_rows: Mapping[str, TableRows],
     *,
     folder: OutputFolder | None = None,
     strict: bool = False,
@@ -76,7 +73,8 @@ def check_traces(
     """Check all rows of some tables of traces; reads them once if they are clean.
 
     Args:
-        session, trace_set, tables: what is checked.
+        session, trace_set: have the traces.
+        table_rows: the rows to check, by table.
         folder: gets a folder `quarantine` with what is bad, if there is anything; None writes
             nothing. It is written by the tasks that find it, in no order: there may be as many
             rows as in the traces.
@@ -85,9 +83,9 @@ def check_traces(
     Raises:
         TraceError: strict, and there is something: the first, by file and line.
     """
-    check = check_rows(session, trace_set, tables)
+    check = check_rows(session, trace_set, table_rows)
     if not check.is_clean and (strict or folder is not None):
-        bad = quarantine_table(session, trace_set, tables)
+        bad = quarantine_table(session, trace_set, table_rows.keys())
         if strict:
             require_none(bad)
         if folder is not None:

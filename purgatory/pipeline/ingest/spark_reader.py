@@ -106,6 +106,7 @@ class TableRows:
         self._session = session
         self._table = table
         self._sources = sources_of(table, traces[0].mapping if traces else None)
+        self._kept: Sequence[DataFrame] = ()
         by_kinds: dict[_Kinds, dict[TracePath, str]] = {}
         for trace in traces:
             for part in trace.files[table]:
@@ -114,12 +115,18 @@ class TableRows:
                 by_kinds.setdefault(part.kinds, {})[part.path] = trace.run_id
         self._files = [_Files(kinds, run_of) for kinds, run_of in by_kinds.items()]
 
+    def keep(self) -> None:
+        """Let all rows be read once, and kept."""
+        self._kept = [
+            rows.drop("_torn", "_wrong").localCheckpoint(eager=False)
+            for rows in self._rows_without_location(["_has_texts"])
+        ]
+
     def good(self) -> DataFrame:
         """The good rows, with the columns of the schema."""
         columns = [backquoted(name) for name in TABLES[self._table]]
-        frames = [
-            rows.where("_reason IS NULL").select(*columns) for rows in self._rows_without_location()
-        ]
+        all_rows = self._kept or self._rows_without_location()
+        frames = [rows.where("_reason IS NULL").select(*columns) for rows in all_rows]
         return _union(frames, self._session, spark_columns(TABLES[self._table]))
 
     def bad(self) -> DataFrame:
@@ -134,7 +141,8 @@ class TableRows:
         end = "end_us" if "end_us" in TABLES[self._table] else "cast(NULL AS bigint) AS end_us"
         texts = "_has_texts AS has_texts"
         chosen = ["_run AS run_id", f"'{self._table}' AS table", "_reason AS reason", end, texts]
-        frames = [rows.selectExpr(*chosen) for rows in self._rows_without_location(["_has_texts"])]
+        all_rows = self._kept or self._rows_without_location(["_has_texts"])
+        frames = [rows.selectExpr(*chosen) for rows in all_rows]
         return _union(frames, self._session, ROW_CHECK_COLUMNS)
 
     def id_texts(self) -> DataFrame:

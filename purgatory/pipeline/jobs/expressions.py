@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.result_rows import Order
@@ -20,8 +20,22 @@ def broadcast(table: DataFrame) -> DataFrame:
     return table if hint is None else hint(table)
 
 
+FEW_ROWS = "spark.purgatory.fewRows"
+
+
+def has_few_rows(session: SparkSession) -> bool:
+    """Whether a session is for so few rows that analyzing and compiling plans costs the most.
+
+    What is read twice is then kept as a checkpoint, whose plan ends there, and not persisted, which
+    leaves the plan as it is; and exact percentiles are computed in memory.
+    """
+    return session.conf.get(FEW_ROWS, "false") == "true"
+
+
 def persist(table: DataFrame) -> DataFrame:
     """A table that is computed once, though it is read several times."""
+    if has_few_rows(table.sparkSession):
+        return table.localCheckpoint(eager=False)
     return table.persist()
 
 

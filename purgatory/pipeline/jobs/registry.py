@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from purgatory.pipeline.jobs.audit.anomalies import (
     AUDIT_TABLES,
@@ -123,13 +123,27 @@ class TerminalTable:
     only_with: str | None = None
 
 
+class Is(NamedTuple):
+    """A condition on rows: a column has the value or, negated, has another; null is a value too."""
+
+    column: str
+    value: str | None
+    negated: bool = False
+
+    @property
+    def sql(self) -> str:
+        """The condition as both engines take it."""
+        value = "NULL" if self.value is None else f"'{self.value}'"
+        return f"{self.column} IS {'' if self.negated else 'NOT '}DISTINCT FROM {value}"
+
+
 @dataclass(frozen=True)
 class View:
     """The rows of a table that are shown.
 
     Attributes:
         table: the table of results.
-        condition: SQL that both engines accept; None: all rows.
+        where: the conditions that all rows keep.
         runs: the number of runs; None: all.
         most: the number of rows; None: all.
         page: the field of `report.findings.Results` that has them; None: the page lacks them.
@@ -139,7 +153,7 @@ class View:
     """
 
     table: str
-    condition: str | None = None
+    where: tuple[Is, ...] = ()
     runs: int | None = MOST_SHOWN_RUNS
     most: int | None = _MOST_SHOWN_ROWS
     page: str | None = None
@@ -160,7 +174,6 @@ class Job:
             The columns are those of the functions in `jobs`.
         options: by name.
         views: by name, in the order of the terminal.
-        weighs: the tables whose number of rows determines the amount of work.
         quarantine: whether the results have the table `quarantine`.
         only_for_page: outputs that only a page needs.
         runs: the number of runs on a page; None: all.
@@ -174,7 +187,6 @@ class Job:
     outputs: Mapping[str, Order]
     options: Mapping[str, Option]
     views: Mapping[str, View] = field(default_factory=dict)
-    weighs: tuple[str, ...] = ("operations",)
     quarantine: Literal["never", "if bad", "always"] = "if bad"
     only_for_page: frozenset[str] = field(default_factory=frozenset)
     runs: int | None = MOST_SHOWN_RUNS
@@ -207,9 +219,9 @@ def _all_rows(table: str, page: str | None = None) -> View:
     return View(table, runs=None, most=None, page=page or table)
 
 
-_WHOLE = "window_start_us IS NULL"
-_OVER_TOPICS = f"coalesce(topic = '{ALL_TOPICS}', false)"
-_OVERALL = f"kind = '{ALL}' AND outcome = '{ALL}'"
+_WHOLE = Is("window_start_us", None)
+_OVER_TOPICS = Is("topic", ALL_TOPICS)
+_OVERALL = (Is("kind", ALL), Is("outcome", ALL))
 
 _COUNTED: Mapping[str, tuple[str, Format]] = {
     "count": ("operations", "count"),
@@ -238,10 +250,10 @@ WAITS = Job(
     outputs={**WAIT_ORDERS, "expiry": EXPIRY_ORDER},
     only_for_page=frozenset({"expiry"}),
     views={
-        "waits": View("waits", f"{_OVER_TOPICS} AND {_WHOLE}", page="waits"),
+        "waits": View("waits", (_OVER_TOPICS, _WHOLE), page="waits"),
         "windows": View(
             "waits",
-            f"{_OVER_TOPICS} AND NOT {_WHOLE} AND {_OVERALL}",
+            (_OVER_TOPICS, _WHOLE._replace(negated=True), *_OVERALL),
             most=_MOST_WINDOWS,
             is_cut=True,
             page="over_time",
@@ -256,7 +268,7 @@ WAITS = Job(
         ),
         "topics": View(
             "waits",
-            f"NOT {_OVER_TOPICS} AND {_WHOLE} AND {_OVERALL}",
+            (_OVER_TOPICS._replace(negated=True), _WHOLE, *_OVERALL),
             most=_MOST_TOPICS,
             is_cut=True,
             terminal=TerminalTable(
@@ -329,7 +341,11 @@ OCCUPANCY = Job(
             ),
         ),
         "occupancy": View(
-            "occupancy", "broker IS NULL", most=_MOST_DRAWN_SIZES, page="occupancy", for_page=True
+            "occupancy",
+            (Is("broker", None),),
+            most=_MOST_DRAWN_SIZES,
+            page="occupancy",
+            for_page=True,
         ),
     },
     nothing="nothing was pending",
@@ -340,7 +356,6 @@ AUDIT = Job(
     "Audit traces for order, duplicates and losses; exit with 1 on a violation, with 3 if a run "
     "could not be decided.",
     reads=AUDIT_TABLES,
-    weighs=("sends", "reads"),
     options={
         "expect": Option(
             "words",

@@ -74,10 +74,10 @@ def waits(
         (wait_us if exact else round_column(wait_us)).alias("value"),
         "wait_us",
     )
-    if exact and not engines.EXACT_IN_MEMORY:
-        summaries = _summarize_counts(_add_totals(_explode_topics(_count_waits(rows))))
-    else:
+    if not exact or engines.EXACT_IN_MEMORY or engines.has_few_rows(operations.sparkSession):
         summaries = _summarize(_explode_topics(rows), exact)
+    else:
+        summaries = _summarize_counts(_add_totals(_explode_topics(_count_waits(rows))))
     return _result(summaries, window_us)
 
 

@@ -90,10 +90,10 @@ class DuckDBTraces:
         write_table(self.connection, table, order, self.folder)
 
     def rows(self, view: View, order: Order, runs: Sequence[str] | None) -> list[Row]:
-        condition = view.condition or "true"
+        conditions = [one.sql for one in view.where]
         if runs is not None:
-            run_ids = ", ".join(map(literal, runs))
-            condition = f"run_id IN ({run_ids}) AND {condition}"
+            conditions.append(f"run_id IN ({', '.join(map(literal, runs))})")
+        condition = " AND ".join(conditions) or "true"
         most = None if view.most is None else view.most + view.is_cut
         return list(select_rows(self.connection, view.table, order, condition, most))
 

@@ -29,26 +29,30 @@ from purgatory.pipeline.engines.spark.session import MOST_SMALL_ROWS, spark_sess
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
 from purgatory.pipeline.ingest.spark_quarantine import check_traces, write_none
-from purgatory.pipeline.ingest.spark_reader import id_texts, read_table, spark_columns
+from purgatory.pipeline.ingest.spark_reader import TableRows, id_texts, spark_columns
 from purgatory.pipeline.ingest.stores import Location, Uri, resolve_locations
 from purgatory.pipeline.ingest.trace_set import RowCheck, Trace, TraceSet, read_trace_set
 from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES, OPTIONAL
 from purgatory.pipeline.jobs.audit.audit_job import Audit, audit
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
-from purgatory.pipeline.jobs.expressions import sort_columns
+from purgatory.pipeline.jobs.expressions import has_few_rows, persist, sort_columns
 from purgatory.pipeline.jobs.latencies import attempts, latencies, throughput
 from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law, occupancy, occupancy_of_keys
 from purgatory.pipeline.jobs.peaks import peaks
-from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS, Job, View
+from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS, Is, Job, View
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS, fault_rows, span_rows
 from purgatory.pipeline.jobs.waits import distribution, expiry, slowest, waits
 from purgatory.pipeline.result_rows import Order, Row, group_by, negative_ids, with_texts
+
+_LINE_BYTES, _GZIP_LINE_BYTES = 100, 10
+"""What a line of JSON takes at least."""
 
 
 class SparkTraces:
     """`engines.engine.OpenedTraces`, as data frames of a session.
 
-    What is written, or shown whole, is collected once: it is small beside the traces.
+    What is written, or shown whole, is collected once: it is small beside the traces. In a session
+    for few rows all is, and the traces' tables are read once, and kept.
     """
 
     def __init__(
@@ -67,11 +71,17 @@ class SparkTraces:
         self.row_check = RowCheck({}, {}, (), {})
         self._tables: Mapping[str, DataFrame] = {}
         self._collected: dict[str, pa.Table] = {}
+        self._has_few_rows = has_few_rows(session)
+        self._read: dict[str, TableRows] = {}
 
     def check(self, job: Job) -> RowCheck:
         folder = None if job.quarantine == "never" else self.folder
         self.row_check = check_traces(
-            self.session, self._trace_set, job.reads, folder=folder, strict=self._strict
+            self.session,
+            self._trace_set,
+            {name: self._table_rows(name) for name in job.reads},
+            folder=folder,
+            strict=self._strict,
         )
         if folder is not None and job.quarantine == "always" and self.row_check.is_clean:
             write_none(folder)
@@ -84,7 +94,18 @@ class SparkTraces:
 
     def table(self, name: str) -> DataFrame:
         """The good rows of a table of the traces."""
-        return read_table(self.session, self.traces, name)
+        return self._table_rows(name).good()
+
+    def _table_rows(self, name: str) -> TableRows:
+        if name not in self._read:
+            self._read[name] = TableRows(self.session, self.traces, name)
+            if self._has_few_rows:
+                self._read[name].keep()
+        return self._read[name]
+
+    def persist_result(self, table: DataFrame) -> DataFrame:
+        """A table of results that is written and asked for parts."""
+        return table if self._has_few_rows else table.persist()
 
     def write(self, table: str, order: Order) -> None:
         assert self.folder is not None, "there is a folder to write into"
@@ -92,12 +113,17 @@ class SparkTraces:
 
     def rows(self, view: View, order: Order, runs: Sequence[str] | None) -> list[Row]:
         most = None if view.most is None else view.most + view.is_cut
-        if view.condition is None and (most is None or view.table in self._collected):
+        is_small = self._has_few_rows or view.table in self._collected
+        if is_small or (most is None and not view.where):
             selected = self._collect(view.table, order)
             if runs is not None:
                 selected = selected.filter(pc.field("run_id").isin(list(runs)))
+            for one in view.where:
+                selected = selected.filter(_mask(selected[one.column], one))
             return _rows(selected.slice(0, most))
-        chosen = self._tables[view.table].where(view.condition or "true")
+        chosen = self._tables[view.table]
+        for one in view.where:
+            chosen = chosen.where(one.sql)
         if runs is not None:
             chosen = chosen.where(f.col("run_id").isin(list(runs)))
         chosen = chosen.orderBy(*sort_columns(order))
@@ -126,6 +152,14 @@ class SparkTraces:
         if table not in self._collected:
             self._collected[table] = sorted_rows(self._tables[table], sort_columns(order))
         return self._collected[table]
+
+
+def _mask(column: pa.ChunkedArray, condition: Is) -> pa.ChunkedArray:
+    if condition.value is None:
+        found = column.is_null()
+    else:
+        found = pc.fill_null(pc.equal(column, condition.value), False)
+    return pc.invert(found) if condition.negated else found
 
 
 def _rows(table: pa.Table) -> list[Row]:
@@ -164,17 +198,30 @@ def opened_traces(
                 yield SparkTraces(session, trace_set, folder, strict=strict)
         return
     trace_set = read_trace_set(local, columns, strict=strict)
-    rows = sum(trace.rows[table] for trace in trace_set.traces for table in job.weighs)
     with (
         _local_output(out, trace_set, overwrite) as folder,
         spark_session(
             run_options.master,
-            small=rows <= MOST_SMALL_ROWS,
+            small=_estimate_rows(trace_set, job.reads) <= MOST_SMALL_ROWS,
             progress=run_options.progress,
             memory=run_options.memory,
         ) as session,
     ):
         yield SparkTraces(session, trace_set, folder, strict=strict)
+
+
+def _estimate_rows(trace_set: TraceSet, tables: Sequence[str]) -> int:
+    """The rows of some tables of local traces; those of lines of JSON by the size of the files."""
+    rows = 0
+    for part in (
+        part for trace in trace_set.traces for table in tables for part in trace.files[table]
+    ):
+        if part.rows is not None:
+            rows += part.rows
+        else:
+            line_bytes = _GZIP_LINE_BYTES if str(part.path).endswith(".gz") else _LINE_BYTES
+            rows += part.here.stat().st_size // line_bytes
+    return rows
 
 
 def _output(
@@ -239,7 +286,7 @@ def _waits(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
     }
     if options["page"]:
         tables["expiry"] = expiry(operations)
-    yield {name: table.persist() for name, table in tables.items()}
+    yield {name: run.persist_result(table) for name, table in tables.items()}
 
 
 @contextmanager
@@ -248,12 +295,12 @@ def _occupancy(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
     spans = local_table(
         session, span_rows(traces, run.row_check.last_ends_us), spark_columns(SPANS)
     )
-    sizes = occupancy(operations, spans).persist()
-    hot = hot_keys(operations, spans, options["hot_keys"]).persist()
+    sizes = persist(occupancy(operations, spans))
+    hot = persist(hot_keys(operations, spans, options["hot_keys"]))
     yield {
         "occupancy": sizes,
-        "littles_law": littles_law(operations, sizes, spans).persist(),
-        "peaks": peaks(operations, sizes, spans, run_faults(session, traces)).persist(),
+        "littles_law": run.persist_result(littles_law(operations, sizes, spans)),
+        "peaks": run.persist_result(peaks(operations, sizes, spans, run_faults(session, traces))),
         "hot_keys": hot,
         "key_occupancy": occupancy_of_keys(operations, spans, hot),
     }

@@ -46,6 +46,7 @@ from purgatory.pipeline.engines.spark.java import (
 )
 from purgatory.pipeline.engines.spark.progress import spark_progress
 from purgatory.pipeline.errors import PipelineError, SessionEndedError, SessionError
+from purgatory.pipeline.jobs.expressions import FEW_ROWS
 from purgatory.settings.addresses import split_host_and_port
 
 _MASTER = re.compile(
@@ -412,6 +413,9 @@ def _settings(master: str, small: bool) -> Iterator[tuple[str, str]]:
     if master.startswith("local"):
         # The default of 200 tasks is for clusters; here each costs more than its work.
         if small:
+            yield FEW_ROWS, "true"
+            # A long plan derives more and more conditions, which spare few rows nothing.
+            yield "spark.sql.constraintPropagation.enabled", "false"
             # Planning anew after each stage, and a job for each, takes longer than what it saves.
             yield "spark.sql.adaptive.enabled", "false"
             # With one task to a stage, a stage has dozens of aggregations, and each takes a page
