@@ -185,6 +185,8 @@ def build_audit(
 def _add_missing_columns(name: str, table: DataFrame) -> DataFrame:
     """Add the nullable columns that a table lacks."""
     missing = sorted(NULLABLE[name] - set(table.columns))
+    if not missing:
+        return table  # Spark Connect refuses to add nothing
     return table.withColumns({column: f.lit(None).cast(TABLES[name][column]) for column in missing})
 
 
