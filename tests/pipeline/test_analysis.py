@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.engines.engine import RunOptions
 from purgatory.pipeline.engines.results import JobResults
 from purgatory.pipeline.engines.run import run_job, run_opened
+from purgatory.pipeline.engines.spark import opened_traces
 from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
 from purgatory.pipeline.engines.spark.session import spark_errors
-from purgatory.pipeline.errors import PipelineError, TraceError
+from purgatory.pipeline.errors import PipelineError, SessionError, TraceError
 from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.jobs.registry import ANALYZE, OCCUPANCY, WAITS, Job
 from tests.pipeline.analysis_rows import assert_same_results
@@ -256,6 +257,21 @@ def _shown_by_jobs(spark: SparkSession, traces: Path) -> Mapping[str, Any]:
     assert shown["windows: windows"]
     assert shown["occupancy: occupancy"]
     return shown
+
+
+@pytest.mark.parametrize(("most", "small"), [(1_000, True), (3, False)])
+def test_lines_of_json_count_by_the_size_of_their_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: int, small: bool
+) -> None:
+    def started(*_: object, **how: Any) -> None:
+        raise SessionError(f"small: {how['small']}")
+
+    _write_lines(tmp_path / "run", "sends", _sends(9))
+    _write_lines(tmp_path / "run", "reads", _reads(9))
+    monkeypatch.setattr(opened_traces, "MOST_SMALL_ROWS", most)
+    monkeypatch.setattr(opened_traces, "spark_session", started)
+    with pytest.raises(SessionError, match=f"small: {small}"):
+        run_job("audit", [tmp_path], engine="spark")
 
 
 def test_strict_stops_at_a_bad_row(

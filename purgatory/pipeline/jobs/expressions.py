@@ -21,6 +21,7 @@ def broadcast(table: DataFrame) -> DataFrame:
 
 
 FEW_ROWS = "spark.purgatory.fewRows"
+"""The setting of a session for few rows, as the commands start it for short analyses."""
 
 
 def has_few_rows(session: SparkSession) -> bool:

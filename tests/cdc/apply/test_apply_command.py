@@ -11,6 +11,7 @@ import pytest
 
 from purgatory.cli.exit_status import INVALID_INPUT, TRANSIENT_FAILURE
 from purgatory.cli.main import main
+from purgatory.pipeline.errors import SessionError
 from tests.cdc.change_log import (
     as_list,
     closing_target,
@@ -270,3 +271,21 @@ def test_a_file_of_several_partitions_is_told_in_one_line_each_time(
         told = capsys.readouterr().err
         assert told.startswith(f"purgatory apply: {log}, line 2: the topic has 3 partitions")
         assert told.count("\n") == 1
+
+
+def test_a_master_elsewhere_is_a_request_for_spark(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **_settings: object) -> None:
+        raise SessionError("no Java")
+
+    def started(master: str, **_: object) -> None:
+        raise SessionError(f"a session on {master}")
+
+    module = "purgatory.pipeline.engines.spark"
+    monkeypatch.setattr(f"{module}.java.find_java_home", refuse)
+    monkeypatch.setattr(f"{module}.session.spark_session", started)
+    to = f"sqlite:///{tmp_path}/copy.db"
+    command = ["apply", "--bootstrap", "127.0.0.1:1", "--topic", "changes", "--to", to]
+    assert main([*command, "--once", "--master", "spark://master:7077"]) == INVALID_INPUT
+    assert capsys.readouterr().err == "purgatory apply: a session on spark://master:7077\n"

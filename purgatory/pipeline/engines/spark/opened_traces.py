@@ -31,6 +31,7 @@ from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
 from purgatory.pipeline.ingest.spark_quarantine import check_traces, write_none
 from purgatory.pipeline.ingest.spark_reader import TableRows, id_texts, spark_columns
 from purgatory.pipeline.ingest.stores import Location, Uri, resolve_locations
+from purgatory.pipeline.ingest.trace_files import Part
 from purgatory.pipeline.ingest.trace_set import RowCheck, Trace, TraceSet, read_trace_set
 from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES, OPTIONAL
 from purgatory.pipeline.jobs.audit.audit_job import Audit, audit
@@ -45,7 +46,7 @@ from purgatory.pipeline.jobs.waits import distribution, expiry, slowest, waits
 from purgatory.pipeline.result_rows import Order, Row, group_by, negative_ids, with_texts
 
 _LINE_BYTES, _GZIP_LINE_BYTES = 100, 10
-"""What a line of JSON takes at least."""
+"""About what a line of JSON takes."""
 
 
 class SparkTraces:
@@ -212,16 +213,22 @@ def opened_traces(
 
 def _estimate_rows(trace_set: TraceSet, tables: Sequence[str]) -> int:
     """The rows of some tables of local traces; those of lines of JSON by the size of the files."""
-    rows = 0
-    for part in (
-        part for trace in trace_set.traces for table in tables for part in trace.files[table]
-    ):
-        if part.rows is not None:
-            rows += part.rows
-        else:
-            line_bytes = _GZIP_LINE_BYTES if str(part.path).endswith(".gz") else _LINE_BYTES
-            rows += part.here.stat().st_size // line_bytes
-    return rows
+    return sum(
+        _part_rows(part)
+        for trace in trace_set.traces
+        for table in tables
+        for part in trace.files[table]
+    )
+
+
+def _part_rows(part: Part) -> int:
+    if part.rows is not None:
+        return part.rows
+    line_bytes = _GZIP_LINE_BYTES if part.here.suffix == ".gz" else _LINE_BYTES
+    try:
+        return part.here.stat().st_size // line_bytes
+    except OSError:
+        return 0  # the reader reports what is gone
 
 
 def _output(
