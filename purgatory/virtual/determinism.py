@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import re
 import sys
 import time
 import warnings
@@ -298,6 +299,7 @@ class NumberedObjects:
 
 
 _PACKAGE: Final = "aiokafka"
+_IS_OF_PACKAGE: Final = re.compile(rf"{_PACKAGE}(\.|$)").match
 _NAMES: Final[dict[str, Any]] = {"set": OrderedSet, "frozenset": OrderedFrozenSet}
 
 
@@ -313,13 +315,11 @@ class OrderedSets:
         if _PACKAGE not in sys.modules or len(sys.modules) == self._module_count:
             return
         self._module_count = len(sys.modules)
-        for name, module in list(sys.modules.items()):
-            of_aiokafka = name == _PACKAGE or name.startswith(_PACKAGE + ".")
-            if (
-                of_aiokafka
-                and name not in self._modules
-                and not _NAMES.keys() & vars(module).keys()
-            ):
+        for name in filter(_IS_OF_PACKAGE, list(sys.modules)):
+            module = sys.modules.get(name)
+            if module is None or name in self._modules:  # None: may not be imported
+                continue
+            if not _NAMES.keys() & vars(module).keys():
                 self._modules[name] = module
                 vars(module).update(_NAMES)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -159,3 +160,11 @@ def test_a_client_has_them_in_a_world_alone() -> None:
         world.pass_time("1s")
         assert module["set"] is OrderedSet and module["frozenset"] is OrderedFrozenSet
     assert "set" not in module and "frozenset" not in module
+
+
+def test_a_module_of_a_client_that_may_not_be_imported_is_no_matter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiokafka.nothing", None)
+    with World() as world:
+        world.pass_time("1s")
