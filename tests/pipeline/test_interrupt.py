@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -82,6 +83,55 @@ def test_a_signal_ends_a_job_cleanly(
         time.sleep(0.1)
 
 
+def processes_of(temporary: Path) -> list[str]:
+    """The commands of processes that name a folder."""
+    commands = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            commands.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [command[:200] for command in commands if str(temporary) in command]
+
+
+def assert_no_process_is_left(temporary: Path) -> None:
+    """Processes that end behind their command have some time to do so."""
+    give_up_s = time.monotonic() + 60
+    while left := processes_of(temporary):
+        assert time.monotonic() < give_up_s, left
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_java_starts_leaves_no_java(
+    number: signal.Signals,
+    status: int,
+    write_trace: WriteTrace,
+    random_operations: RandomOperations,
+    tmp_path: Path,
+) -> None:
+    trace = write_trace(tmp_path / "trace", random_operations(3, 40), duration_ms=1000)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "purgatory", "waits", str(trace)),
+            *("--engine", "spark", "--master", "local[1]"),
+        ],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not processes_of(temporary):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == status, said
+    assert said.endswith("; nothing was written\n")
+    assert_no_process_is_left(temporary)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])
@@ -143,6 +193,7 @@ def test_twenty_signals_at_random_moments_leave_all_tables_or_none(
         assert [path.name for path in temporary.iterdir() if "purgatory" in path.name] == []
     assert [name for name in os.listdir(tmp_path / "results") if name.startswith(".")] == []
     assert {130, 143} <= statuses
+    assert_no_process_is_left(temporary)
 
 
 @pytest.mark.parametrize("name", [None, "py4j.clientserver"])

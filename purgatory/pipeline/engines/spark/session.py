@@ -45,6 +45,7 @@ from purgatory.pipeline.engines.spark.java import (
     java_exit_text,
 )
 from purgatory.pipeline.engines.spark.progress import spark_progress
+from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import PipelineError, SessionEndedError, SessionError
 from purgatory.pipeline.jobs.expressions import FEW_ROWS
 from purgatory.settings.addresses import split_host_and_port
@@ -348,17 +349,25 @@ def _launch(configuration: SparkConf, log: Path) -> JavaGateway:
     started: list[subprocess.Popen[bytes]] = []
 
     def submit(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        started.append(_SparkSubmit(*arguments, **options))
+        with defer_signals():
+            started.append(_SparkSubmit(*arguments, **options))
         return started[0]
 
-    with (
-        log.open("ab") as output,
-        patch.object(java_gateway, "Popen", submit),
-        _java_exit_errors(started, log),
-    ):
-        return java_gateway.launch_gateway(  # type: ignore[no-untyped-call]
-            configuration, popen_kwargs={"stdout": output, "stderr": output}
-        )
+    try:
+        with (
+            log.open("ab") as output,
+            patch.object(java_gateway, "Popen", submit),
+            _java_exit_errors(started, log),
+        ):
+            return java_gateway.launch_gateway(  # type: ignore[no-untyped-call]
+                configuration, popen_kwargs={"stdout": output, "stderr": output}
+            )
+    except BaseException:
+        # PySpark has removed the folder where Java tells its port, and Java would wait for ever.
+        for process in started:
+            process.kill()
+            process.wait()
+        raise
 
 
 class _SparkSubmit(subprocess.Popen[bytes]):
