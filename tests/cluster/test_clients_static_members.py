@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import signal
-import warnings
 
 import pytest
 
@@ -59,10 +57,6 @@ def test_a_static_member_whose_place_another_one_took_is_fenced(
         group.wait_for(lambda: (0, 0) in new.reads, "the new one reads")
 
 
-# What kafka-python's test left may be collected in the one after it.
-@pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
-)
 def test_committed_offsets_survive_the_death_of_the_coordinator(
     cluster: ThreadedCluster, client: KafkaClient, name: str
 ) -> None:
@@ -72,7 +66,3 @@ def test_committed_offsets_survive_the_death_of_the_coordinator(
     for start in (20, 40):
         with cluster.fault.kill(coordinator_of(cluster, name)):
             assert client.read_in_group(name, name, 20) == VALUES[start : start + 20]
-    with warnings.catch_warnings():
-        # kafka-python leaves its sockets to dead brokers to the collector, which tells of it.
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
