@@ -34,15 +34,15 @@ settings.load_profile("patient")
 
 
 EACH_TIME = ("core", "documents", "event_loop", "interrupts", "timer")
-"""The folders whose tests ``--third`` leaves whole."""
+"""The folders whose tests ``--fifth`` leaves whole."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--third",
+        "--fifth",
         type=int,
-        choices=(0, 1, 2),
-        help=f"a third of the test files; all of those of {', '.join(EACH_TIME)}",
+        choices=range(5),
+        help=f"a fifth of the test files; all of those of {', '.join(EACH_TIME)}",
     )
 
 
@@ -52,11 +52,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     What replaces parts of the core in pure Python, or looks into them, runs where those are in use.
     Workers take the files of Spark, which need a core, among the others, which wait more.
     """
-    third = config.getoption("third")
-    if third is not None:
-        left = [item for item in items if third_of(item.path) not in (None, third)]
+    fifth = config.getoption("fifth")
+    if fifth is not None:
+        left = [item for item in items if fifth_of(item.path) not in (None, fifth)]
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if third_of(item.path) in (None, third)]
+        items[:] = [item for item in items if fifth_of(item.path) in (None, fifth)]
     for item in items:
         if NATIVE and item.get_closest_marker("pure"):
             item.add_marker(pytest.mark.skip("of the core in pure Python: see PURGATORY_PURE"))
@@ -71,10 +71,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @cache
-def third_of(file: Path) -> int | None:
-    """Return the third that a file is in; None: in each of them."""
+def fifth_of(file: Path) -> int | None:
+    """Return the fifth that a file is in; None: in each of them."""
     name = file.relative_to(Path(__file__).parent)
-    return None if name.parts[0] in EACH_TIME else crc32(name.as_posix().encode()) % 3
+    return None if name.parts[0] in EACH_TIME else crc32(name.as_posix().encode()) % 5
 
 
 def _with_spark_among_the_others(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -91,12 +91,12 @@ def _with_spark_among_the_others(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many interleavings the core's proofs have tried, and which tests were left out."""
-    third = terminalreporter.config.getoption("third")
-    if third is not None:
+    fifth = terminalreporter.config.getoption("fifth")
+    if fifth is not None:
         whole = ", ".join(EACH_TIME)
         terminalreporter.write_line(
-            f"third {third} of the test files (0, 1, 2), all of {whole}; "
-            f"each day has another; `make test THIRD=all` runs all three"
+            f"fifth {fifth} of the test files (0 to 4), all of {whole}; "
+            f"each day has another; `make test FIFTH=all` runs all five"
         )
     counts: Counter[str] = Counter()
     for report in terminalreporter.stats.get("passed", []):

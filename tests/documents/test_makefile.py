@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import third_of
+from tests.conftest import fifth_of
 from tests.documents.documents import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -90,14 +90,14 @@ def test_each_target_is_listed_in_a_column() -> None:
     assert all(line[20] == " " and line[21] != " " for line in lines)
 
 
-def test_each_test_file_is_in_one_third_or_in_all_of_them(tmp_path: Path) -> None:
+def test_each_test_file_is_in_one_fifth_or_in_all_of_them(tmp_path: Path) -> None:
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    thirds = Counter(third_of(file) for file in files)
-    assert thirds.keys() == {0, 1, 2, None}
-    assert min(thirds.values()) > len(files) / 8
-    assert all(third_of(file) is None for file in (ROOT / "tests/core").glob("test_*.py"))
-    for third in "012":
-        assert f" --third {third} " in would_do("test", tmp_path, f"THIRD={third}")
-    assert re.search(r" --third [012] ", would_do("test", tmp_path))  # that of today
-    assert "--third" not in would_do("test", tmp_path, "THIRD=all")
-    assert "--third" not in would_do("test-all", tmp_path)
+    fifths = Counter(fifth_of(file) for file in files)
+    assert fifths.keys() == {0, 1, 2, 3, 4, None}
+    assert min(fifths.values()) > len(files) / 10
+    assert all(fifth_of(file) is None for file in (ROOT / "tests/core").glob("test_*.py"))
+    for fifth in "01234":
+        assert f" --fifth {fifth} " in would_do("test", tmp_path, f"FIFTH={fifth}")
+    assert re.search(r" --fifth [0-4] ", would_do("test", tmp_path))  # that of today
+    assert "--fifth" not in would_do("test", tmp_path, "FIFTH=all")
+    assert "--fifth" not in would_do("test-all", tmp_path)
