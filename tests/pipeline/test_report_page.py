@@ -325,6 +325,14 @@ def test_every_plot_has_a_name_and_its_figures_in_a_table() -> None:
     assert "4.000" not in row[0]
 
 
+def test_columns_do_not_depend_on_what_is_read_later() -> None:
+    """Plots take the width that they find when they are read; browsers apply `:has()` later."""
+    page = _page("run-1")
+    assert '<div class="story beside">' in page
+    style = page[page.index("<style>") : page.index("</style>")]
+    assert ".story.beside { display: grid" in style and ":has(" not in style
+
+
 def test_many_runs_have_their_tables_but_no_more_plots_than_a_browser_takes() -> None:
     run_ids = [f"run-{number:02}" for number in range(MOST_PLOTTED_RUNS + 2)]
     page = _page(*run_ids)

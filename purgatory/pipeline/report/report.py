@@ -56,10 +56,11 @@ def run_report(part: PagePart, results: Results, *, is_collapsed: bool = False) 
     below = _sections(part, run, results)
     story = over_time_section(part, run, results.over_time)
     found = findings(results)
+    kind = "story beside" if story else "story"
     return "\n".join(
         [
             verdict_html(run, verdict(results, found)),
-            f'<div class="story">{findings_list(part, found, story + below)}{story}</div>',
+            f'<div class="{kind}">{findings_list(part, found, story + below)}{story}</div>',
             _about(run),
             collapsible("Figures and plots", below) if is_collapsed else below,
         ]
