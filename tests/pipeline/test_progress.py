@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
+from purgatory.pipeline.engines.duckdb.connection import _query_progress, duckdb_connection
 from purgatory.pipeline.engines.progress import (
     EngineProgress,
     Estimate,
@@ -251,6 +251,12 @@ def test_an_engine_that_breaks_off_ends_its_progress_by_what_it_told_last() -> N
     with show_progress("Some engine", ask, True, told):
         assert asked.wait(60)
     assert told.getvalue().splitlines()[-1] == "Some engine: 1 of 4"
+
+
+def test_a_connection_that_a_signal_closed_has_no_progress_and_no_traceback() -> None:
+    with duckdb_connection(progress=False) as connection:
+        connection.close()
+        assert _query_progress(connection) is None
 
 
 def test_a_step_of_duckdb_is_shown_on_standard_error_alone(

@@ -81,8 +81,13 @@ def duckdb_connection(
             raise SessionError(f"DuckDB could not go on: {_first_line(error)}") from error
 
 
-def _query_progress(connection: duckdb.DuckDBPyConnection) -> EngineProgress:
-    done = connection.query_progress()  # negative where nothing runs, or nothing can be said
+def _query_progress(connection: duckdb.DuckDBPyConnection) -> EngineProgress | None:
+    import duckdb
+
+    try:
+        done = connection.query_progress()  # negative where nothing runs, or nothing can be said
+    except duckdb.ConnectionException:  # closed, since a signal ended the wait for who asks this
+        return None
     return (
         EngineProgress(f"{done:.0f} % of this step done", done, _WHOLE)
         if done > 0
