@@ -132,6 +132,31 @@ def test_a_signal_while_java_starts_leaves_no_java(
     assert_no_process_is_left(temporary)
 
 
+_INTERRUPTS_AN_IMPORT = """
+import signal, sys
+from purgatory.pipeline.engines.run import run_job
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "_duckdb":
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupts())
+try:
+    run_job("waits", [sys.argv[1]], engine="duckdb")
+except KeyboardInterrupt:
+    print("_duckdb" in sys.modules)
+"""
+
+
+def test_a_signal_while_an_engine_is_imported_waits_until_it_is(tmp_path: Path) -> None:
+    """DuckDB's C code makes an ImportError of one."""
+    command = [sys.executable, "-c", _INTERRUPTS_AN_IMPORT, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "True\n"), ran.stderr
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from purgatory.pipeline.engines.engine import Engine, OpenedTraces, RunOptions
 from purgatory.pipeline.engines.result_folder import REPORT
 from purgatory.pipeline.engines.results import JobResults, run_rows, write_page, write_runs
+from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.jobs.audit.anomalies import SPLIT, SPLIT_US, WITNESSES
 from purgatory.pipeline.jobs.registry import JOBS, Job
 from purgatory.pipeline.jobs.run_spans import run_heads
@@ -64,14 +65,15 @@ def run_job(
     if job.always_page and out is None:
         raise ValueError(f"{name} writes a page beside its tables: give it a folder, `out`")
     opening: AbstractContextManager[OpenedTraces]
-    if engine == "spark":
-        from purgatory.pipeline.engines.spark import opened_traces as spark
+    with defer_signals():  # C code that is interrupted while it is imported raises ImportError
+        if engine == "spark":
+            from purgatory.pipeline.engines.spark import opened_traces as spark
 
-        opening = spark.opened_traces(roots, out, job, settings)
-    else:
-        from purgatory.pipeline.engines.duckdb import opened_traces as duckdb
+            opening = spark.opened_traces(roots, out, job, settings)
+        else:
+            from purgatory.pipeline.engines.duckdb import opened_traces as duckdb
 
-        opening = duckdb.opened_traces(roots, out, job, settings)
+            opening = duckdb.opened_traces(roots, out, job, settings)
     with opening as opened:
         command = shlex.join(
             ["purgatory", name, *map(str, roots), "--out", str(out), "--engine", engine]
