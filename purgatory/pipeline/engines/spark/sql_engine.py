@@ -1,0 +1,68 @@
+"""Spark as an engine of the jobs' SQL: statements, small tables and results of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from purgatory.pipeline.engines.spark.connect import local_table
+from purgatory.pipeline.jobs.chain import Statement
+from purgatory.pipeline.jobs.macros import spark_macros
+
+SQL_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+}
+"""The settings with which Spark reads the jobs' SQL as DuckDB does."""
+
+
+class SparkEngine:
+    """`engines.engine.SqlEngine` on a session.
+
+    A table of a chain is written as Parquet, and read from there: a plan ends where it is read, so
+    that none grows with the chain, and a lost executor loses nothing of it. Where no folder is
+    shared by all executors, the table is a checkpoint with two copies instead.
+
+    Args:
+        session: belongs to the engine: temporary views and settings are made in it.
+        folder: a path or URI that the driver and all executors read and write; None: there is none.
+    """
+
+    def __init__(self, session: SparkSession, folder: Path | str | None) -> None:
+        self.session = session
+        self._folder = folder
+        self._kept = 0
+        for name, value in SQL_SETTINGS.items():
+            session.conf.set(name, value)
+        for macro in spark_macros():
+            session.sql(macro)
+
+    def run(self, statements: Iterable[Statement]) -> None:
+        for one in statements:
+            table = self.session.sql(one.query)
+            if one.kept:
+                table = self.keep(table)
+            table.createOrReplaceTempView(one.name)
+
+    def keep(self, table: DataFrame) -> DataFrame:
+        """A table that is computed now, and not again."""
+        if self._folder is None:
+            from pyspark import StorageLevel
+
+            return table.localCheckpoint(True, StorageLevel.MEMORY_AND_DISK_2)
+        self._kept += 1
+        path = f"{self._folder}/{self._kept}"
+        table.write.parquet(path)
+        return self.session.read.schema(table.schema).parquet(path)
+
+    def make_table(
+        self, name: str, columns: Mapping[str, str], rows: Sequence[tuple[object, ...]] = ()
+    ) -> None:
+        schema = ", ".join(f"`{column}` {kind}" for column, kind in columns.items())
+        local_table(self.session, rows, schema).createOrReplaceTempView(name)
+
+    def query(self, query: str) -> pa.Table:
+        return self.session.sql(query).toArrow()
