@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -47,20 +47,25 @@ def exit_on_error(
 
     Args:
         command: its name.
-        results_note: what the message after Ctrl-C or SIGTERM says of results that are not written.
+        results_note: what the message after a signal says of results that are not written.
         progress: show that the engine starts; None: only on a terminal.
 
     Raises:
         typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C, 143 after
-            SIGTERM.
+            SIGTERM, 129 after SIGHUP.
     """
     from purgatory.pipeline.engines.progress import end_start, show_start
-    from purgatory.pipeline.engines.termination import TERMINATED, exit_on_sigterm, forget_outputs
+    from purgatory.pipeline.engines.termination import (
+        HUNG_UP,
+        TERMINATED,
+        exit_on_signal,
+        forget_outputs,
+    )
     from purgatory.pipeline.errors import PipelineError
 
     forget_outputs()
     try:
-        with exit_on_sigterm():
+        with exit_on_signal():
             show_start(progress, {"spark": "Spark", "duckdb": "DuckDB"}[engine])
             try:
                 yield
@@ -70,25 +75,27 @@ def exit_on_error(
         print(f"purgatory {command}: {error}", file=sys.stderr)
         raise typer.Exit(exit_status(error)) from None
     except KeyboardInterrupt:
-        print(f"purgatory {command}: interrupted; {_results_note(results_note)}", file=sys.stderr)
+        _tell_end(command, "interrupted", results_note)
         raise typer.Exit(INTERRUPTED) from None
     except SystemExit as end:
-        if end.code != TERMINATED:
+        if end.code not in (TERMINATED, HUNG_UP):
             raise
-        print(f"purgatory {command}: terminated; {_results_note(results_note)}", file=sys.stderr)
-        raise typer.Exit(TERMINATED) from None
+        _tell_end(command, "terminated" if end.code == TERMINATED else "hung up", results_note)
+        raise typer.Exit(end.code) from None
 
 
-def _results_note(default: str) -> str:
+def _tell_end(command: str, how: str, default: str) -> None:
     from purgatory.pipeline.engines.termination import last_output
 
     location = last_output()
-    return default if location is None else f"the results are in {location}"
+    note = default if location is None else f"the results are in {location}"
+    with suppress(OSError):  # the terminal may be closed
+        print(f"purgatory {command}: {how}; {note}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
-    """Call `interrupt` at the first SIGINT or SIGTERM; the second one has its usual effect.
+    """Call `interrupt` at the first SIGINT, SIGTERM or SIGHUP; the second has its usual effect.
 
     A KeyboardInterrupt does not suffice: one that is raised in a callback of the garbage collector
     is lost. Outside of the main thread, where Python lets nobody handle signals, it does nothing.
@@ -109,8 +116,9 @@ def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
         restore()
 
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, handle)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` has it
+                before[number] = signal.signal(number, handle)
     try:
         yield signals
     finally:

@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 
 from purgatory.pipeline.engines.spark.interrupts import no_repetitions
-from purgatory.pipeline.engines.termination import TERMINATED, exit_on_sigterm, is_free
+from purgatory.pipeline.engines.termination import TERMINATED, exit_on_signal, is_free
 from tests.pipeline.cluster import QUICK_JAVA
 from tests.pipeline.conftest import RandomOperations, WriteTrace
 from tests.pipeline.test_spark_environments import tables_in
@@ -240,7 +240,7 @@ def test_who_handles_sigterm_goes_on_doing_so() -> None:
     before = signal.signal(signal.SIGTERM, _ended_by_itself)
     try:
         assert not is_free(signal.SIGTERM)
-        with pytest.raises(ZeroDivisionError), exit_on_sigterm():
+        with pytest.raises(ZeroDivisionError), exit_on_signal():
             signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -249,11 +249,11 @@ def test_who_handles_sigterm_goes_on_doing_so() -> None:
 def test_sigterm_ends_a_block_with_143_and_is_as_before_then() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        with pytest.raises(SystemExit) as ended, exit_on_sigterm():
+        with pytest.raises(SystemExit) as ended, exit_on_signal():
             signal.raise_signal(signal.SIGTERM)
         assert ended.value.code == TERMINATED == 143
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        with exit_on_sigterm():
+        with exit_on_signal():
             assert is_free(signal.SIGTERM), "a job in the block may handle it"
     finally:
         signal.signal(signal.SIGTERM, before)

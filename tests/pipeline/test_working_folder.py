@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from purgatory.pipeline.engines.termination import exit_on_sigterm, working_folder
+from purgatory.pipeline.engines.termination import exit_on_signal, working_folder
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 
@@ -47,7 +47,7 @@ def test_a_signal_while_it_is_made_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(tempfile, "mkdtemp", _hit(tempfile.mkdtemp, number))
     reached = False
-    with exit_on_sigterm(), pytest.raises(raised), working_folder("made-", tmp_path):
+    with exit_on_signal(), pytest.raises(raised), working_folder("made-", tmp_path):
         reached = True
     assert not reached
     assert list(tmp_path.iterdir()) == []
@@ -73,7 +73,7 @@ def test_a_signal_while_it_is_removed_leaves_nothing(
                 (folder / name).write_text("text")
             monkeypatch.setattr(tempfile._shutil, "rmtree", struck)  # type: ignore[attr-defined]
 
-    with exit_on_sigterm(), pytest.raises(raised):
+    with exit_on_signal(), pytest.raises(raised):
         leave_some()
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []

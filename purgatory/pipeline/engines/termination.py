@@ -1,6 +1,9 @@
-"""An orderly end at SIGTERM, as at Ctrl-C: temporary files are removed, and the status is 143.
+"""An orderly end at SIGTERM and SIGHUP, as at Ctrl-C: temporary files and processes go, too.
 
-Ground rules: only the main thread sets handlers; a program that has its own handler keeps it.
+SIGHUP is what a terminal that is closed sends. The exit status is 128 and the signal's number.
+
+Ground rules: only the main thread sets handlers; a program that has its own handler keeps it, and
+one that ignores a signal, as `nohup` has it do, goes on ignoring it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,12 @@ from types import FrameType
 TERMINATED = 128 + signal.SIGTERM
 """The exit status after SIGTERM, as shells have it."""
 
+HUNG_UP = 128 + signal.SIGHUP
+"""The exit status after SIGHUP."""
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that end a command."""
+
 
 def end(number: int, _frame: FrameType | None) -> None:
     """A signal handler that raises SystemExit."""
@@ -23,21 +32,21 @@ def end(number: int, _frame: FrameType | None) -> None:
 
 
 def is_free(number: signal.Signals) -> bool:
-    """Whether no handler but that of `exit_on_sigterm` is set, so that a job may set one."""
+    """Whether no handler but that of `exit_on_signal` is set, so that a job may set one."""
     default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     return signal.getsignal(number) in (default, end)
 
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Defer Ctrl-C and SIGTERM until the end of the `with` block, which has to be short."""
+    """Defer Ctrl-C, SIGTERM and SIGHUP until the end of the `with` block, which must be short."""
     signals: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        ends = (signal.SIGINT, signal.SIGTERM)
         handlers = {
             signum: signal.signal(signum, lambda number, _: signals.append(number))
-            for signum in ends
+            for signum in ENDING
+            if signal.getsignal(signum) != signal.SIG_IGN
         }
     try:
         yield
@@ -49,18 +58,19 @@ def defer_signals() -> Iterator[None]:
 
 
 @contextmanager
-def exit_on_sigterm() -> Iterator[None]:
-    """Raise SystemExit with status 143 at SIGTERM."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
-    if not main or before != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, end)
+def exit_on_signal() -> Iterator[None]:
+    """Raise SystemExit with status 143 at SIGTERM, and with 129 at SIGHUP."""
+    handled = []
+    if threading.current_thread() is threading.main_thread():
+        ends = (signal.SIGTERM, signal.SIGHUP)
+        handled = [number for number in ends if signal.getsignal(number) == signal.SIG_DFL]
+    for number in handled:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
 
 
 # The outputs that a command has completed, for the message of a later interrupt.
@@ -88,7 +98,7 @@ def last_output() -> str | None:
 
 # The temporary folder of a job.
 #
-# Ground rules: Ctrl-C and SIGTERM are deferred while it is created and removed, since a signal
+# Ground rules: signals are deferred while it is created and removed, since a signal
 # between the creation and the assignment would leave it behind.
 
 

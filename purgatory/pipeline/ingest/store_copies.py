@@ -17,7 +17,7 @@ from threading import Event, Lock
 import pyarrow as pa
 
 from purgatory.pipeline.engines.progress import EngineProgress, show_progress
-from purgatory.pipeline.engines.termination import defer_signals, exit_on_sigterm, working_folder
+from purgatory.pipeline.engines.termination import defer_signals, exit_on_signal, working_folder
 from purgatory.pipeline.errors import SessionError, TraceError
 from purgatory.pipeline.ingest.stores import ListedPath
 from purgatory.pipeline.ingest.trace_files import Part
@@ -53,7 +53,7 @@ def local_copies(
         yield trace_set
         return
     with working_folder("purgatory-copies-") as folder:
-        with exit_on_sigterm():
+        with exit_on_signal():
             copies = _Copier(parts, folder).copy_all(progress)
         copy_of = dict(zip(parts, copies, strict=True))
         traces = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from purgatory.pipeline.engines.duckdb.job_sql import literal
 from purgatory.pipeline.engines.engine import total_memory_bytes
 from purgatory.pipeline.engines.progress import EngineProgress, show_progress
-from purgatory.pipeline.engines.termination import is_free, working_folder
+from purgatory.pipeline.engines.termination import ENDING, is_free, working_folder
 from purgatory.pipeline.errors import SessionError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def require_room(
         )
 
 
-# Ctrl-C and SIGTERM while DuckDB computes: they end the job, and what it spilled is removed.
+# Signals that end a program while DuckDB computes: they end the job, and what it spilled is removed.
 #
 # DuckDB turns what a handler raises into a RuntimeError, and drops it where it comes while DuckDB
 # itself imports a module: so it is raised again, once a second, until the block ends.
@@ -193,7 +193,7 @@ def stop_signals() -> Iterator[None]:
 
     Raises:
         KeyboardInterrupt: Ctrl-C.
-        SystemExit: SIGTERM, with 143.
+        SystemExit: SIGTERM, with 143; SIGHUP, with 129.
     """
     signals: list[BaseException] = []
     ended = threading.Event()
@@ -213,8 +213,7 @@ def stop_signals() -> Iterator[None]:
 
     replaced = {}
     if threading.current_thread() is threading.main_thread():
-        ends = (signal.SIGINT, signal.SIGTERM)
-        replaced = {number: signal.getsignal(number) for number in ends if is_free(number)}
+        replaced = {number: signal.getsignal(number) for number in ENDING if is_free(number)}
     try:
         try:
             for number in replaced:
