@@ -18,13 +18,13 @@ from purgatory.import_names import needs_extra
 if TYPE_CHECKING:
     from purgatory.pipeline.engines.run import audit as audit
     from purgatory.pipeline.ingest.spark_reader import read_traces as read_traces
-    from purgatory.pipeline.jobs.occupancy import hot_keys as hot_keys
-    from purgatory.pipeline.jobs.occupancy import littles_law as littles_law
-    from purgatory.pipeline.jobs.occupancy import occupancy as occupancy
-    from purgatory.pipeline.jobs.occupancy import occupancy_of_keys as occupancy_of_keys
+    from purgatory.pipeline.jobs.old_occupancy import hot_keys as hot_keys
+    from purgatory.pipeline.jobs.old_occupancy import littles_law as littles_law
+    from purgatory.pipeline.jobs.old_occupancy import occupancy as occupancy
+    from purgatory.pipeline.jobs.old_occupancy import occupancy_of_keys as occupancy_of_keys
+    from purgatory.pipeline.jobs.old_waits import slowest as slowest
+    from purgatory.pipeline.jobs.old_waits import waits as waits
     from purgatory.pipeline.jobs.peaks import peaks as peaks
-    from purgatory.pipeline.jobs.waits import slowest as slowest
-    from purgatory.pipeline.jobs.waits import waits as waits
 
 
 __all__ = [
@@ -41,14 +41,14 @@ __all__ = [
 
 FUNCTIONS = {
     "audit": "engines.run",
-    "hot_keys": "jobs.occupancy",
-    "littles_law": "jobs.occupancy",
-    "occupancy": "jobs.occupancy",
-    "occupancy_of_keys": "jobs.occupancy",
+    "hot_keys": "jobs.old_occupancy",
+    "littles_law": "jobs.old_occupancy",
+    "occupancy": "jobs.old_occupancy",
+    "occupancy_of_keys": "jobs.old_occupancy",
     "peaks": "jobs.peaks",
     "read_traces": "ingest.spark_reader",
-    "slowest": "jobs.waits",
-    "waits": "jobs.waits",
+    "slowest": "jobs.old_waits",
+    "waits": "jobs.old_waits",
 }
 """The module of this package that has each function."""
 

@@ -204,7 +204,7 @@ def _audit(names: Collection[str]) -> Job:
 
 def _waits(name: str) -> Job:
     def job(session: Any, statements: Statements) -> None:
-        from purgatory.pipeline.jobs.waits import waits
+        from purgatory.pipeline.jobs.old_waits import waits
 
         operations = session.table("operations")
         statements.table("waits", waits(operations, window_us=OPTIONS["window_us"], **WAITS[name]))
@@ -213,19 +213,19 @@ def _waits(name: str) -> Job:
 
 
 def _slowest(session: Any, statements: Statements) -> None:
-    from purgatory.pipeline.jobs.waits import slowest
+    from purgatory.pipeline.jobs.old_waits import slowest
 
     statements.table("slowest", slowest(session.table("operations"), OPTIONS["number"]))
 
 
 def _occupancy(session: Any, statements: Statements) -> None:
-    from purgatory.pipeline.jobs.occupancy import occupancy
+    from purgatory.pipeline.jobs.old_occupancy import occupancy
 
     statements.table("occupancy", occupancy(session.table("operations"), session.table("spans")))
 
 
 def _occupancy_causes(session: Any, statements: Statements) -> None:
-    from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law, occupancy_of_keys
+    from purgatory.pipeline.jobs.old_occupancy import hot_keys, littles_law, occupancy_of_keys
     from purgatory.pipeline.jobs.peaks import peaks
 
     names = ("operations", "occupancy", "spans", "faults")
@@ -250,7 +250,7 @@ def _attempts(session: Any, statements: Statements) -> None:
 
 
 def _distribution(session: Any, statements: Statements) -> None:
-    from purgatory.pipeline.jobs.waits import distribution
+    from purgatory.pipeline.jobs.old_waits import distribution
 
     statements.table("distribution", distribution(session.table("operations")))
 
@@ -263,7 +263,7 @@ def _throughput(session: Any, statements: Statements) -> None:
 
 
 def _expiry(session: Any, statements: Statements) -> None:
-    from purgatory.pipeline.jobs.waits import expiry
+    from purgatory.pipeline.jobs.old_waits import expiry
 
     statements.table("expiry", expiry(session.table("operations"), OPTIONS["most_keys"]))
 

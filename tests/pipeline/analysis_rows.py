@@ -15,6 +15,7 @@ from purgatory.pipeline.engines.duckdb.job_sql import order_by, run_job
 from purgatory.pipeline.engines.result_folder import REPORT, TABLES
 from purgatory.pipeline.jobs.expressions import sort_columns
 from purgatory.pipeline.jobs.latencies import attempts, latencies
+from purgatory.pipeline.jobs.old_waits import distribution, expiry
 from purgatory.pipeline.jobs.result_orders import (
     ATTEMPTS_ORDER,
     DISTRIBUTION_ORDER,
@@ -22,7 +23,6 @@ from purgatory.pipeline.jobs.result_orders import (
     LATENCIES_ORDER,
     MOST_KEYS,
 )
-from purgatory.pipeline.jobs.waits import distribution, expiry
 from purgatory.pipeline.result_rows import Order
 from tests.pipeline.audit_rows import Engine
 from tests.pipeline.operation_rows import assert_same, given

@@ -22,9 +22,9 @@ from purgatory.pipeline.engines.spark.opened_traces import SparkTraces, run_faul
 from purgatory.pipeline.ingest.spark_reader import read_table
 from purgatory.pipeline.ingest.trace_set import find_traces, read_trace_set
 from purgatory.pipeline.jobs.latencies import latencies
-from purgatory.pipeline.jobs.occupancy import littles_law, occupancy
+from purgatory.pipeline.jobs.old_occupancy import littles_law, occupancy
+from purgatory.pipeline.jobs.old_waits import waits
 from purgatory.pipeline.jobs.registry import AUDIT
-from purgatory.pipeline.jobs.waits import waits
 from purgatory.simulation.scenario_file import shipped_scenarios
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
 from tests.pipeline.operation_rows import assert_same, occupancy_of, slowest_of, waits_of

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs.expressions import broadcast, watch_keys
-from purgatory.pipeline.jobs.occupancy import changes
+from purgatory.pipeline.jobs.old_occupancy import changes
 from purgatory.pipeline.jobs.result_orders import check_number
 
 MOST_NAMED = 5

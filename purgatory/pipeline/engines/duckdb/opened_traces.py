@@ -195,7 +195,7 @@ def make_waits(
     by_topic: bool = False,
     percentiles: Exactness = "exact",
 ) -> None:
-    """Make `waits` from `operations`, as `jobs.waits.waits` computes it."""
+    """Make `waits` from `operations`, as `jobs.old_waits.waits` computes it."""
     job = "waits" if by_topic else "waits_over_topics"
     run_job(
         connection, job if percentiles == "exact" else f"{job}_approximate", window_us=window_us

@@ -38,11 +38,16 @@ from purgatory.pipeline.jobs.audit.audit_job import Audit, audit
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.expressions import has_few_rows, persist, sort_columns
 from purgatory.pipeline.jobs.latencies import attempts, latencies, throughput
-from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law, occupancy, occupancy_of_keys
+from purgatory.pipeline.jobs.old_occupancy import (
+    hot_keys,
+    littles_law,
+    occupancy,
+    occupancy_of_keys,
+)
+from purgatory.pipeline.jobs.old_waits import distribution, expiry, slowest, waits
 from purgatory.pipeline.jobs.peaks import peaks
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS, Is, Job, View
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, WINDOWS, fault_rows, span_rows
-from purgatory.pipeline.jobs.waits import distribution, expiry, slowest, waits
 from purgatory.pipeline.result_rows import Order, Row, group_by, negative_ids, with_texts
 
 _LINE_BYTES, _GZIP_LINE_BYTES = 100, 10
