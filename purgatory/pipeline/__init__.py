@@ -17,14 +17,14 @@ from purgatory.import_names import needs_extra
 
 if TYPE_CHECKING:
     from purgatory.pipeline.engines.run import audit as audit
+    from purgatory.pipeline.engines.spark.frames import hot_keys as hot_keys
+    from purgatory.pipeline.engines.spark.frames import littles_law as littles_law
+    from purgatory.pipeline.engines.spark.frames import occupancy as occupancy
+    from purgatory.pipeline.engines.spark.frames import occupancy_of_keys as occupancy_of_keys
+    from purgatory.pipeline.engines.spark.frames import peaks as peaks
+    from purgatory.pipeline.engines.spark.frames import slowest as slowest
+    from purgatory.pipeline.engines.spark.frames import waits as waits
     from purgatory.pipeline.ingest.spark_reader import read_traces as read_traces
-    from purgatory.pipeline.jobs.old_occupancy import hot_keys as hot_keys
-    from purgatory.pipeline.jobs.old_occupancy import littles_law as littles_law
-    from purgatory.pipeline.jobs.old_occupancy import occupancy as occupancy
-    from purgatory.pipeline.jobs.old_occupancy import occupancy_of_keys as occupancy_of_keys
-    from purgatory.pipeline.jobs.old_waits import slowest as slowest
-    from purgatory.pipeline.jobs.old_waits import waits as waits
-    from purgatory.pipeline.jobs.peaks import peaks as peaks
 
 
 __all__ = [
@@ -41,14 +41,14 @@ __all__ = [
 
 FUNCTIONS = {
     "audit": "engines.run",
-    "hot_keys": "jobs.old_occupancy",
-    "littles_law": "jobs.old_occupancy",
-    "occupancy": "jobs.old_occupancy",
-    "occupancy_of_keys": "jobs.old_occupancy",
-    "peaks": "jobs.peaks",
+    "hot_keys": "engines.spark.frames",
+    "littles_law": "engines.spark.frames",
+    "occupancy": "engines.spark.frames",
+    "occupancy_of_keys": "engines.spark.frames",
+    "peaks": "engines.spark.frames",
     "read_traces": "ingest.spark_reader",
-    "slowest": "jobs.old_waits",
-    "waits": "jobs.old_waits",
+    "slowest": "engines.spark.frames",
+    "waits": "engines.spark.frames",
 }
 """The module of this package that has each function."""
 

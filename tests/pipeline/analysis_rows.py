@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from purgatory.pipeline.engines.duckdb.job_sql import order_by, run_job
+from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine
 from purgatory.pipeline.engines.result_folder import REPORT, TABLES
-from purgatory.pipeline.jobs.expressions import sort_columns
-from purgatory.pipeline.jobs.latencies import attempts, latencies
-from purgatory.pipeline.jobs.old_waits import distribution, expiry
+from purgatory.pipeline.engines.spark.frames import attempts, distribution, expiry, latencies
+from purgatory.pipeline.jobs.chain import Statement
+from purgatory.pipeline.jobs.clients import attempts_chain, latencies_chain
 from purgatory.pipeline.jobs.result_orders import (
     ATTEMPTS_ORDER,
     DISTRIBUTION_ORDER,
@@ -23,9 +22,10 @@ from purgatory.pipeline.jobs.result_orders import (
     LATENCIES_ORDER,
     MOST_KEYS,
 )
+from purgatory.pipeline.jobs.waits import distribution_chain, expiry_chain
 from purgatory.pipeline.result_rows import Order
-from tests.pipeline.audit_rows import Engine
-from tests.pipeline.operation_rows import assert_same, given
+from tests.pipeline.audit_rows import Engine, given, in_order
+from tests.pipeline.operation_rows import assert_same
 
 
 def assert_same_results(one: Path, other: Path) -> None:
@@ -52,45 +52,41 @@ def assert_same_results(one: Path, other: Path) -> None:
 
 def latencies_of(engine: Engine, sends: pa.Table) -> pa.Table:
     """The table `latencies`."""
-    return _table(engine, latencies, LATENCIES_ORDER, sends, "sends")
+    inputs = {"sends": sends}
+    return _table(engine, latencies, latencies_chain(), LATENCIES_ORDER, inputs)
 
 
 def attempts_of(engine: Engine, sends: pa.Table, reads: pa.Table) -> pa.Table:
     """The table `attempts`."""
-    if isinstance(engine, SparkSession):
-        made = attempts(engine.createDataFrame(sends), engine.createDataFrame(reads))
-        return made.orderBy(*sort_columns(ATTEMPTS_ORDER)).toArrow()
-    given(engine, sends, "sends")
-    given(engine, reads, "reads")
-    run_job(engine, "attempts")
-    chosen = engine.execute(f"SELECT * FROM attempts ORDER BY {order_by(ATTEMPTS_ORDER)}")
-    return chosen.to_arrow_table()
+    inputs = {"sends": sends, "reads": reads}
+    return _table(engine, attempts, attempts_chain(), ATTEMPTS_ORDER, inputs)
 
 
 def distribution_of(engine: Engine, operations: pa.Table) -> pa.Table:
     """The table `distribution`."""
-    return _table(engine, distribution, DISTRIBUTION_ORDER, operations)
+    inputs = {"operations": operations}
+    return _table(engine, distribution, distribution_chain(), DISTRIBUTION_ORDER, inputs)
 
 
 def expiry_of(engine: Engine, operations: pa.Table, most_keys: int = MOST_KEYS) -> pa.Table:
     """The table `expiry`."""
-    return _table(engine, expiry, EXPIRY_ORDER, operations, most_keys=most_keys)
+    inputs = {"operations": operations}
+    chain = expiry_chain(most_keys)
+    return _table(engine, expiry, chain, EXPIRY_ORDER, inputs, most_keys=most_keys)
 
 
 def _table(
     engine: Engine,
-    job: Callable[..., Any],
+    job: Callable[..., DataFrame],
+    chain: Sequence[Statement],
     order: Order,
-    rows: pa.Table,
-    table: str = "operations",
+    inputs: Mapping[str, pa.Table],
     **options: int,
 ) -> pa.Table:
     if isinstance(engine, SparkSession):
-        made: pa.Table = (
-            job(engine.createDataFrame(rows), **options).orderBy(*sort_columns(order)).toArrow()
-        )
-        return made
-    given(engine, rows, table)
-    run_job(engine, job.__name__, **options)
-    chosen = engine.execute(f"SELECT * FROM {job.__name__} ORDER BY {order_by(order)}")
-    return chosen.to_arrow_table()
+        return in_order(job(*map(engine.createDataFrame, inputs.values()), **options), order)
+    for name, rows in inputs.items():
+        given(engine, rows, name)
+    computing = DuckDBEngine(engine)
+    computing.run(chain)
+    return in_order(computing, order, job.__name__)

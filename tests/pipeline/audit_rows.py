@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from purgatory.pipeline import audit
 from purgatory.pipeline.engines.duckdb.audit import audit_tables
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, select_rows
-from purgatory.pipeline.jobs.audit import RunConfiguration, audit
+from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine
+from purgatory.pipeline.engines.spark.sql_engine import sql_settings
+from purgatory.pipeline.jobs.audit import RunConfiguration
 from purgatory.pipeline.jobs.audit.anomalies import COUNTS_ORDER, OPTIONAL, WITNESSES_ORDER
-from purgatory.pipeline.jobs.expressions import sort_columns
-from purgatory.pipeline.result_rows import Row
+from purgatory.pipeline.jobs.chain import order_by
+from purgatory.pipeline.result_rows import Order, Row
 from purgatory.trace.trace_schema import TABLES
 
 
@@ -158,22 +160,36 @@ def result_of(
     """
     configuration = {run_id: trace.configuration for run_id, trace in traces.items()}
     if isinstance(engine, SparkSession):
-        made = tables(engine, traces)
-        with audit(**made, configuration=configuration, **options) as result:
-            counted = result.audit.orderBy(*sort_columns(COUNTS_ORDER)).toArrow().to_pylist()
-            if not shown:
-                return counted, []
-            witnesses = result.witnesses.orderBy(*sort_columns(WITNESSES_ORDER))
-            return counted, witnesses.toArrow().to_pylist()
+        result = audit(**tables(engine, traces), configuration=configuration, **options)
+        counted = in_order(result.audit, COUNTS_ORDER).to_pylist()
+        if not shown:
+            return counted, []
+        return counted, in_order(result.witnesses, WITNESSES_ORDER).to_pylist()
     for name, table in arrow_tables(traces).items():
-        make_table(engine, name, TABLES[name])
-        engine.register("given", table)
-        engine.execute(f"INSERT INTO {name} BY NAME SELECT * FROM given")
-    audit_tables(engine, configuration, **options)
+        given(engine, table, name)
+    duckdb_engine = DuckDBEngine(engine)
+    audit_tables(duckdb_engine, configuration, **options)
     return (
-        select_rows(engine, "audit", COUNTS_ORDER),
-        select_rows(engine, "witnesses", WITNESSES_ORDER),
+        in_order(duckdb_engine, COUNTS_ORDER, "audit").to_pylist(),
+        in_order(duckdb_engine, WITNESSES_ORDER, "witnesses").to_pylist(),
     )
+
+
+def given(connection: duckdb.DuckDBPyConnection, rows: pa.Table, table: str = "operations") -> None:
+    """Make a table of a trace, with all columns."""
+    DuckDBEngine(connection).make_table(table, TABLES[table])
+    connection.register("given", rows)
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given")
+
+
+def in_order(found: DataFrame | DuckDBEngine, order: Order, table: str = "result") -> pa.Table:
+    """The rows of a result, in order: of a frame of Spark's, or of a table of DuckDB's."""
+    query = f"select * from {table} order by {order_by(order)}"
+    if isinstance(found, DuckDBEngine):
+        return found.query(query)
+    with sql_settings(found.sparkSession):
+        found.createOrReplaceTempView(table)
+        return found.sparkSession.sql(query).toArrow()
 
 
 def audited(engine: Engine, traces: Mapping[str, SmallTrace], **options: Any) -> dict[str, Found]:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from purgatory.cli.main import main
 from purgatory.pipeline.engines.spark.session import spark_session
 
-MODULES = ("opened_traces", "session")
+MODULES = ("traces", "session")
 """The modules of `purgatory.pipeline.engines.spark` from which commands take their session."""
 
 

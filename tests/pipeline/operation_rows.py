@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import Any
-
-import duckdb
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
@@ -19,14 +16,13 @@ from purgatory.pipeline import (
     slowest,
     waits,
 )
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, order_by, run_job
-from purgatory.pipeline.engines.duckdb.opened_traces import make_waits
-from purgatory.pipeline.jobs.expressions import sort_columns
-from purgatory.pipeline.jobs.result_orders import OCCUPANCY_ORDERS, WAIT_ORDERS
+from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine
+from purgatory.pipeline.jobs.occupancy import occupancy_causes_chain, occupancy_chain
+from purgatory.pipeline.jobs.result_orders import OCCUPANCY_ORDERS, WAIT_ORDERS, Exactness
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS
-from purgatory.trace.trace_schema import TABLES
+from purgatory.pipeline.jobs.waits import slowest_chain, waits_chain
 from purgatory.trace.trace_writer import arrow_schema
-from tests.pipeline.audit_rows import Engine
+from tests.pipeline.audit_rows import Engine, given, in_order
 
 SCHEMA = pa.schema([one.with_nullable(True) for one in arrow_schema("operations")])
 
@@ -72,29 +68,37 @@ def random_operations(seed: int, number: int, longest_us: int = 600) -> pa.Table
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def given(connection: duckdb.DuckDBPyConnection, rows: pa.Table, table: str = "operations") -> None:
-    """Make a table of a trace, with all columns."""
-    make_table(connection, table, TABLES[table])
-    connection.register("given", rows)
-    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given")
-
-
-def waits_of(engine: Engine, operations: pa.Table, **how: Any) -> pa.Table:
+def waits_of(
+    engine: Engine,
+    operations: pa.Table,
+    *,
+    window_us: int | None = None,
+    by_topic: bool = False,
+    percentiles: Exactness = "exact",
+) -> pa.Table:
     """The table `waits`."""
     if isinstance(engine, SparkSession):
-        return _by_spark(waits(engine.createDataFrame(operations), **how), "waits")
+        made = waits(
+            engine.createDataFrame(operations),
+            window_us=window_us,
+            by_topic=by_topic,
+            percentiles=percentiles,
+        )
+        return in_order(made, _ORDERS["waits"])
     given(engine, operations)
-    make_waits(engine, **how)
-    return _by_duckdb(engine, "waits")
+    computing = DuckDBEngine(engine)
+    computing.run(waits_chain(window_us, percentiles, by_topic=by_topic))
+    return in_order(computing, _ORDERS["waits"], "waits")
 
 
 def slowest_of(engine: Engine, operations: pa.Table, number: int) -> pa.Table:
     """The table `slowest`."""
     if isinstance(engine, SparkSession):
-        return _by_spark(slowest(engine.createDataFrame(operations), number), "slowest")
+        return in_order(slowest(engine.createDataFrame(operations), number), _ORDERS["slowest"])
     given(engine, operations)
-    run_job(engine, "slowest", number=number)
-    return _by_duckdb(engine, "slowest")
+    computing = DuckDBEngine(engine)
+    computing.run(slowest_chain(number))
+    return in_order(computing, _ORDERS["slowest"], "slowest")
 
 
 def occupancy_of(
@@ -119,13 +123,13 @@ def occupancy_of(
             "hot_keys": hot,
             "key_occupancy": occupancy_of_keys(rows, over, hot),
         }
-        return {name: _by_spark(made[name], name) for name in names}
+        return {name: in_order(made[name], _ORDERS[name]) for name in names}
     given(engine, operations)
+    computing = DuckDBEngine(engine)
     for name, columns, one in (("spans", SPANS, spans), ("faults", FAULTS, faults)):
-        make_table(engine, name, columns, [] if one is None else _tuples(one))
-    run_job(engine, "occupancy")
-    run_job(engine, "occupancy_causes", number=number)
-    return {name: _by_duckdb(engine, name) for name in names}
+        computing.make_table(name, columns, [] if one is None else _tuples(one))
+    computing.run([*occupancy_chain(), *occupancy_causes_chain(number)])
+    return {name: in_order(computing, _ORDERS[name], name) for name in names}
 
 
 def _tuples(table: pa.Table) -> list[tuple[object, ...]]:
@@ -148,12 +152,3 @@ def _kind(kind: pa.DataType) -> object:
     if pa.types.is_struct(kind):
         return [(field.name, _kind(field.type)) for field in kind]
     return "string" if pa.types.is_large_string(kind) else str(kind)
-
-
-def _by_spark(table: Any, name: str) -> pa.Table:
-    return table.orderBy(*sort_columns(_ORDERS[name])).toArrow()
-
-
-def _by_duckdb(connection: duckdb.DuckDBPyConnection, name: str) -> pa.Table:
-    chosen = connection.execute(f"SELECT * FROM {name} ORDER BY {order_by(_ORDERS[name])}")
-    return chosen.to_arrow_table()

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.engines.engine import RunOptions
 from purgatory.pipeline.engines.results import JobResults
 from purgatory.pipeline.engines.run import run_job, run_opened
-from purgatory.pipeline.engines.spark import opened_traces
-from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
+from purgatory.pipeline.engines.spark import traces as spark_traces
 from purgatory.pipeline.engines.spark.session import spark_errors
+from purgatory.pipeline.engines.spark.traces import opened_in
 from purgatory.pipeline.errors import PipelineError, SessionError, TraceError
 from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.jobs.registry import ANALYZE, OCCUPANCY, WAITS, Job
@@ -58,7 +58,8 @@ def _analyze(engine: Engine | None, root: Path, out: Path, *, strict: bool = Fal
         )
     out.mkdir()
     found = read_trace_set([root], strict=strict)
-    return run_opened(ANALYZE, SparkTraces(engine, found, out, strict=strict))
+    with opened_in(engine, found, out, strict=strict) as opened:
+        return run_opened(ANALYZE, opened)
 
 
 def _read(folder: Path) -> list[Row]:
@@ -226,52 +227,36 @@ def test_both_engines_write_the_same(analyses: Mapping[str, Analyzed]) -> None:
     assert by_duckdb.analysis == replace(by_spark.analysis, report=by_duckdb.analysis.report)
 
 
-def test_spark_finds_the_same_in_a_session_for_few_rows(
-    spark: SparkSession,
-    analyses: Mapping[str, Analyzed],
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+def test_both_engines_show_the_same(
+    spark: SparkSession, analyses: Mapping[str, Analyzed]
 ) -> None:
-    many = analyses["spark"]
-    shown = _shown_by_jobs(spark, many.traces)
-    request.getfixturevalue("few_rows")
-    assert _shown_by_jobs(spark, many.traces) == shown
-    few = _analyze(spark, many.traces, tmp_path / "few")
-    assert_same_results(tmp_path / "few", many.out)
-    assert few == replace(many.analysis, report=few.report)
-
-
-def _shown_by_jobs(spark: SparkSession, traces: Path) -> Mapping[str, Any]:
-    """The rows that a page of each job would show."""
-    shown: dict[str, Any] = {}
     jobs: Mapping[str, tuple[Job, Mapping[str, Any]]] = {
         "waits": (WAITS, {}),
         "windows": (WAITS, {"window_us": 1_000}),
         "occupancy": (OCCUPANCY, {}),
     }
+    traces = analyses["spark"].traces
     for name, (job, options) in jobs.items():
-        opened = SparkTraces(spark, read_trace_set([traces]), None)
-        views = run_opened(job, opened, page=True, **options).rows
-        shown |= {f"{name}: {view}": rows for view, rows in views.items()}
-    assert shown["waits: waits"]
-    assert shown["windows: windows"]
-    assert shown["occupancy: occupancy"]
-    return shown
+        with opened_in(spark, read_trace_set([traces]), None) as opened:
+            by_spark = run_opened(job, opened, page=True, **options).rows
+        by_duckdb = run_job(job.name, [traces], engine="duckdb", page=True, **options).rows
+        assert by_spark == by_duckdb, name
+        assert by_spark[name], name
 
 
-@pytest.mark.parametrize(("most", "small"), [(1_000, True), (3, False)])
 def test_lines_of_json_count_by_the_size_of_their_files(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: int, small: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def started(*_: object, **how: Any) -> None:
-        raise SessionError(f"small: {how['small']}")
+    def started(*_: object, rows: int, **__: object) -> None:
+        raise SessionError(f"rows: {rows}")
 
     _write_lines(tmp_path / "run", "sends", _sends(9))
     _write_lines(tmp_path / "run", "reads", _reads(9))
-    monkeypatch.setattr(opened_traces, "MOST_SMALL_ROWS", most)
-    monkeypatch.setattr(opened_traces, "spark_session", started)
-    with pytest.raises(SessionError, match=f"small: {small}"):
+    size = sum(file.stat().st_size for file in (tmp_path / "run").iterdir())
+    monkeypatch.setattr(spark_traces, "spark_session", started)
+    with pytest.raises(SessionError, match=r"rows: \d+") as caught:
         run_job("audit", [tmp_path], engine="spark")
+    assert int(str(caught.value).split()[-1]) == pytest.approx(size / 100, abs=2)
 
 
 def test_strict_stops_at_a_bad_row(

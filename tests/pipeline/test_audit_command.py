@@ -89,7 +89,7 @@ def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
         assert master == "local[2]"
         yield spark
 
-    monkeypatch.setattr("purgatory.pipeline.engines.spark.opened_traces.spark_session", shared)
+    monkeypatch.setattr("purgatory.pipeline.engines.spark.traces.spark_session", shared)
 
 
 @pytest.mark.spark

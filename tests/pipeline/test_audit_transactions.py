@@ -30,7 +30,7 @@ from purgatory.kafka.log.producer_state import ProducerStates
 from purgatory.kafka.replication import log_read
 from purgatory.kafka.transactions import transaction_verification
 from purgatory.pipeline.engines.run import run_job, run_opened
-from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
+from purgatory.pipeline.engines.spark.traces import opened_in
 from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.jobs.registry import AUDIT
 from purgatory.proxy import ProxyConfig, ThreadedProxy
@@ -216,7 +216,8 @@ def audited(
     if request.param == "spark":
         out.mkdir()
         spark = request.getfixturevalue("spark")
-        run_opened(AUDIT, SparkTraces(spark, read_trace_set([traces]), out))
+        with opened_in(spark, read_trace_set([traces]), out) as opened:
+            run_opened(AUDIT, opened)
     else:
         run_job("audit", [traces], out, engine="duckdb")
     rows = [row for row in pq.read_table(out / "audit").to_pylist() if row["count"]]

@@ -56,7 +56,7 @@ def printed(
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(
-            "purgatory.pipeline.engines.spark.opened_traces.spark_session", shared_session
+            "purgatory.pipeline.engines.spark.traces.spark_session", shared_session
         )
         patch.setattr("purgatory.pipeline.engines.spark.session.spark_session", shared_session)
         exec(compile(program, "docs/pipeline.md", "exec"), {"print": lines.append})

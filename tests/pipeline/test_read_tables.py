@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from purgatory.pipeline.engines.duckdb.job_sql import duckdb_type
+from purgatory.pipeline.engines.duckdb.sql_engine import duckdb_type
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import parse_mapping
 from purgatory.pipeline.ingest.duckdb_reader import read_tables, require_none

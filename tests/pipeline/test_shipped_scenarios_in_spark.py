@@ -18,12 +18,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.run import run_job, run_opened
-from purgatory.pipeline.engines.spark.opened_traces import SparkTraces, run_faults, run_spans
+from purgatory.pipeline import littles_law, occupancy, waits
+from purgatory.pipeline.engines.spark.frames import latencies, run_faults, run_spans
+from purgatory.pipeline.engines.spark.traces import opened_in
 from purgatory.pipeline.ingest.spark_reader import read_table
 from purgatory.pipeline.ingest.trace_set import find_traces, read_trace_set
-from purgatory.pipeline.jobs.latencies import latencies
-from purgatory.pipeline.jobs.old_occupancy import littles_law, occupancy
-from purgatory.pipeline.jobs.old_waits import waits
 from purgatory.pipeline.jobs.registry import AUDIT
 from purgatory.simulation.scenario_file import shipped_scenarios
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
@@ -73,7 +72,8 @@ def test_spark_writes_the_same(
     scenarios: Sequence[str], spark: SparkSession, written: Path, traces: Path, tmp_path: Path
 ) -> None:
     found = read_trace_set([traces / one for one in scenarios])
-    run_opened(AUDIT, SparkTraces(spark, found, tmp_path), expect=["order"])
+    with opened_in(spark, found, tmp_path) as opened:
+        run_opened(AUDIT, opened, expect=["order"])
     for table in ("audit", "witnesses"):
         by_spark = pq.read_table(tmp_path / table)
         by_duckdb = pq.read_table(written / table)

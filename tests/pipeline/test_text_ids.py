@@ -128,7 +128,7 @@ def test_the_audit_says_the_texts(
     if engine == "spark":
         shared = nullcontext(request.getfixturevalue("spark"))
         monkeypatch.setattr(
-            "purgatory.pipeline.engines.spark.opened_traces.spark_session", lambda *_, **__: shared
+            "purgatory.pipeline.engines.spark.traces.spark_session", lambda *_, **__: shared
         )
     sends = [_send("order-0", 0), _send("order-1", 1), _send("7", 2)]
     # In the other form, and one of the three is lost.

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline import occupancy, peaks, slowest, waits
-from purgatory.pipeline.engines.spark.opened_traces import run_spans
+from purgatory.pipeline import hot_keys, littles_law, occupancy, peaks, slowest, waits
+from purgatory.pipeline.engines.spark.frames import run_spans
 from purgatory.pipeline.ingest.spark_reader import read_table
 from purgatory.pipeline.ingest.trace_set import find_traces
-from purgatory.pipeline.jobs.old_occupancy import hot_keys, littles_law
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

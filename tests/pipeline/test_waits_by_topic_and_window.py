@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.jobs.old_waits import waits
+from purgatory.pipeline import waits
 from purgatory.trace.percentiles import PERCENTILES
 from purgatory.trace.rounded_waits import (
     MAX_RELATIVE_ERROR,

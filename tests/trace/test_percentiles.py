@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.jobs.old_waits import waits
+from purgatory.pipeline import waits
 from purgatory.pipeline.stream.windowed_waits import WaitWindow
 from purgatory.simulation.latencies import Waits
 from purgatory.trace.percentiles import DECIMALS, PERCENTILES, percentiles

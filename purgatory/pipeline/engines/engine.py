@@ -1,27 +1,28 @@
 """The protocol of the engines, Spark and DuckDB, and the choice between them.
 
-An engine opens traces for a job, computes its tables, and writes and returns their rows
-(`OpenedTraces`). `engines.run` does the rest, the same for both.
+An engine reads traces (`TraceReader`), and runs a chain of SQL (`SqlEngine`). All else is the same
+for both.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from purgatory.pipeline.errors import SessionEndedError, SessionError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from purgatory.pipeline.engines.result_folder import OutputFolder
-    from purgatory.pipeline.ingest.trace_set import RowCheck, Trace
-    from purgatory.pipeline.jobs.registry import Job, View
-    from purgatory.pipeline.result_rows import Order, Row
+    from purgatory.pipeline.ingest.trace_set import RowCheck
+    from purgatory.pipeline.jobs.chain import Statement
 
 Engine = Literal["spark", "duckdb"]
 
@@ -95,40 +96,43 @@ class RunOptions:
     memory: int | None = None
 
 
-class OpenedTraces(Protocol):
-    """Traces that an engine has opened for a job, and the folder for the results.
+class SqlEngine(Protocol):
+    """What runs a job's SQL: a DuckDB connection or a Spark session."""
 
-    Each engine has a context manager `opened_traces`, which returns one, and stops the engine at
-    the end of the block. Results are complete only after the block.
-    """
+    def run(self, statements: Iterable[Statement]) -> None:
+        """Run a chain: make its views, and compute its tables."""
 
-    @property
-    def traces(self) -> Sequence[Trace]:
-        """The runs."""
+    def make_table(
+        self, name: str, columns: Mapping[str, str], rows: Sequence[tuple[object, ...]] = ()
+    ) -> None:
+        """Make or replace a table of few rows.
 
-    @property
-    def folder(self) -> OutputFolder | None:
-        """The folder to write into; None: write nothing."""
+        Args:
+            name: the name of the table.
+            columns: the types of the columns, as Spark names them.
+            rows: the values, in the order of the columns.
+        """
 
-    def check(self, job: Job) -> RowCheck:
-        """Read the job's inputs, find bad rows, and write the quarantine if the job has one.
+    def query(self, query: str) -> pa.Table:
+        """The result of a query, which is small."""
+
+
+class TraceReader(Protocol):
+    """What reads the traces of a job into its engine, as tables with all columns of the schema."""
+
+    def read(self, tables: Sequence[str], *, count: bool) -> RowCheck:
+        """Make the tables of the good rows.
+
+        Args:
+            tables: those that the job reads.
+            count: whether the check has the numbers of good rows.
 
         Raises:
             TraceError: strict, and a row or file is bad.
         """
 
-    def compute(self, job: Job, options: Mapping[str, Any]) -> AbstractContextManager[None]:
-        """Compute the job's tables, which exist within the block. Call `check` before.
+    def write_quarantine(self, folder: OutputFolder) -> None:
+        """Write the bad rows and files into the folder `quarantine`."""
 
-        Raises:
-            ValueError: an option has an invalid value.
-        """
-
-    def write(self, table: str, order: Order) -> None:
-        """Write a table into the folder, sorted, as one file of Parquet."""
-
-    def rows(self, view: View, order: Order, runs: Sequence[str] | None) -> list[Row]:
-        """The ordered rows of a view for some runs; `most` and one more if it `is_cut`."""
-
-    def with_texts(self, witnesses: Sequence[Row]) -> Sequence[Row]:
-        """Rows of `witnesses` with text ids restored; these are also written to the table `ids`."""
+    def read_id_texts(self) -> None:
+        """Make the table `id_texts`: `number` and `text` of ids that are texts."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from purgatory.pipeline.engines.result_folder import (
     writing,
 )
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
-from purgatory.pipeline.jobs.run_spans import MOST_POINTS, SPANS, bucket_width_us, span_rows
+from purgatory.pipeline.jobs.run_spans import SPANS, run_window_us, span_rows
 from purgatory.pipeline.result_rows import Row
 
 if TYPE_CHECKING:
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from purgatory.pipeline.ingest.trace_set import Trace
     from purgatory.pipeline.jobs.registry import Job
     from purgatory.pipeline.report.findings import Results
-
-MOST_WINDOWS = 60
-"""The most windows of time that a run's waits over time have."""
 
 _RUNS = pa.schema(
     [
@@ -89,16 +85,6 @@ def run_rows(
         }
         for trace, span in zip(traces, spans, strict=True)
     ]
-
-
-def spans_from_runs(runs: Sequence[Row]) -> list[tuple[object, ...]]:
-    """The spans of runs, with the columns of `SPANS`, from the table `runs`."""
-    return [(run["run_id"], run["duration_us"], run["bucket_width_us"]) for run in runs]
-
-
-def window_us(run: Row) -> int:
-    """The width of a run's windows of time: 1, 2 or 5 times a power of ten."""
-    return bucket_width_us(math.ceil(run["duration_us"] * MOST_POINTS / MOST_WINDOWS))
 
 
 @dataclass(frozen=True)
@@ -172,7 +158,10 @@ def write_page(
     from purgatory.pipeline.report.report import report_page  # quicker where there is no page
 
     drawn = [run for run in results.runs[:MOST_PLOTTED_RUNS] if "://" not in run["folder"]]
-    shown = replace(results.page(), replication=replication_results(drawn, window_us))
+    shown = replace(
+        results.page(),
+        replication=replication_results(drawn, lambda run: run_window_us(run["duration_us"])),
+    )
     page = report_page(shown, notes, roots=names, parquet=PARQUET_FILES, command=command)
     with writing(folder / REPORT):
         (folder / REPORT).write_text(page, encoding="utf-8")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from purgatory.pipeline.engines.engine import Engine, OpenedTraces, RunOptions
+from purgatory.pipeline.engines.engine import Engine, RunOptions
 from purgatory.pipeline.engines.result_folder import REPORT
 from purgatory.pipeline.engines.results import JobResults, run_rows, write_page, write_runs
 from purgatory.pipeline.engines.termination import defer_signals
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from purgatory.pipeline.engines.duckdb.audit import ConnectionAudit
+    from purgatory.pipeline.engines.spark.frames import Audit
+    from purgatory.pipeline.engines.traces import OpenedTraces
     from purgatory.pipeline.ingest.stores import Location
-    from purgatory.pipeline.jobs.audit.audit_job import Audit
     from purgatory.pipeline.jobs.audit.client_settings import Configuration
 
 
@@ -64,17 +64,12 @@ def run_job(
     job_options, settings = job.all_options(options), run_options or RunOptions()
     if job.always_page and out is None:
         raise ValueError(f"{name} writes a page beside its tables: give it a folder, `out`")
-    opening: AbstractContextManager[OpenedTraces]
     with defer_signals():  # C code that is interrupted while it is imported raises ImportError
         if engine == "spark":
-            from purgatory.pipeline.engines.spark import opened_traces as spark
-
-            opening = spark.opened_traces(roots, out, job, settings)
+            from purgatory.pipeline.engines.spark.traces import open_traces
         else:
-            from purgatory.pipeline.engines.duckdb import opened_traces as duckdb
-
-            opening = duckdb.opened_traces(roots, out, job, settings)
-    with opening as opened:
+            from purgatory.pipeline.engines.duckdb.traces import open_traces
+    with open_traces(roots, out, job, settings) as opened:
         command = shlex.join(
             ["purgatory", name, *map(str, roots), "--out", str(out), "--engine", engine]
         )
@@ -110,24 +105,22 @@ def run_opened(
     ids = [trace.run_id for trace in traces]
     tables = job.tables(page=page)
     rows, truncated = {}, []
-    with opened.compute(job, {**job.all_options(options), "page": page}):
-        if folder is not None:
-            for table, order in tables.items():
-                opened.write(table, order)
-        for name, view in job.views.items():
-            order, chosen = job.outputs[view.table], None if view.runs is None else ids[: view.runs]
-            if view.table == "witnesses":
-                # The texts of all witnesses that are written go into a table.
-                if page or folder is not None:
-                    selected = opened.with_texts(opened.rows(view, order, None))
-                    rows[name] = [
-                        row for row in selected if chosen is None or row["run_id"] in chosen
-                    ]
-            elif page or not view.for_page:
-                selected = opened.rows(view, order, chosen)
-                if view.is_cut and view.most is not None and len(selected) > view.most:
-                    truncated.append(name)
-                rows[name] = selected[: view.most]
+    opened.compute(job, {**job.all_options(options), "page": page})
+    if folder is not None:
+        for table, order in tables.items():
+            opened.write(table, order)
+    for name, view in job.views.items():
+        order, chosen = job.outputs[view.table], None if view.runs is None else ids[: view.runs]
+        if view.table == "witnesses":
+            # The texts of all witnesses that are written go into a table.
+            if page or folder is not None:
+                selected = opened.with_texts(opened.rows(view, order, None))
+                rows[name] = [row for row in selected if chosen is None or row["run_id"] in chosen]
+        elif page or not view.for_page:
+            selected = opened.rows(view, order, chosen)
+            if view.is_cut and view.most is not None and len(selected) > view.most:
+                truncated.append(name)
+            rows[name] = selected[: view.most]
     results = JobResults(job, runs, rows, truncated, check.counts(), check.by_run())
     if not job.always_page:
         return results
@@ -174,7 +167,7 @@ def audit(*tables: Any, **how: Any) -> Any:
 
     Args:
         tables: Spark data frames, or one DuckDB connection that has the tables.
-        how: the arguments of `jobs.audit.audit_job.audit` for Spark, or of
+        how: the arguments of `engines.spark.frames.audit` for Spark, or of
             `engines.duckdb.audit.audit_connection` for DuckDB.
 
     Raises:
@@ -185,6 +178,6 @@ def audit(*tables: Any, **how: Any) -> Any:
         from purgatory.pipeline.engines.duckdb.audit import audit_connection
 
         return audit_connection(*tables, **how)
-    from purgatory.pipeline.jobs.audit import audit_job
+    from purgatory.pipeline.engines.spark import frames
 
-    return audit_job.audit(*tables, **how)
+    return frames.audit(*tables, **how)

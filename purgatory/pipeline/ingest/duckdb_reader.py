@@ -17,7 +17,7 @@ from itertools import groupby
 import duckdb
 import pyarrow as pa
 
-from purgatory.pipeline.engines.duckdb.job_sql import literal, make_table
+from purgatory.pipeline.engines.duckdb.sql_engine import make_table
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source, sources_of
 from purgatory.pipeline.ingest.json_lines import ARROW_KINDS, JsonLines
@@ -51,6 +51,7 @@ from purgatory.pipeline.ingest.trace_set import (
     first_error,
     quarantine_row,
 )
+from purgatory.pipeline.jobs.chain import literal
 from purgatory.trace.trace_schema import TABLES
 
 LEAST_IN_PLACE = 250_000

@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from purgatory.pipeline.engines.duckdb.job_sql import duckdb_type, literal
+from purgatory.pipeline.engines.duckdb.sql_engine import duckdb_type
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source
 from purgatory.pipeline.ingest.row_rules import (
@@ -32,6 +32,7 @@ from purgatory.pipeline.ingest.row_rules import (
     reason_sql,
 )
 from purgatory.pipeline.ingest.trace_files import Part
+from purgatory.pipeline.jobs.chain import literal
 from purgatory.trace.trace_schema import TABLES
 
 MACROS = (
@@ -205,7 +206,7 @@ class ParquetRows:
         needs_pieces = any(part.twin or not _PATTERN.isdisjoint(str(part.here)) for part in parts)
         if needs_pieces:
             return None
-        paths = literal([str(part.here) for part in parts])
+        paths = f"[{', '.join(literal(str(part.here)) for part in parts)}]"
         origin = f"read_parquet({paths}, union_by_name = true, hive_partitioning = false)"
         return Rows(self._run_id, origin, self._cells({}))
 

@@ -5,12 +5,12 @@ A clean trace needs no more, and this costs a small part of what a list of bad r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from purgatory.pipeline.engines.result_folder import OutputFolder, spark_output_path, write_table
 from purgatory.pipeline.ingest.spark_reader import (
@@ -32,24 +32,21 @@ def check_rows(
         TraceError: two texts became the same number.
     """
     tables = table_rows.keys()
-    rows = reduce(DataFrame.unionAll, [rows.row_checks() for rows in table_rows.values()])
-    counts = rows.groupBy("run_id", "table", "reason").agg(
-        f.count(f.lit(1)).alias("rows"),
-        f.max("end_us").alias("end_us"),
-        f.bool_or("has_texts").alias("has_texts"),
-    )
+    counts = reduce(DataFrame.unionAll, [rows.row_counts() for rows in table_rows.values()])
     good: dict[str, dict[str, int]] = {table: {} for table in tables}
-    bad: dict[tuple[str, str, str], int] = {}
-    last_ends_us = {}
+    bad: Counter[tuple[str, str, str]] = Counter()
+    last_ends_us: dict[str, int] = {}
     has_texts = False
     for row in counts.toArrow().to_pylist():
+        run_id, table = row["run_id"], row["table"]
         has_texts |= row["has_texts"]
+        # Files of other columns are counted apart.
         if row["reason"] is not None:
-            bad[row["run_id"], row["table"], row["reason"]] = row["rows"]
+            bad[run_id, table, row["reason"]] += row["rows"]
             continue
-        good[row["table"]][row["run_id"]] = row["rows"]
+        good[table][run_id] = good[table].get(run_id, 0) + row["rows"]
         if row["end_us"] is not None:
-            last_ends_us[row["run_id"]] = row["end_us"]
+            last_ends_us[run_id] = max(row["end_us"], last_ends_us.get(run_id, row["end_us"]))
     quarantined = [file for file in trace_set.quarantined if file.table in (None, *tables)]
     if has_texts:
         require_distinct_ids(id_texts(session, trace_set.traces, tables))

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import count
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
 from purgatory.pipeline.ingest.row_rules import (
     JSON_OPTIONS,
     MOST_CONTENT,
+    SPARK,
     Cell,
     backquoted,
     derived_columns,
@@ -56,8 +58,10 @@ from purgatory.pipeline.ingest.trace_set import (
 )
 from purgatory.trace.trace_schema import IDS, TABLES
 
-ROW_CHECK_COLUMNS = "run_id string, table string, reason string, end_us bigint, has_texts boolean"
-"""What a look at all rows is for."""
+ROW_COUNTS = (
+    "run_id string, table string, reason string, rows bigint, end_us bigint, has_texts boolean"
+)
+"""The columns of the numbers of good and bad rows."""
 
 ID_TEXTS = "number bigint, text string"
 """Ids as they are in the tables, and as they were in the files."""
@@ -74,6 +78,9 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Cell]], str]] = {
     ),
 }
 """What may be asked of a row beside its columns."""
+
+_numbers = count(1)
+"""The numbers of the temporary views of files: each has a name of its own."""
 
 _FILES = "_uri string, _file string, _run string"
 _Kinds = tuple[tuple[str, str], ...] | None
@@ -106,7 +113,6 @@ class TableRows:
         self._session = session
         self._table = table
         self._sources = sources_of(table, traces[0].mapping if traces else None)
-        self._kept: Sequence[DataFrame] = ()
         by_kinds: dict[_Kinds, dict[TracePath, str]] = {}
         for trace in traces:
             for part in trace.files[table]:
@@ -115,132 +121,171 @@ class TableRows:
                 by_kinds.setdefault(part.kinds, {})[part.path] = trace.run_id
         self._files = [_Files(kinds, run_of) for kinds, run_of in by_kinds.items()]
 
-    def keep(self) -> None:
-        """Let all rows be read once, and kept."""
-        self._kept = [
-            rows.drop("_torn", "_wrong").localCheckpoint(eager=False)
-            for rows in self._rows_without_location(["_has_texts"])
-        ]
+    @property
+    def has_json(self) -> bool:
+        """Whether some files are lines of JSON, which are parsed each time that they are read."""
+        return any(files.kinds is None for files in self._files)
 
-    def good(self) -> DataFrame:
-        """The good rows, with the columns of the schema."""
-        columns = [backquoted(name) for name in TABLES[self._table]]
-        all_rows = self._kept or self._rows_without_location()
-        frames = [rows.where("_reason IS NULL").select(*columns) for rows in all_rows]
+    def good(self, *, is_clean: bool = False) -> DataFrame:
+        """The good rows, with the columns of the schema.
+
+        Args:
+            is_clean: all rows are good, as a check has found: no rule is looked at again, and no
+                column is read that nobody asks for.
+        """
+        columns = ", ".join(map(backquoted, TABLES[self._table]))
+        where = "" if is_clean else " WHERE _reason IS NULL"
+        frames = [
+            self._sql(f"SELECT {columns} FROM ({self._rows(files)}){where}")
+            for files in self._files
+        ]
         return _union(frames, self._session, spark_columns(TABLES[self._table]))
 
     def bad(self) -> DataFrame:
         """The bad rows, with the columns of `QUARANTINE`."""
         return _union(list(self._bad()), self._session, spark_columns(QUARANTINE))
 
-    def row_checks(self) -> DataFrame:
-        """The run, table, `end_us` and reason of each row; the reason of a good row is null.
+    def row_counts(self) -> DataFrame:
+        """The numbers of rows by run and reason, with the columns of `ROW_COUNTS`.
 
-        Much faster than `bad`, which needs the location and content of each row.
+        The reason of a good row is null. Much faster than `bad`, which needs the location and
+        content of each row.
         """
-        end = "end_us" if "end_us" in TABLES[self._table] else "cast(NULL AS bigint) AS end_us"
-        texts = "_has_texts AS has_texts"
-        chosen = ["_run AS run_id", f"'{self._table}' AS table", "_reason AS reason", end, texts]
-        all_rows = self._kept or self._rows_without_location(["_has_texts"])
-        frames = [rows.selectExpr(*chosen) for rows in all_rows]
-        return _union(frames, self._session, ROW_CHECK_COLUMNS)
+        end = "max(end_us)" if "end_us" in TABLES[self._table] else "CAST(NULL AS bigint)"
+        frames = [
+            self._sql(
+                f"SELECT _run AS run_id, '{self._table}' AS table, _reason AS reason, "
+                f"count(*) AS rows, {end} AS end_us, bool_or(_has_texts) AS has_texts "
+                f"FROM ({self._rows(files, extra=['_has_texts'])}) GROUP BY _run, _reason"
+            )
+            for files in self._files
+        ]
+        return _union(frames, self._session, ROW_COUNTS)
 
     def id_texts(self) -> DataFrame:
         """The negative ids with their texts; not distinct."""
         if IDS.isdisjoint(TABLES[self._table]):
             return local_table(self._session, [], ID_TEXTS)
-        texts = (
-            rows.select(f.inline("_texts")) for rows in self._rows_without_location(["_texts"])
-        )
-        frames = [rows.where("number < 0") for rows in texts]
+        frames = [
+            self._sql(
+                "SELECT number, text FROM (SELECT inline(_texts) AS (number, text) "
+                f"FROM ({self._rows(files, extra=['_texts'])})) WHERE number < 0"
+            )
+            for files in self._files
+        ]
         return _union(frames, self._session, ID_TEXTS)
 
-    def _rows_without_location(self, extra: Sequence[str] = ()) -> Iterator[DataFrame]:
-        """All rows with `_reason`, without their locations."""
-        for files in self._files:
-            rows = self._typed(files, self._read(files, False), False, extra)
-            yield _with_reason(rows, self._table)
+    def _sql(self, text: str) -> DataFrame:
+        return self._session.sql(text)
 
     def _bad(self) -> Iterator[DataFrame]:
         for files in self._files:
-            raw = self._read(files, True)
-            rows = _with_reason(self._typed(files, raw, True), self._table)
-            bad = rows.where("_reason IS NOT NULL")
+            rows = self._sql(f"SELECT * FROM ({self._rows(files, True)}) WHERE _reason IS NOT NULL")
             if files.kinds is None:
-                bad = _with_line_numbers(bad, raw)
-            yield bad.select(
-                f.col("_run").alias("run_id"),
-                f.lit(self._table).alias("table"),
-                f.coalesce("_file", "_uri").alias("file"),
-                f.col("_line").alias("line"),
-                f.lit(1).cast("bigint").alias("rows"),
-                f.col("_reason").alias("reason"),
-                f.expr(detail_sql(self._table)).alias("detail"),
-                f.substring(f.col("_content"), 1, MOST_CONTENT).alias("content"),
+                rows = _with_line_numbers(rows, self._raw(files, True))
+            yield rows.selectExpr(
+                "_run AS run_id",
+                f"'{self._table}' AS table",
+                "coalesce(_file, _uri) AS file",
+                "_line AS line",
+                "1L AS rows",
+                "_reason AS reason",
+                f"{detail_sql(self._table)} AS detail",
+                f"substring(_content, 1, {MOST_CONTENT}) AS content",
             )
 
-    def _read(self, files: _Files, with_location: bool) -> DataFrame:
+    def _raw(self, files: _Files, with_location: bool) -> DataFrame:
         """The rows as they are in the files; if `with_location`, with file, line and content."""
         paths = [spark_path(path) for path in files.run_of]
         if files.kinds is None:
             raw = self._session.read.option("lineSep", "\n").text(paths)
-            return raw.select(
-                f.col("value").alias("_text"),
-                f.col("_metadata.file_path").alias("_uri"),
-                f.col("_metadata.file_block_start").alias("_block"),
-                f.monotonically_increasing_id().alias("_id"),
+            return raw.selectExpr(
+                "value AS _text",
+                "_metadata.file_path AS _uri",
+                "_metadata.file_block_start AS _block",
+                "monotonically_increasing_id() AS _id",
             )
-        columns = [f.col(backquoted(name)) for name, _ in files.kinds]
-        content = f.to_json(f.struct(*columns)) if columns else f.lit("{}")
+        columns = [backquoted(name) for name, _ in files.kinds]
         kinds = spark_columns(dict(files.kinds))
         # A file without any column of its own has rows nevertheless.
         raw = self._session.read.schema(kinds or "_none int").parquet(*paths)
         location = []
         if with_location or files.only_run is None:
-            location.append(f.col("_metadata.file_path").alias("_uri"))
+            location.append("_metadata.file_path AS _uri")
         if with_location:
-            location.append(content.alias("_content"))
-            location.append((f.col("_metadata.row_index") + 1).alias("_line"))
-        return raw.select(*columns, *location)
+            content = f"to_json(struct({', '.join(columns)}))" if columns else "'{}'"
+            location += [f"{content} AS _content", "_metadata.row_index + 1 AS _line"]
+        return raw.selectExpr("*", *location) if location else raw
 
-    def _typed(
-        self, files: _Files, raw: DataFrame, with_location: bool, extra: Sequence[str] = ()
-    ) -> DataFrame:
-        """The rows with the columns of the schema, `_torn`, `_wrong`, `_run` and their place.
+    def _rows(self, files: _Files, with_location: bool = False, extra: Sequence[str] = ()) -> str:
+        """The SQL of all rows with the columns of the schema, `_reason`, `_run` and their place.
 
-        `extra` are columns of `_TEXTS`.
+        The files are a temporary view. One text costs one call into Java, where a data frame costs
+        one for each column of each step.
+
+        Args:
+            files: the rows' files.
+            with_location: with `_file`, `_uri`, `_line` (for lines of JSON, `_block` and `_id`),
+                and `_content`.
+            extra: columns of `_TEXTS`.
         """
+        view = f"purgatory_files_{next(_numbers)}"
+        self._raw(files, with_location).createOrReplaceTempView(view)
+        torn, origin, place = "false", view, ["_content", "_line"]
         if files.kinds is None:
-            location = ["_content", "_block", "_id"]
-            raw, cells = self._parse_lines(raw)
-            torn = f.expr("_row IS NULL")
+            place = ["_content", "_block", "_id"]
+            origin, cells = self._parsed(view)
+            torn = "_row IS NULL"
         else:
-            location = ["_content", "_line"]
             file_kinds = dict(files.kinds)
             cells = {
                 name: parquet_cell(self._sources[name], kind, file_kinds.get(source.name or ""))
                 for name, kind in TABLES[self._table].items()
                 for source in [self._sources[name]]
             }
-            torn = f.lit(False)
-        columns = [
-            torn.alias("_torn"),
-            f.expr(first_wrong_sql(cells)).alias("_wrong"),
-            *(f.expr(_TEXTS[name](cells)).alias(name) for name in extra),
-            *(f.expr(cell.value).alias(name) for name, cell in cells.items()),
-        ]
+        columns = {
+            "_torn": torn,
+            "_wrong": first_wrong_sql(cells),
+            **{name: _TEXTS[name](cells) for name in extra},
+            **{name: cell.value for name, cell in cells.items()},
+        }
+        names = list(map(backquoted, columns))
         if files.kinds is None:
             # As one expression: of columns, Spark derives conditions from how each is made, twice
             # as many with each one that `_wrong` looks at; for lines of JSON that takes minutes.
-            columns = [f.inline(f.array(f.struct(*columns)))]
-        typed = raw.select(
-            *(["_uri"] if with_location or files.only_run is None else []),
-            *(location if with_location else []),
-            *columns,
+            values = ", ".join(columns.values())
+            chosen = f"inline(array(struct({values}))) AS ({', '.join(names)})"
+        else:
+            chosen = ", ".join(
+                f"{value} AS {name}" for name, value in zip(names, columns.values(), strict=True)
+            )
+        kept = place if with_location else []
+        has_uri = with_location or files.only_run is None
+        typed = ", ".join([*(["_uri"] if has_uri else []), *kept, chosen])
+        rows, run = f"(SELECT {typed} FROM {origin})", "_run"
+        if has_uri:
+            runs = f"purgatory_runs_{next(_numbers)}"
+            uris = [
+                (uri, str(path), run) for path, run in files.run_of.items() for uri in _uris(path)
+            ]
+            local_table(self._session, uris, _FILES).createOrReplaceTempView(runs)
+            rows = f"(SELECT /*+ broadcast(r) */ * FROM {rows} LEFT JOIN {runs} r USING (_uri))"
+            kept = ["_uri", "_file", *kept] if with_location else []
+        else:
+            run = f"{SPARK.literal(files.only_run or '')} AS _run"
+        rows = f"(SELECT *, {run} FROM {rows})" if not has_uri else rows
+        derived = derived_columns(self._table)
+        filled = ", ".join(
+            f"{derived.get(name, backquoted(name))} AS {backquoted(name)}"
+            for name in TABLES[self._table]
         )
-        return self._with_run(files, typed, with_location)
+        others = ", ".join(["_torn", "_wrong", "_run", *kept, *extra])
+        return (
+            f"SELECT *, {reason_sql(self._table)} AS _reason "
+            f"FROM (SELECT {filled}, {others} FROM {rows})"
+        )
 
-    def _parse_lines(self, raw: DataFrame) -> tuple[DataFrame, Mapping[str, Cell]]:
+    def _parsed(self, view: str) -> tuple[str, Mapping[str, Cell]]:
         """Lines with the object `_row` of its fields as text, and how each column comes from it.
 
         The line is parsed as the one element of a list in an object: otherwise Spark would take the
@@ -248,29 +293,22 @@ class TableRows:
         """
         names = dict.fromkeys(source.name for source in self._sources.values() if source.name)
         fields = ", ".join(f"{backquoted(name)}: string" for name in names)
-        parsed = f.from_json(
-            f.concat(f.lit('{"rows":['), "_text", f.lit("]}")),
-            f"rows array<struct<{fields}>>, broken string",
-            # Otherwise a text with a broken escape would be null, and the rest of the row as it is.
-            {**JSON_OPTIONS, "columnNameOfCorruptRecord": "broken"},
-        )
+        schema = SPARK.literal(f"rows array<struct<{fields}>>, broken string")
+        # Otherwise a text with a broken escape would be null, and the rest of the row as it is.
+        options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": "broken"}
+        pairs = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
+        line = "concat('{\"rows\":[', _text, ']}')"
+        parsed = f"from_json({line}, {schema}, map({pairs}))"
         is_row = "size(_parsed.rows) = 1 AND _parsed.broken IS NULL AND is_valid_utf8(_text)"
-        lines = raw.where("trim(BOTH ' \t\r' FROM _text) <> ''").select(
-            "*", parsed.alias("_parsed"), f.expr("make_valid_utf8(_text)").alias("_content")
+        rows = (
+            f"(SELECT *, CASE WHEN {is_row} THEN _parsed.rows[0] END AS _row "
+            f"FROM (SELECT *, {parsed} AS _parsed, make_valid_utf8(_text) AS _content FROM {view} "
+            r"WHERE trim(BOTH ' \t\r' FROM _text) <> ''))"
         )
-        lines = lines.withColumn("_row", f.expr(f"CASE WHEN {is_row} THEN _parsed.rows[0] END"))
-        return lines, {
+        return rows, {
             name: json_cell(self._sources[name], kind, "_row", "_text")
             for name, kind in TABLES[self._table].items()
         }
-
-    def _with_run(self, files: _Files, rows: DataFrame, with_location: bool) -> DataFrame:
-        """Rows with `_run`, and with `_file` if `with_location`, by their file."""
-        if files.only_run is not None and not with_location:
-            return rows.withColumn("_run", f.lit(files.only_run))
-        uris = [(uri, str(path), run) for path, run in files.run_of.items() for uri in _uris(path)]
-        table = local_table(self._session, uris, _FILES)
-        return rows.join(f.broadcast(table), "_uri", "left")
 
 
 def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> DataFrame:
@@ -317,12 +355,6 @@ def _check_case(session: SparkSession, path: TracePath, twin: str) -> None:
 def spark_columns(kinds: Mapping[str, str]) -> str:
     """The columns of a table with their types, as Spark takes them."""
     return ", ".join(f"{backquoted(name)} {kind}" for name, kind in kinds.items())
-
-
-def _with_reason(rows: DataFrame, table: str) -> DataFrame:
-    """Rows with what follows from other columns filled in, and `_reason`: null for a good row."""
-    filled = {name: f.expr(expression) for name, expression in derived_columns(table).items()}
-    return rows.withColumns(filled).withColumn("_reason", f.expr(reason_sql(table)))
 
 
 def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:

@@ -19,6 +19,7 @@ have the functions of `macros`. The text keeps to what both mean alike:
 * Numbers with a point are decimal in both: a double is written `0.5e0`.
 * Nulls come first in ascending order and last in descending order. A `struct` with nulls,
   `any_value`, and `min_by` and `max_by` over nulls differ, and are left out.
+* Tables stand after `from` and `join`, never after a comma.
 * `/*+ broadcast(t) */` is a hint for Spark and a comment for DuckDB.
 """
 
@@ -28,6 +29,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+
+from purgatory.pipeline.result_rows import Order
 
 _STATEMENT = re.compile(
     r"(?:\s|--[^\n]*\n)*create\s+(?P<kind>view|table)\s+(?P<name>[a-z_][a-z_0-9]*)\s+as\b(?P<query>.*)",
@@ -93,20 +96,31 @@ def parse_chain(
     return statements
 
 
-def renamed(statements: Sequence[Statement], names: Mapping[str, str]) -> list[Statement]:
-    """A chain with other names of tables, so that it runs twice in one session.
+_NO_ALIAS = (
+    "where|join|left|right|inner|cross|full|group|order|using|on|union|limit|having|except"
+)
+
+
+def renamed(statements: Iterable[Statement], names: Mapping[str, str]) -> list[Statement]:
+    """A chain with other names of its tables, so that it runs twice, or beside others' tables.
+
+    A name is a table's where it follows `from` or `join`; elsewhere it is a column's or an alias.
 
     Args:
         statements: the chain.
-        names: new names of its statements and inputs by their old ones; none is a column's name.
+        names: new names of its statements and inputs by their old ones.
     """
-    pattern = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
+    table = re.compile(
+        rf"\b(?P<word>from|join)\s+(?P<name>{'|'.join(map(re.escape, names))})\b"
+        rf"(?P<alias>\s+(?:as\s+)?(?!(?:{_NO_ALIAS})\b)[a-z_]\w*)?"
+    )
+
+    def other(found: re.Match[str]) -> str:
+        alias = found["alias"] or f" as {found['name']}"
+        return f"{found['word']} {names[found['name']]}{alias}"
+
     return [
-        Statement(
-            names.get(one.name, one.name),
-            one.kept,
-            pattern.sub(lambda match: names[match[1]], one.query),
-        )
+        Statement(names.get(one.name, one.name), one.kept, table.sub(other, one.query))
         for one in statements
     ]
 
@@ -132,6 +146,20 @@ def literal(value: object) -> str:
             return f"({', '.join(map(literal, value))})"
         case _:
             raise TypeError(f"{value!r} can't be written in SQL")
+
+
+def order_by(order: Order) -> str:
+    """An order as both engines read it: nulls first, and a value outside its list before others."""
+    return ", ".join(
+        f"{_place(name, among) if among else quoted([name])} asc nulls first"
+        for name, among in order
+    )
+
+
+def _place(name: str, among: Sequence[str]) -> str:
+    cases = " ".join(f"when {literal(value)} then {place}" for place, value in enumerate(among, 1))
+    column = quoted([name])
+    return f"case when {column} is null then null else case {column} {cases} else 0 end end"
 
 
 def quoted(names: Iterable[str]) -> str:

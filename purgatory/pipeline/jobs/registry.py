@@ -7,17 +7,27 @@ rows for their commands and for the programs that run them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from purgatory.pipeline.jobs.audit.anomalies import (
     AUDIT_TABLES,
     COUNTS_ORDER,
     EXPECTATIONS,
+    SPLIT,
+    SPLIT_US,
     WITNESSES,
     WITNESSES_ORDER,
 )
+from purgatory.pipeline.jobs.audit.audit_chain import audit_chain
+from purgatory.pipeline.jobs.audit.client_settings import (
+    SETTINGS,
+    configuration_of,
+    settings_rows,
+)
+from purgatory.pipeline.jobs.clients import attempts_chain, latencies_chain, throughput_chain
+from purgatory.pipeline.jobs.occupancy import occupancy_causes_chain, occupancy_chain
 from purgatory.pipeline.jobs.result_orders import (
     ALL,
     ALL_TOPICS,
@@ -32,8 +42,26 @@ from purgatory.pipeline.jobs.result_orders import (
     Exactness,
     by,
 )
+from purgatory.pipeline.jobs.run_spans import (
+    FAULTS,
+    SPANS,
+    WINDOWS,
+    fault_rows,
+    run_window_us,
+    span_rows,
+)
+from purgatory.pipeline.jobs.waits import (
+    expiry_chain,
+    plotted_chain,
+    slowest_chain,
+    waits_chain,
+)
 from purgatory.pipeline.result_rows import Order
 from purgatory.trace.trace_schema import REQUIRED_TABLES, TABLES
+
+if TYPE_CHECKING:
+    from purgatory.pipeline.ingest.trace_set import RowCheck, Trace
+    from purgatory.pipeline.jobs.chain import Statement
 
 MOST_SHOWN_RUNS = 10
 """The number of runs that a terminal shows; the tables have all."""
@@ -162,9 +190,20 @@ class View:
     terminal: TerminalTable | None = None
 
 
+class SmallTable(NamedTuple):
+    """A table of few rows that a job reads beside the traces: its columns with types, its rows."""
+
+    columns: Mapping[str, str]
+    rows: Sequence[tuple[object, ...]]
+
+
+Options = Mapping[str, Any]
+SmallTables = Callable[["Sequence[Trace]", "RowCheck", Options], Mapping[str, SmallTable]]
+
+
 @dataclass(frozen=True)
 class Job:
-    """The inputs, options, outputs and views of a job.
+    """The inputs, options, statements, outputs and views of a job.
 
     Attributes:
         name: that of its command.
@@ -173,6 +212,9 @@ class Job:
         outputs: the tables of results in the order of writing, each with the order of its rows.
             The columns are those of the functions in `jobs`.
         options: by name.
+        statements: the chain of SQL that computes the outputs, by the options and `page`.
+        small_tables: what the statements read beside the traces' tables, by the traces, the check
+            of their rows and the options.
         views: by name, in the order of the terminal.
         quarantine: whether the results have the table `quarantine`.
         only_for_page: outputs that only a page needs.
@@ -186,6 +228,8 @@ class Job:
     reads: tuple[str, ...]
     outputs: Mapping[str, Order]
     options: Mapping[str, Option]
+    statements: Callable[[Options], Sequence[Statement]] = lambda _options: ()
+    small_tables: SmallTables = lambda _traces, _check, _options: {}
     views: Mapping[str, View] = field(default_factory=dict)
     quarantine: Literal["never", "if bad", "always"] = "if bad"
     only_for_page: frozenset[str] = field(default_factory=frozenset)
@@ -219,6 +263,62 @@ def _all_rows(table: str, page: str | None = None) -> View:
     return View(table, runs=None, most=None, page=page or table)
 
 
+def _waits_statements(options: Options) -> list[Statement]:
+    return [
+        *waits_chain(options["window_us"], options["percentiles"], by_topic=True),
+        *slowest_chain(options["slowest"]),
+        *(expiry_chain() if options["page"] else ()),
+    ]
+
+
+def _occupancy_statements(options: Options) -> list[Statement]:
+    return [*occupancy_chain(), *occupancy_causes_chain(options["hot_keys"])]
+
+
+def _occupancy_tables(
+    traces: Sequence[Trace], check: RowCheck, _options: Options
+) -> Mapping[str, SmallTable]:
+    return {
+        "spans": SmallTable(SPANS, span_rows(traces, check.last_ends_us)),
+        "faults": SmallTable(FAULTS, fault_rows(traces)),
+    }
+
+
+def _audit_tables(
+    traces: Sequence[Trace], check: RowCheck, options: Options
+) -> Mapping[str, SmallTable]:
+    configuration = configuration_of(traces, check.by_run())
+    rows = settings_rows(configuration, options.get("expect", ()))
+    return {name: SmallTable(SETTINGS[name], rows[name]) for name in SETTINGS}
+
+
+def _analyze_tables(
+    traces: Sequence[Trace], check: RowCheck, options: Options
+) -> Mapping[str, SmallTable]:
+    spans = [
+        (run_id, max(end_us, 0), width_us)
+        for run_id, end_us, width_us in span_rows(traces, check.last_ends_us)
+    ]
+    windows = [(run_id, run_window_us(us)) for run_id, us, _ in spans[:MOST_PLOTTED_RUNS]]
+    return {
+        "spans": SmallTable(SPANS, spans),
+        "windows": SmallTable(WINDOWS, windows),
+        **_audit_tables(traces, check, options),
+    }
+
+
+def _analyze_statements(_options: Options) -> list[Statement]:
+    return [
+        *waits_chain(None, "exact", by_topic=False),
+        *latencies_chain(),
+        *attempts_chain(),
+        *occupancy_chain(),
+        *audit_chain(WITNESSES, SPLIT, SPLIT_US),
+        *plotted_chain(),
+        *throughput_chain(),
+    ]
+
+
 _WHOLE = Is("window_start_us", None)
 _OVER_TOPICS = Is("topic", ALL_TOPICS)
 _OVERALL = (Is("kind", ALL), Is("outcome", ALL))
@@ -247,6 +347,7 @@ WAITS = Job(
         ),
         "slowest": Option("number", 10, "Number of slowest operations per purgatory."),
     },
+    statements=_waits_statements,
     outputs={**WAIT_ORDERS, "expiry": EXPIRY_ORDER},
     only_for_page=frozenset({"expiry"}),
     views={
@@ -303,6 +404,8 @@ OCCUPANCY = Job(
     "Show how many requests were pending over time, the peaks with their causes, and hot keys.",
     reads=("operations",),
     options={"hot_keys": Option("number", 10, "Number of hottest keys per purgatory.")},
+    statements=_occupancy_statements,
+    small_tables=_occupancy_tables,
     outputs=OCCUPANCY_ORDERS,
     views={
         "littles_law": View(
@@ -370,6 +473,8 @@ AUDIT = Job(
             least=0,
         ),
     },
+    statements=lambda options: audit_chain(options["witnesses"], SPLIT, SPLIT_US),
+    small_tables=_audit_tables,
     outputs={"audit": COUNTS_ORDER, "witnesses": WITNESSES_ORDER},
     views={
         "audit": _all_rows("audit"),
@@ -384,6 +489,8 @@ ANALYZE = Job(
     "Analyze traces: waits, pending requests over time, order and losses; write tables and a page.",
     reads=tuple(TABLES),
     options={},
+    statements=_analyze_statements,
+    small_tables=_analyze_tables,
     outputs={
         "waits": WAITS_ORDER,
         "latencies": LATENCIES_ORDER,

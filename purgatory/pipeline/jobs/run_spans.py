@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,11 @@ def span_rows(traces: Sequence[Trace], last_us: Mapping[str, int]) -> list[tuple
     return [(run_id, end_us, bucket_width_us(end_us)) for run_id, end_us in ends_us.items()]
 
 
+def run_window_us(duration_us: int) -> int:
+    """The width of a run's windows of waits over time: 1, 2 or 5 times a power of ten."""
+    return bucket_width_us(math.ceil(duration_us * MOST_POINTS / MOST_WINDOWS))
+
+
 def us(milliseconds: int) -> int:
     """Microseconds that fit 64 bits with room for a sum."""
     return max(-(2**62), min(milliseconds * 1000, 2**62))
@@ -82,6 +88,9 @@ def us(milliseconds: int) -> int:
 
 # The width of a run's buckets of time, the same for both engines.
 
+
+MOST_WINDOWS = 60
+"""The most windows of time that a run's waits over time have."""
 
 MOST_POINTS = 400
 """The most buckets of a run; a run has at least 2/5 of that, unless it is very short."""

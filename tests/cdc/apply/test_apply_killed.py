@@ -17,7 +17,7 @@ import pytest
 from purgatory.cdc.apply.audit_log import write_trace
 from purgatory.cdc.targets import Target
 from purgatory.pipeline import audit
-from purgatory.pipeline.engines.duckdb.job_sql import make_table
+from purgatory.pipeline.engines.duckdb.sql_engine import make_table
 from purgatory.pipeline.jobs.audit import ConsumerSettings, RunConfiguration
 from purgatory.trace.trace_schema import TABLES
 from tests.cdc.change_log import as_list, closing_target, random_log, rows_of

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
-from purgatory.pipeline.engines.duckdb.job_sql import (
-    duckdb_type,
-    make_table,
-    run_job,
-    select_rows,
-    select_table,
-)
+from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine, duckdb_type, make_table
 from purgatory.pipeline.jobs.audit.anomalies import (
     AUDIT_TABLES,
     COUNTS_ORDER,
@@ -25,6 +19,7 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     WITNESSES_ORDER,
     check_limits,
 )
+from purgatory.pipeline.jobs.audit.audit_chain import audit_chain
 from purgatory.pipeline.jobs.audit.client_settings import (
     SETTINGS,
     Configuration,
@@ -32,6 +27,7 @@ from purgatory.pipeline.jobs.audit.client_settings import (
     settings_rows,
 )
 from purgatory.pipeline.jobs.audit.findings import Findings, findings_of
+from purgatory.pipeline.jobs.chain import order_by
 from purgatory.trace.trace_schema import NULLABLE, TABLES
 
 if TYPE_CHECKING:
@@ -39,9 +35,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from purgatory.pipeline.result_rows import Order
+
 
 def audit_tables(
-    connection: duckdb.DuckDBPyConnection,
+    engine: DuckDBEngine,
     configuration: Configuration = None,
     witnesses: int = WITNESSES,
     *,
@@ -49,26 +47,27 @@ def audit_tables(
     split: int = SPLIT,
     split_us: int = SPLIT_US,
 ) -> None:
-    """Make the temporary tables `audit` and `witnesses`, in no order.
+    """Make the tables `audit` and `witnesses` from all tables of `AUDIT_TABLES`, in no order.
 
     Args:
-        connection: with all tables of `AUDIT_TABLES`, each with all its columns.
-        configuration, witnesses, expect, split, split_us: as `jobs.audit.audit_job.audit` has them.
+        engine: has the tables, each with all its columns.
+        configuration, witnesses, expect, split, split_us: as `engines.spark.frames.audit` has them.
 
     Raises:
-        ValueError: as `jobs.audit.audit_job.audit` has it.
+        ValueError: as `engines.spark.frames.audit` has it.
     """
     check_limits(witnesses, split, split_us)
     if isinstance(configuration, RunConfiguration):
-        union = " UNION ".join(f"SELECT run_id FROM {name}" for name in AUDIT_TABLES)
-        runs = [run_id for (run_id,) in connection.execute(union).fetchall()]
+        union = " union ".join(f"select run_id from {name}" for name in AUDIT_TABLES)
+        runs = engine.query(union)["run_id"].to_pylist()
         configuration = dict.fromkeys(runs, configuration)
     for name, rows in settings_rows(configuration, expect).items():
-        make_table(connection, name, SETTINGS[name], rows)
-    has_row = " OR ".join(f"EXISTS (FROM {name})" for name in OPTIONAL)
-    [(has_more,)] = connection.execute(f"SELECT {has_row}").fetchall()
-    job = "audit" if has_more else "audit_sends_reads"
-    run_job(connection, job, witnesses=witnesses, split=split, split_us=split_us)
+        engine.make_table(name, SETTINGS[name], rows)
+    engine.run(audit_chain(witnesses, split, split_us))
+
+
+def _result(engine: DuckDBEngine, table: str, order: Order) -> pa.Table:
+    return engine.query(f"select * from {table} order by {order_by(order)}")
 
 
 # The audit of rows that are in memory, as of a cluster or a simulation in the same program.
@@ -98,10 +97,11 @@ def audit_arrow(
     with duckdb_connection(rows=sum(map(len, tables.values()))) as connection:
         for name, table in tables.items():
             connection.register(name, table)
-        run_tables = {run_id: configuration or RunConfiguration()}
-        audit_tables(connection, run_tables, witnesses, expect=expect)
-        audit = select_rows(connection, "audit", COUNTS_ORDER)
-        witness_rows = select_rows(connection, "witnesses", WITNESSES_ORDER)
+        engine = DuckDBEngine(connection)
+        configurations = {run_id: configuration or RunConfiguration()}
+        audit_tables(engine, configurations, witnesses, expect=expect)
+        audit = _result(engine, "audit", COUNTS_ORDER).to_pylist()
+        witness_rows = _result(engine, "witnesses", WITNESSES_ORDER).to_pylist()
         return findings_of(audit, witness_rows, {}, expect, texts)
 
 
@@ -138,20 +138,21 @@ def audit_connection(
     Args:
         connection: with tables or views `sends` and `reads`, and, if the traces have them,
             `effects`, `commits` and `transactions`; columns that may be null may be missing.
-        configuration, witnesses, expect, split, split_us: as `jobs.audit.audit_job.audit` has them.
+        configuration, witnesses, expect, split, split_us: as `engines.spark.frames.audit` has them.
 
     Raises:
-        ValueError: a table or column is missing, or as `jobs.audit.audit_job.audit` has it.
+        ValueError: a table or column is missing, or as `engines.spark.frames.audit` has it.
         SessionError: DuckDB has no place or memory left.
     """
     with duckdb_connection() as job_connection:
         for name in AUDIT_TABLES:
             _copy(connection, job_connection, name)
+        engine = DuckDBEngine(job_connection)
         audit_tables(
-            job_connection, configuration, witnesses, expect=expect, split=split, split_us=split_us
+            engine, configuration, witnesses, expect=expect, split=split, split_us=split_us
         )
-        counts = select_table(job_connection, "audit", COUNTS_ORDER)
-        witness_table = select_table(job_connection, "witnesses", WITNESSES_ORDER)
+        counts = _result(engine, "audit", COUNTS_ORDER)
+        witness_table = _result(engine, "witnesses", WITNESSES_ORDER)
     return ConnectionAudit(connection.from_arrow(counts), connection.from_arrow(witness_table))
 
 

@@ -11,11 +11,11 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from purgatory.pipeline.engines.duckdb.job_sql import literal
 from purgatory.pipeline.engines.engine import total_memory_bytes
 from purgatory.pipeline.engines.progress import EngineProgress, show_progress
 from purgatory.pipeline.engines.termination import ENDING, is_free, working_folder
 from purgatory.pipeline.errors import SessionError
+from purgatory.pipeline.jobs.chain import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -108,19 +108,16 @@ def _first_line(error: Exception) -> str:
 
 
 BYTES_PER_ROW = 1200
-"""What a row takes in an audit, in memory and on disk together (measured: `docs/audit.md`)."""
+"""What a row takes, in memory and on disk together (measured: `docs/audit.md`)."""
 
 MEMORY_PER_ROW = 150
-"""How many of these an audit has to have in memory: not all of what DuckDB keeps goes to disk."""
-
-COPIED = 3
-"""How many times as much other jobs need, which copy their rows."""
+"""How many of these a job has to have in memory: not all of what DuckDB keeps goes to disk."""
 
 _LEAST_MEMORY = 1 << 30
 
 
-def audit_memory(rows: int | None) -> int:
-    """What an audit takes by itself: what its rows need, or 1 GiB, but no more than `memory_bytes`.
+def job_memory(rows: int | None) -> int:
+    """What a job takes by itself: what its rows need, or 1 GiB, but no more than `memory_bytes`.
 
     It is `memory_bytes` where nobody knows how many there are.
     """
@@ -145,8 +142,6 @@ def require_room(
     tables: Iterable[str],
     command: Sequence[str],
     memory: int | None = None,
-    *,
-    copied: bool = False,
 ) -> None:
     """Check that the rows, by the footers of the parts, fit memory and disk.
 
@@ -157,7 +152,6 @@ def require_room(
         tables: those that are read.
         command: what does the same, without its engine.
         memory: how many bytes DuckDB may take; None: `memory_bytes`.
-        copied: whether the job copies all rows, large files' as well.
 
     Raises:
         SessionError: they don't fit; it names how many do, and the command for Spark.
@@ -165,8 +159,7 @@ def require_room(
     rows = _rows(trace_set, tables)
     folder = tempfile.gettempdir()
     memory, disk = memory or memory_bytes(), shutil.disk_usage(folder).free
-    per_row = MEMORY_PER_ROW * (COPIED if copied else 1)
-    most = min((memory + disk) // BYTES_PER_ROW, memory // per_row)
+    most = min((memory + disk) // BYTES_PER_ROW, memory // MEMORY_PER_ROW)
     if rows > most:
         raise SessionError(
             f"the traces have {rows:,} rows, and about {most:,} fit here: "
@@ -175,7 +168,7 @@ def require_room(
         )
 
 
-# Signals that end a program while DuckDB computes: they end the job, and what it spilled is removed.
+# Signals that end a program while DuckDB computes: the job ends, what it spilled is removed.
 #
 # DuckDB turns what a handler raises into a RuntimeError, and drops it where it comes while DuckDB
 # itself imports a module: so it is raised again, once a second, until the block ends.

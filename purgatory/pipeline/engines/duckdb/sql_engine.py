@@ -37,10 +37,29 @@ class DuckDBEngine:
     def make_table(
         self, name: str, columns: Mapping[str, str], rows: Sequence[tuple[object, ...]] = ()
     ) -> None:
-        kinds = ", ".join(f"{quoted([name])} {kind}" for name, kind in columns.items())
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({kinds})")
-        if rows:
-            self.connection.execute(f"INSERT INTO {name} VALUES {', '.join(map(literal, rows))}")
+        make_table(self.connection, name, columns, rows)
 
     def query(self, query: str) -> pa.Table:
         return self.connection.execute(query).to_arrow_table()
+
+
+def make_table(
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    columns: Mapping[str, str],
+    rows: Sequence[tuple[object, ...]] = (),
+) -> None:
+    """Make or replace a temporary table of few rows; arguments are those of `SqlEngine`.
+
+    The rows are written into the statement: DuckDB imports pandas for parameters.
+    """
+    kinds = ", ".join(f"{quoted([column])} {duckdb_type(kind)}" for column, kind in columns.items())
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {quoted([name])} ({kinds})")
+    if rows:
+        values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
+        connection.execute(f"INSERT INTO {quoted([name])} VALUES {values}")
+
+
+def duckdb_type(kind: str) -> str:
+    """The type that Spark calls `kind`."""
+    return "VARCHAR[]" if kind == "array<string>" else kind

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.engines.spark.connect import local_table
@@ -20,23 +21,21 @@ SQL_SETTINGS = {
 
 
 class SparkEngine:
-    """`engines.engine.SqlEngine` on a session.
+    """`engines.engine.SqlEngine` on a session that has `SQL_SETTINGS`.
 
     A table of a chain is written as Parquet, and read from there: a plan ends where it is read, so
     that none grows with the chain, and a lost executor loses nothing of it. Where no folder is
     shared by all executors, the table is a checkpoint with two copies instead.
 
     Args:
-        session: belongs to the engine: temporary views and settings are made in it.
+        session: gets temporary views and functions.
         folder: a path or URI that the driver and all executors read and write; None: there is none.
     """
 
-    def __init__(self, session: SparkSession, folder: Path | str | None) -> None:
+    def __init__(self, session: SparkSession, folder: str | None) -> None:
         self.session = session
         self._folder = folder
         self._kept = 0
-        for name, value in SQL_SETTINGS.items():
-            session.conf.set(name, value)
         for macro in spark_macros():
             session.sql(macro)
 
@@ -50,8 +49,6 @@ class SparkEngine:
     def keep(self, table: DataFrame) -> DataFrame:
         """A table that is computed now, and not again."""
         if self._folder is None:
-            from pyspark import StorageLevel
-
             return table.localCheckpoint(True, StorageLevel.MEMORY_AND_DISK_2)
         self._kept += 1
         path = f"{self._folder}/{self._kept}"
@@ -66,3 +63,17 @@ class SparkEngine:
 
     def query(self, query: str) -> pa.Table:
         return self.session.sql(query).toArrow()
+
+
+@contextmanager
+def sql_settings(session: SparkSession) -> Iterator[None]:
+    """Let a session of somebody else's have `SQL_SETTINGS` during the `with` block."""
+    before = {name: session.conf.get(name) for name in SQL_SETTINGS}
+    for name, value in SQL_SETTINGS.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is not None:
+                session.conf.set(name, old)
