@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from purgatory.pipeline.engines.duckdb.job_sql import literal
 from purgatory.pipeline.engines.engine import total_memory_bytes
 from purgatory.pipeline.engines.progress import EngineProgress, show_progress
-from purgatory.pipeline.engines.termination import ENDING, is_free, working_folder
+from purgatory.pipeline.engines.termination import ENDING, ending, is_free, working_folder
 from purgatory.pipeline.errors import SessionError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def require_room(
         )
 
 
-# Signals that end a program while DuckDB computes: they end the job, and what it spilled is removed.
+# Signals that end a program while DuckDB computes: the job ends, what it spilled is removed.
 #
 # DuckDB turns what a handler raises into a RuntimeError, and drops it where it comes while DuckDB
 # itself imports a module: so it is raised again, once a second, until the block ends.
@@ -203,8 +203,7 @@ def stop_signals() -> Iterator[None]:
             return
         if not signals:
             threading.Thread(target=again, args=(number,), daemon=True).start()
-        is_ctrl_c = number == signal.SIGINT
-        signals.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
+        signals.append(ending(number))
         raise signals[-1]
 
     def again(number: int) -> None:
