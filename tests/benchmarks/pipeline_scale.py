@@ -362,9 +362,9 @@ def beside_plain(rows: int, audited: Path, folder: Path) -> list[Figure]:
 
 
 def _make_large(rows: int, folder: Path) -> dict[str, float]:
-    from tests.pipeline.large_traces import write_large_traces
+    from tests.benchmarks.large_traces import Shape, write_large_trace
 
-    write_large_traces(folder, rows, 3)
+    write_large_trace(folder, Shape(rows, planted=3))
     return {}
 
 

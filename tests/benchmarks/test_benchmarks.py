@@ -13,15 +13,16 @@ import pytest
 
 from tests.benchmarks import run
 from tests.benchmarks.cost_plot import draw
+from tests.benchmarks.large_traces import Shape, expected_counts, write_large_trace
 from tests.benchmarks.measurement import Figure, Size, in_turns, table
 from tests.benchmarks.plain_audit import plain_counts
-from tests.pipeline.large_traces import RUNS, expected, write_large_traces
 
 HELPERS = {
     "measurement",
     "cluster_clients",
     "cluster_members",
     "cluster_producers",
+    "large_traces",
     "live_load",
     "plain_audit",
     "plain_stream",
@@ -123,8 +124,8 @@ def test_the_plot_shows_every_rival(tmp_path: Path) -> None:
     assert (tmp_path / "again.svg").read_text() == drawn
 
 
-def test_plain_sql_counts_what_an_audit_counts(tmp_path: Path) -> None:
-    write_large_traces(tmp_path / "traces", 20_000, 3)
-    assert plain_counts(tmp_path / "traces") == {
-        anomaly: RUNS * number for anomaly, number in expected(3).items()
-    }
+@pytest.mark.parametrize("transactions", [True, False])
+def test_plain_sql_counts_what_was_planted(transactions: bool, tmp_path: Path) -> None:
+    shape = Shape(20_000, planted=7, transactions=transactions)
+    write_large_trace(tmp_path / "trace", shape)
+    assert plain_counts(tmp_path / "trace") == expected_counts(shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.jobs.audit.anomalies import VIOLATION
 from purgatory.pipeline.result_rows import Row
-from tests.pipeline.large_traces import RUNS, expected, write_large_traces
+from tests.benchmarks.large_traces import Shape, expected_counts, write_large_trace
 from tests.pipeline.one_session import run_all
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -38,22 +39,25 @@ def _with_spark(session: SparkSession, traces: Path, out: Path) -> dict[str, lis
     return _results(out)
 
 
-def _assert_exact(rows: list[Row], k: int) -> None:
-    found = {f"run-{run}": Counter[str]() for run in range(RUNS)}
+def _assert_exact(rows: list[Row], shape: Shape) -> None:
+    found: dict[str, Counter[str]] = {row["run_id"]: Counter() for row in rows}
     for row in rows:
         found[row["run_id"]][row["anomaly"]] += row["count"]
     for run_id, counts in found.items():
-        assert counts == expected(k), run_id
+        assert counts == expected_counts(shape), run_id
 
 
 def test_both_engines_count_exactly_and_alike_however_the_rows_lie(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
-    write_large_traces(one, 200_000, MORE)
-    write_large_traces(other, 200_000, MORE, layout=2, files=7)
+    shape = Shape(100_000, planted=MORE)
+    for seed in (1, 2):
+        by_time = replace(shape, seed=seed)
+        write_large_trace(one / f"run-{seed}", by_time)
+        write_large_trace(other / f"run-{seed}", replace(by_time, shuffled=True, part_blocks=900))
     result = _with_duckdb(one, tmp_path / "result")
-    _assert_exact(result["audit"], MORE)
+    _assert_exact(result["audit"], shape)
     assert any(row["verdict"] == VIOLATION for row in result["witnesses"])
     assert _with_duckdb(other, tmp_path / "of-other") == result
     assert _with_spark(spark, other, tmp_path / "of-spark") == result
@@ -62,15 +66,17 @@ def test_both_engines_count_exactly_and_alike_however_the_rows_lie(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 def test_the_same_of_two_million_rows(spark: SparkSession, tmp_path: Path) -> None:
-    write_large_traces(tmp_path / "traces", 2_000_000, 100)
-    result = _with_duckdb(tmp_path / "traces", tmp_path / "result")
-    _assert_exact(result["audit"], 100)
-    assert _with_spark(spark, tmp_path / "traces", tmp_path / "of-spark") == result
+    shape = Shape(2_000_000)
+    write_large_trace(tmp_path / "trace", shape)
+    result = _with_duckdb(tmp_path / "trace", tmp_path / "result")
+    _assert_exact(result["audit"], shape)
+    assert _with_spark(spark, tmp_path / "trace", tmp_path / "of-spark") == result
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif("PURGATORY_LARGE" not in os.environ, reason="needs 12 GB; PURGATORY_LARGE=1")
 def test_twenty_million_rows_on_duckdb(tmp_path: Path) -> None:
-    write_large_traces(tmp_path / "traces", 20_000_000, 100, files=8)
-    _assert_exact(_with_duckdb(tmp_path / "traces", tmp_path / "result")["audit"], 100)
+    shape = Shape(20_000_000)
+    write_large_trace(tmp_path / "trace", shape)
+    _assert_exact(_with_duckdb(tmp_path / "trace", tmp_path / "result")["audit"], shape)

@@ -27,16 +27,16 @@ from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.engines.trace_audit import audit
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest import duckdb_reader
-from tests.pipeline.large_traces import write_large_traces
+from tests.benchmarks.large_traces import Shape, write_large_trace
 
 _SPILLING = "CREATE TEMP TABLE spilled AS SELECT range AS n, random() AS r FROM range(40000000)"
 
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Traces that take some seconds."""
+    """A trace that takes some seconds."""
     folder = tmp_path_factory.mktemp("traces") / "large"
-    write_large_traces(folder, 60_000, 3)
+    write_large_trace(folder, Shape(60_000, planted=3))
     return folder
 
 

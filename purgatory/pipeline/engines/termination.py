@@ -8,10 +8,12 @@ one that ignores a signal, as `nohup` has it do, goes on ignoring it.
 
 from __future__ import annotations
 
+import os
 import signal
+import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -26,9 +28,25 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end a command."""
 
 
+def ending(number: int) -> BaseException:
+    """What a handler raises at a signal: KeyboardInterrupt at Ctrl-C, otherwise SystemExit."""
+    if number == signal.SIGHUP:
+        _leave_closed_terminal()
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def _leave_closed_terminal() -> None:
+    """Let nothing fail of what is still written to a terminal that is closed."""
+    for descriptor in range(3):
+        with suppress(OSError):
+            # A terminal that is closed is no terminal any more, but still a device.
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
+                os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+
+
 def end(number: int, _frame: FrameType | None) -> None:
-    """A signal handler that raises SystemExit."""
-    raise SystemExit(128 + number)
+    """A signal handler that raises what a signal stands for."""
+    raise ending(number)
 
 
 def is_free(number: signal.Signals) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from purgatory.pipeline.engines.engine import total_memory_bytes
 from purgatory.pipeline.engines.progress import EngineProgress, show_progress
-from purgatory.pipeline.engines.termination import ENDING, is_free, working_folder
+from purgatory.pipeline.engines.termination import ENDING, ending, is_free, working_folder
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.jobs.chain import literal
 
@@ -196,8 +196,7 @@ def stop_signals() -> Iterator[None]:
             return
         if not signals:
             threading.Thread(target=again, args=(number,), daemon=True).start()
-        is_ctrl_c = number == signal.SIGINT
-        signals.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
+        signals.append(ending(number))
         raise signals[-1]
 
     def again(number: int) -> None:

@@ -1,0 +1,97 @@
+-- Duplicates, lost and moved writes, unseen records, aborted reads and zombies' writes: a row per
+-- case. Each suspect stands for itself.
+
+-- A row per suspect, with what several kinds of cases ask.
+create view examined_records as
+select
+    run_id, topic, value_id,
+    "group" as producer_group, producer, "key", sequence, transaction, attempts, acks,
+    coalesce(stored_partition, "partition") as "partition",
+    stored_offset, stored_partition,
+    coalesce(send_us, read_us) as time_us,
+    places > 1 as copied,
+    coalesce(lost_ack, false) as lost_ack,
+    coalesce(lost_ack, false) and places <= oks + unknowns as explained,
+    case
+        when attempts = 0 then 'its sends are not in the trace'
+        when unplaced > 0 then 'a copy, perhaps of an aborted transaction'
+    end as copy_doubt,
+    oks > 0 and readings = hidden_readings as unread,
+    missed_partition, missed_offset, waiting_partition, waiting_offset, unvisited,
+    unplaced_unknowns,
+    case when acks in (0, 1) then 'acks=' || cast(acks as string) end as acks_permit,
+    case when not passed then 'every reader began behind it' end as passing_doubt,
+    hiddens > 0 as may_hide,
+    hidden_offset,
+    case when fails = attempts and attempts > 0 then readings else hidden_readings end
+        as aborted_readings,
+    case when fails = attempts and attempts > 0 then committed_readings
+        else hidden_committed_readings end as aborted_committed_readings,
+    case when fails = attempts and attempts > 0 then unknown_readings
+        else hidden_unknown_readings end as aborted_unknown_readings,
+    late_oks > 0 or (late_unknowns > 0 and timely = 0 and readings > 0) as zombie
+from records;
+
+create view record_cases as
+select
+    run_id, 'duplicate' as anomaly, producer_group, topic, "partition", stored_offset as "offset",
+    producer, "key", value_id, sequence, transaction, time_us,
+    cast(null as string) as permit, explained as excusable, attempts, copy_doubt as doubt,
+    cast(null as string) as broken
+from examined_records
+where copied
+union all
+select
+    run_id, 'lost_ack_duplicate', producer_group, topic, "partition", stored_offset,
+    producer, "key", value_id, sequence, transaction, time_us,
+    null, explained, attempts, copy_doubt, null
+from examined_records
+where copied and lost_ack
+union all
+select
+    run_id, 'lost_write', producer_group, topic, missed_partition, missed_offset,
+    producer, "key", value_id, sequence, transaction, time_us,
+    acks_permit, false, attempts, passing_doubt, 'acks=all'
+from examined_records
+where unread and missed_partition is not null and waiting_partition is null
+union all
+select
+    run_id, 'moved_write', producer_group, topic, missed_partition, missed_offset,
+    producer, "key", value_id, sequence, transaction, time_us,
+    acks_permit, false, attempts, passing_doubt, 'acks=all'
+from examined_records
+where missed_partition is not null and stored_partition is not null
+union all
+select
+    run_id, 'unseen', producer_group, topic, "partition", waiting_offset,
+    producer, "key", value_id, sequence, transaction, time_us,
+    null, false, attempts,
+    case
+        when waiting_partition is null then 'its offset is not known'
+        when not unvisited then 'readers did not get there'
+        when unplaced_unknowns > 0 then :unread_copies
+        else :unread
+    end,
+    null
+from examined_records
+where unread and (missed_partition is null or waiting_partition is not null)
+union all
+select
+    run_id, 'aborted_read', producer_group, topic, "partition",
+    coalesce(hidden_offset, stored_offset),
+    producer, "key", value_id, sequence, transaction, time_us,
+    case when may_hide and aborted_committed_readings = 0 and aborted_unknown_readings = 0
+        then 'isolation=read_uncommitted' end,
+    false, attempts,
+    case when may_hide and aborted_committed_readings = 0
+        then 'configuration unknown: isolation' end,
+    case when may_hide then 'isolation=read_committed' end
+from examined_records
+where aborted_readings > 0
+union all
+select
+    run_id, 'zombie_write', producer_group, topic, "partition", stored_offset,
+    producer, "key", value_id, sequence, transaction, time_us,
+    null, false, attempts, null, null
+from examined_records
+where zombie;

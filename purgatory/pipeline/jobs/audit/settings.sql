@@ -1,0 +1,65 @@
+-- The runs, and the settings of their groups. What the configuration has for all runs, with the
+-- run null, is repeated for each.
+
+-- A row per run in the tables and in the configuration: which rows it has, and whether it is
+-- complete. Sends in transactions make a run transactional, also without the table of transactions.
+create table audited_runs as
+select
+    run_id,
+    bool_or(has_sends) as has_sends,
+    bool_or(has_stored) as has_stored,
+    bool_or(has_acknowledged) as has_acknowledged,
+    bool_or(has_transactional) as has_transactional,
+    bool_or(kind = 'read') as has_reads,
+    bool_or(kind = 'effect') as has_effects,
+    bool_or(kind = 'commit') as has_commits,
+    bool_or(kind = 'transaction') as has_transactions,
+    coalesce(
+        bool_and(complete), (select bool_and(complete) from runs where run_id is null), true
+    ) as complete
+from (
+    select
+        run_id,
+        'send' as kind,
+        true as has_sends,
+        bool_or(outcome <> 'fail') as has_stored,
+        bool_or(outcome = 'ok' and acks <> 0) as has_acknowledged,
+        bool_or(transactional_id is not null) as has_transactional,
+        cast(null as boolean) as complete
+    from sends
+    group by run_id
+    union all
+    select run_id, 'read', false, false, false, false, null from reads group by run_id
+    union all
+    select run_id, 'effect', false, false, false, false, null from effects group by run_id
+    union all
+    select run_id, 'commit', false, false, false, false, null from commits group by run_id
+    union all
+    select run_id, 'transaction', false, false, false, false, null
+    from transactions
+    group by run_id
+    union all
+    -- A run may have no rows.
+    select run_id, 'none', false, false, false, false, complete from runs where run_id is not null
+) as known_runs
+group by run_id;
+
+-- A row per run and group of producers whose settings are known.
+create view producer_settings as
+select audited_runs.run_id, "group", idempotence, max_in_flight, retries, single_writer
+from producers
+cross join audited_runs
+where producers.run_id is null
+union all
+select run_id, "group", idempotence, max_in_flight, retries, single_writer
+from producers
+where run_id is not null;
+
+-- A row per run and group of consumers whose settings are known.
+create view consumer_settings as
+select audited_runs.run_id, "group", assignment, isolation
+from consumers
+cross join audited_runs
+where consumers.run_id is null
+union all
+select run_id, "group", assignment, isolation from consumers where run_id is not null;
