@@ -17,7 +17,12 @@ from purgatory.pipeline import (
     waits,
 )
 from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine
-from purgatory.pipeline.jobs.occupancy import occupancy_causes_chain, occupancy_chain
+from purgatory.pipeline.jobs.occupancy import (
+    hot_keys_chain,
+    littles_law_chain,
+    occupancy_chain,
+    peaks_chain,
+)
 from purgatory.pipeline.jobs.result_orders import OCCUPANCY_ORDERS, WAIT_ORDERS, Exactness
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS
 from purgatory.pipeline.jobs.waits import slowest_chain, waits_chain
@@ -128,7 +133,9 @@ def occupancy_of(
     computing = DuckDBEngine(engine)
     for name, columns, one in (("spans", SPANS, spans), ("faults", FAULTS, faults)):
         computing.make_table(name, columns, [] if one is None else _tuples(one))
-    computing.run([*occupancy_chain(), *occupancy_causes_chain(number)])
+    computing.run(
+        [*occupancy_chain(), *littles_law_chain(), *peaks_chain(), *hot_keys_chain(number)]
+    )
     return {name: in_order(computing, _ORDERS[name], name) for name in names}
 
 

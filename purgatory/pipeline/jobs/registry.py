@@ -20,14 +20,19 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     WITNESSES,
     WITNESSES_ORDER,
 )
-from purgatory.pipeline.jobs.audit.audit_chain import audit_chain
-from purgatory.pipeline.jobs.audit.client_settings import (
-    SETTINGS,
-    configuration_of,
-    settings_rows,
+from purgatory.pipeline.jobs.audit.audit_chain import (
+    AUDIT_SETTINGS,
+    audit_chain,
+    audit_settings,
 )
+from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.clients import attempts_chain, latencies_chain, throughput_chain
-from purgatory.pipeline.jobs.occupancy import occupancy_causes_chain, occupancy_chain
+from purgatory.pipeline.jobs.occupancy import (
+    hot_keys_chain,
+    littles_law_chain,
+    occupancy_chain,
+    peaks_chain,
+)
 from purgatory.pipeline.jobs.result_orders import (
     ALL,
     ALL_TOPICS,
@@ -51,10 +56,11 @@ from purgatory.pipeline.jobs.run_spans import (
     span_rows,
 )
 from purgatory.pipeline.jobs.waits import (
+    distribution_chain,
     expiry_chain,
-    plotted_chain,
     slowest_chain,
     waits_chain,
+    waits_over_time_chain,
 )
 from purgatory.pipeline.result_rows import Order
 from purgatory.trace.trace_schema import REQUIRED_TABLES, TABLES
@@ -272,7 +278,12 @@ def _waits_statements(options: Options) -> list[Statement]:
 
 
 def _occupancy_statements(options: Options) -> list[Statement]:
-    return [*occupancy_chain(), *occupancy_causes_chain(options["hot_keys"])]
+    return [
+        *occupancy_chain(),
+        *littles_law_chain(),
+        *peaks_chain(),
+        *hot_keys_chain(options["hot_keys"]),
+    ]
 
 
 def _occupancy_tables(
@@ -288,8 +299,8 @@ def _audit_tables(
     traces: Sequence[Trace], check: RowCheck, options: Options
 ) -> Mapping[str, SmallTable]:
     configuration = configuration_of(traces, check.by_run())
-    rows = settings_rows(configuration, options.get("expect", ()))
-    return {name: SmallTable(SETTINGS[name], rows[name]) for name in SETTINGS}
+    rows = audit_settings(configuration, options.get("expect", ()))
+    return {name: SmallTable(AUDIT_SETTINGS[name], rows[name]) for name in AUDIT_SETTINGS}
 
 
 def _analyze_tables(
@@ -314,7 +325,10 @@ def _analyze_statements(_options: Options) -> list[Statement]:
         *attempts_chain(),
         *occupancy_chain(),
         *audit_chain(WITNESSES, SPLIT, SPLIT_US),
-        *plotted_chain(),
+        *waits_over_time_chain(),
+        *distribution_chain(plotted=True),
+        *expiry_chain(plotted=True),
+        *slowest_chain(plotted=True),
         *throughput_chain(),
     ]
 

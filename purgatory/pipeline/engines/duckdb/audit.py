@@ -19,13 +19,12 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     WITNESSES_ORDER,
     check_limits,
 )
-from purgatory.pipeline.jobs.audit.audit_chain import audit_chain
-from purgatory.pipeline.jobs.audit.client_settings import (
-    SETTINGS,
-    Configuration,
-    RunConfiguration,
-    settings_rows,
+from purgatory.pipeline.jobs.audit.audit_chain import (
+    AUDIT_SETTINGS,
+    audit_chain,
+    audit_settings,
 )
+from purgatory.pipeline.jobs.audit.client_settings import Configuration, RunConfiguration
 from purgatory.pipeline.jobs.audit.findings import Findings, findings_of
 from purgatory.pipeline.jobs.chain import order_by
 from purgatory.trace.trace_schema import NULLABLE, TABLES
@@ -57,12 +56,8 @@ def audit_tables(
         ValueError: as `engines.spark.frames.audit` has it.
     """
     check_limits(witnesses, split, split_us)
-    if isinstance(configuration, RunConfiguration):
-        union = " union ".join(f"select run_id from {name}" for name in AUDIT_TABLES)
-        runs = engine.query(union)["run_id"].to_pylist()
-        configuration = dict.fromkeys(runs, configuration)
-    for name, rows in settings_rows(configuration, expect).items():
-        engine.make_table(name, SETTINGS[name], rows)
+    for name, rows in audit_settings(configuration, expect).items():
+        engine.make_table(name, AUDIT_SETTINGS[name], rows)
     engine.run(audit_chain(witnesses, split, split_us))
 
 

@@ -17,19 +17,17 @@ from purgatory.pipeline.engines.spark.sql_engine import SparkEngine, sql_setting
 from purgatory.pipeline.ingest.spark_reader import spark_columns
 from purgatory.pipeline.ingest.trace_set import Trace
 from purgatory.pipeline.jobs.audit.anomalies import (
-    AUDIT_TABLES,
     SPLIT,
     SPLIT_US,
     WITNESSES,
     check_limits,
 )
-from purgatory.pipeline.jobs.audit.audit_chain import audit_chain
-from purgatory.pipeline.jobs.audit.client_settings import (
-    SETTINGS,
-    Configuration,
-    RunConfiguration,
-    settings_rows,
+from purgatory.pipeline.jobs.audit.audit_chain import (
+    AUDIT_SETTINGS,
+    audit_chain,
+    audit_settings,
 )
+from purgatory.pipeline.jobs.audit.client_settings import Configuration
 from purgatory.pipeline.jobs.chain import Statement, renamed
 from purgatory.pipeline.jobs.clients import attempts_chain, latencies_chain, throughput_chain
 from purgatory.pipeline.jobs.occupancy import (
@@ -340,15 +338,9 @@ def audit(
         name: local_table(session, [], spark_columns(TABLES[name])) if table is None else table
         for name, table in given.items()
     }
-    if isinstance(configuration, RunConfiguration):
-        run_ids = tables["sends"].select("run_id")
-        for name in AUDIT_TABLES[1:]:
-            run_ids = run_ids.unionAll(tables[name].select("run_id"))
-        found = run_ids.distinct().toArrow()["run_id"].to_pylist()
-        configuration = dict.fromkeys(found, configuration)
     settings = {
-        name: local_table(session, rows, spark_columns(SETTINGS[name]))
-        for name, rows in settings_rows(configuration, expect).items()
+        name: local_table(session, rows, spark_columns(AUDIT_SETTINGS[name]))
+        for name, rows in audit_settings(configuration, expect).items()
     }
     chain = audit_chain(witnesses, split, split_us)
-    return Audit(*_compute({**tables, **settings}, chain, ["audit", "witnesses", "judged_cases"]))
+    return Audit(*_compute({**tables, **settings}, chain, ["audit", "witnesses", "cases"]))
