@@ -40,6 +40,20 @@ def round_array(waits_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return rounded
 
 
+def rounded_sql(column: str, exact_below_us: int = EXACT_BELOW_US) -> str:
+    """Waits in microseconds, each rounded, in the SQL of the jobs.
+
+    Args:
+        column: the waits.
+        exact_below_us: a power of ten; one with fewer zeros keeps fewer digits.
+    """
+    cases = "".join(
+        f" when {column} < {exact_below_us * unit} then {column} - {column} % {unit}"
+        for unit in _UNITS_US[:-1]
+    )
+    return f"case{cases} else {column} - {column} % {_UNITS_US[-1]} end"
+
+
 def round_column(wait_us: Column) -> Column:
     """Waits in microseconds, each rounded, in Spark."""
     from pyspark.sql import functions as f

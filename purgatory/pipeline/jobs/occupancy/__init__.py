@@ -1,0 +1,57 @@
+"""How many operations were parked over time: the chains of `occupancy` and of what explains it.
+
+They read `operations` and the small tables `spans` and `faults` (`run_spans.SPANS` and `FAULTS`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from purgatory.pipeline.jobs.chain import read_chain
+from purgatory.pipeline.jobs.result_orders import check_number
+
+if TYPE_CHECKING:
+    from purgatory.pipeline.jobs.chain import Statement
+
+MOST_PEAKS = 3
+"""The most peaks of a run and purgatory."""
+
+MOST_NAMED = 5
+"""The most kinds, outcomes, brokers and keys of a peak, in the order of their counts."""
+
+BUCKETS_APART = 20
+"""The least distance of two peaks; a run has 160 to 400 buckets, unless it is very short."""
+
+
+def occupancy_chain() -> list[Statement]:
+    """The chain of `occupancy`: a row per run, purgatory, broker and bucket of time.
+
+    A broker of null stands for all brokers. Every bucket from 0 to the end of the run has a row,
+    also without parked operations.
+    """
+    return read_chain("occupancy/occupancy.sql")
+
+
+def occupancy_causes_chain(hot_keys: int = 10, peaks: int = MOST_PEAKS) -> list[Statement]:
+    """The chain of `littles_law`, `peaks`, `hot_keys` and `key_occupancy`, after `occupancy`.
+
+    An operation with several keys counts under each. A trace without keys has no hot keys.
+
+    Args:
+        hot_keys: how many of each run and purgatory, at least 1.
+        peaks: how many of each run and purgatory, at least 1.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+    check_number(hot_keys)
+    check_number(peaks)
+    return read_chain(
+        "occupancy/littles_law.sql",
+        "occupancy/peaks.sql",
+        "occupancy/hot_keys.sql",
+        hot_keys=hot_keys,
+        number=peaks,
+        most_named=MOST_NAMED,
+        buckets_apart=BUCKETS_APART,
+    )
