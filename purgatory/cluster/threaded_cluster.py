@@ -64,7 +64,9 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         self._name = name
         self._rows = RowsInMemory() if recorded else None
         if self._rows is not None:
-            trace = ClusterTrace(self._rows, operations=False, texts=self._rows.texts)
+            trace = ClusterTrace(
+                self._rows, operations=False, texts=self._rows.texts, forgets=False
+            )
         self._trace = trace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -207,7 +209,9 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 
         def tables() -> Mapping[str, Any]:
-            return rows.tables(self._name, AUDIT_TABLES, trace.unwritten_rows())
+            return rows.tables(
+                self._name, AUDIT_TABLES, trace.unwritten_rows(), trace.unwritten_reads()
+            )
 
         # What is open in one that was stopped stays so.
         tables_copy = tables() if self._loop is None else self.call(tables)

@@ -50,7 +50,7 @@ class _WorldTrace(ClusterTrace):
     """The trace of a cluster, which also has the world record when brokers die and come back."""
 
     def __init__(self, history: History, rows: RowsInMemory) -> None:
-        super().__init__(rows, operations=False, texts=rows.texts)
+        super().__init__(rows, operations=False, texts=rows.texts, forgets=False)
         self._history = history
         self._dead: set[int] = set()
 
@@ -203,7 +203,10 @@ class WorldCluster(Cluster):
         return RecordCounts(len(sends), len(acknowledged), tables["reads"].num_rows)
 
     def _tables(self, names: Sequence[str]) -> Mapping[str, Any]:
-        return self._rows.tables("cluster", names, self._recording.unwritten_rows())
+        recording = self._recording
+        return self._rows.tables(
+            "cluster", names, recording.unwritten_rows(), recording.unwritten_reads()
+        )
 
 
 def world_config(
