@@ -1,0 +1,280 @@
+-- Order within a producer: records that lie behind later ones, and numbers that are missing.
+--
+-- Numbers may begin anew under one producer: records of one number have no order among them, and a
+-- number is missing only if none of them is stored. Windows see slices of a producer's numbers, or
+-- pieces of 60 as sets of bits (`read_pieces`); what other slices hold is one row each.
+
+-- A row per record that was sent and partition that holds it; one without an offset if none does.
+create table numbered_records as
+select
+    run_id, producer, sequence, topic, value_id, "partition", "offset" as first_offset,
+    false as aborted
+from plain_records
+union all
+select
+    records.run_id, records.producer, records.sequence, records.topic, records.value_id,
+    stored_places."partition", stored_places.first_offset, aborts = attempts
+from records
+left join stored_places
+    on records.run_id = stored_places.run_id and records.topic = stored_places.topic
+    and records.value_id = stored_places.value_id
+where attempts > 0;
+
+-- A row per slice of a producer's numbers and partition: the first offset of the later slices.
+create view later_slices as
+select run_id, producer, topic, "partition", slice, least_later
+from (
+    select run_id, producer, topic, "partition", slice, min(least_offset) over (
+        partition by run_id, producer, topic, "partition" order by slice desc
+        rows between unbounded preceding and 1 preceding
+    ) as least_later
+    from (
+        select
+            run_id, producer, topic, "partition", int_div(sequence, least(:split, 4096)) as slice,
+            min(first_offset) as least_offset
+        from numbered_records
+        where first_offset is not null
+        group by run_id, producer, topic, "partition", int_div(sequence, least(:split, 4096))
+    ) as slices
+) as following_slices
+where least_later is not null;
+
+-- A row per record that lies behind one of a greater number, and the first offset of such. Of equal
+-- numbers, the greater offset comes first: it can't be less than the others.
+create table behind_records as
+select run_id, producer, topic, "partition", sequence, value_id, first_offset, least_later
+from (
+    select
+        run_id, producer, topic, "partition", sequence, value_id, first_offset,
+        min(first_offset) over (
+            partition by slice, producer, "partition", topic, run_id
+            order by sequence desc, first_offset desc
+            rows between unbounded preceding and 1 preceding
+        ) as least_later
+    from (
+        select
+            run_id, producer, topic, "partition", int_div(sequence, least(:split, 4096)) as slice,
+            sequence, value_id, first_offset
+        from numbered_records
+        where first_offset is not null
+        union all
+        select
+            run_id, producer, topic, "partition", slice, 9223372036854775807, null, least_later
+        from later_slices
+    ) as records_and_later
+) as compared_records
+where value_id is not null and first_offset > least_later;
+
+-- A row per record behind others: the one of a greater number that lies first.
+create view overtaking_records as
+select run_id, topic, "partition", value_id, other_value
+from (
+    select
+        behind.run_id, behind.topic, behind."partition", behind.value_id,
+        other.value_id as other_value,
+        row_number() over (
+            partition by behind.run_id, behind.topic, behind."partition", behind.value_id
+            order by other.sequence, other.value_id
+        ) as place
+    from behind_records as behind
+    join numbered_records as other
+        on behind.run_id = other.run_id and behind.producer = other.producer
+        and behind.topic = other.topic and behind."partition" = other."partition"
+        and behind.least_later = other.first_offset
+    where behind.sequence < other.sequence
+) as places_of_overtaking
+where place = 1;
+
+-- A row per producer and piece of its numbers: those that were sent, and those that are stored.
+create table number_pieces as
+select
+    run_id, producer, int_div(sequence + 600000000000000000, 60) as piece,
+    bit_or(cast(1 as bigint) << cast((sequence + 600000000000000000) % 60 as int)) as sent_bits,
+    bit_or(case
+        when first_offset is null then 0
+        else cast(1 as bigint) << cast((sequence + 600000000000000000) % 60 as int)
+    end) as stored_bits
+from numbered_records
+group by run_id, producer, int_div(sequence + 600000000000000000, 60);
+
+-- A row per producer: its first and its last stored number.
+create view stored_spans as
+select
+    run_id, producer,
+    min(piece * 60 - 600000000000000000 + bit_count((stored_bits & -stored_bits) - 1))
+        as stored_from,
+    max(piece * 60 - 600000000000000001 + length(bin(stored_bits))) as stored_to
+from number_pieces
+where stored_bits <> 0
+group by run_id, producer;
+
+-- A row per piece: the first and the last number in it that was sent.
+create view piece_ends as
+select
+    run_id, producer, piece, int_div(piece, :split) as stretch, sent_bits,
+    piece * 60 - 600000000000000000 + bit_count((sent_bits & -sent_bits) - 1) as first_number,
+    piece * 60 - 600000000000000001 + length(bin(sent_bits)) as last_number
+from number_pieces;
+
+-- A row per two numbers that were sent, and none between them.
+create view number_steps as
+select run_id, producer, low_number, high_number
+from (
+    select
+        run_id, producer,
+        lag(last_number) over (partition by run_id, producer, stretch order by piece) as low_number,
+        first_number as high_number
+    from (
+        select run_id, producer, stretch, piece, first_number, last_number from piece_ends
+        union all
+        select run_id, producer, stretch, null, null, lag(last_of_stretch) over (
+            partition by run_id, producer order by stretch
+        )
+        from (
+            select run_id, producer, stretch, max(last_number) as last_of_stretch
+            from piece_ends
+            group by run_id, producer, stretch
+        ) as stretches_of_numbers
+    ) as pieces_and_stretches
+) as steps_between_pieces
+where high_number - low_number > 1
+union all
+select run_id, producer, low_number, high_number
+from (
+    select
+        run_id, producer, high_number,
+        lag(high_number) over (partition by run_id, producer, piece order by high_number)
+            as low_number
+    from (
+        select
+            run_id, producer, piece,
+            piece * 60 - 600000000000000000 + place_in_piece as high_number,
+            sent_bits & (cast(1 as bigint) << cast(place_in_piece as int)) as bit
+        from (
+            select run_id, producer, piece, sent_bits, explode(sequence(0, 59)) as place_in_piece
+            from piece_ends
+            where last_number - first_number + 1 > bit_count(sent_bits)
+        ) as places_of_incomplete
+    ) as numbers_of_incomplete
+    where bit <> 0
+) as steps_in_pieces
+where high_number - low_number > 1;
+
+-- A row per gap between stored numbers of which nothing was sent, with the last record before it and
+-- the first behind it.
+create view number_gaps as
+select
+    run_id, producer, low_number, high_number,
+    max(case when is_low then topic end) as low_topic,
+    max(case when is_low then value_id end) as low_value,
+    bool_or(aborted) as aborted,
+    max(case when not is_low then topic end) as topic,
+    max(case when not is_low then value_id end) as value_id,
+    max(case when not is_low then "partition" end) as "partition",
+    max(case when not is_low then first_offset end) as first_offset
+from (
+    select
+        run_id, producer, low_number, high_number, is_low, topic, value_id, "partition",
+        first_offset, aborted,
+        row_number() over (
+            partition by run_id, producer, low_number, is_low
+            order by
+                case when is_low then value_id end desc, case when is_low then topic end desc,
+                value_id, topic, "partition"
+        ) as place
+    from (
+        select run_id, producer, low_number, high_number, is_low,
+            case when is_low then low_number else high_number end as sequence
+        from number_steps
+        join stored_spans using (run_id, producer)
+        cross join (select true as is_low union all select false) as sides
+        where stored_from <= low_number and high_number <= stored_to
+    ) as ends_of_gaps
+    join numbered_records using (run_id, producer, sequence)
+) as records_at_gaps
+where place = 1
+group by run_id, producer, low_number, high_number;
+
+-- A row per record behind others, or behind a gap.
+create table disorders as
+select
+    run_id, topic, value_id, producer, behind_records.sequence, "partition", first_offset,
+    cast(null as bigint) as never_sent, topic as other_topic, other_value, false as aborted
+from behind_records
+join overtaking_records using (run_id, topic, "partition", value_id)
+union all
+select
+    run_id, topic, value_id, producer, low_number + 1, "partition", first_offset,
+    high_number - low_number - 1, low_topic, low_value, aborted
+from number_gaps;
+
+-- The same, with what the attempts to send the record say.
+create view known_disorders as
+select
+    run_id, topic, value_id, disorders.producer, disorders.sequence, disorders."partition",
+    first_offset, never_sent, other_topic, other_value, aborted,
+    "group", "key", acks, send_us, attempts, attempts > 1 or last_attempt > 1 as resent
+from disorders
+join (
+    select
+        run_id, topic, value_id, "group", "key", acks, send_us, attempts, last_attempt
+    from records
+    union all
+    select
+        run_id, topic, value_id, "group", "key", acks, send_us, 1, attempt
+    from sends
+    anti join suspects using (run_id, topic, value_id)
+) as sent_records using (run_id, topic, value_id);
+
+create view sequence_cases as
+select
+    run_id,
+    case
+        when never_sent is not null then 'sequence_gap'
+        when resent then 'retry_reorder'
+        else 'nonmonotonic_send'
+    end as anomaly,
+    "group" as producer_group,
+    topic, "partition", first_offset as "offset", producer,
+    case when never_sent is null then "key" end as "key",
+    case when never_sent is null then value_id end as value_id,
+    sequence,
+    send_us as time_us,
+    coalesce(never_sent, 1) as weight,
+    case when never_sent is not null and acks = 0 then 'acks=0' end as permit,
+    never_sent is null and resent as excusable,
+    attempts,
+    -- Who aborts a transaction may have numbered records that it never sent.
+    case when never_sent is not null and aborted then 'perhaps of an aborted transaction' end
+        as doubt,
+    cast(null as string) as broken,
+    case when never_sent is null then topic else other_topic end as record_topic,
+    case when never_sent is null then value_id else other_value end as record_value,
+    case when never_sent is null then other_topic else topic end as other_topic,
+    case when never_sent is null then other_value else value_id end as other_value
+from known_disorders
+union all
+-- Records that nobody stored, though there are stored numbers before and behind.
+select
+    run_id, 'sequence_gap', "group", topic, null, null, producer, "key", value_id, sequence,
+    send_us, 1,
+    case
+        when oks > 0 and acks = 1 then 'acks=1'
+        when acks = 0 then 'acks=0'
+    end,
+    oks = 0,
+    attempts,
+    case when oks = 0 and open then 'open at the end of the run' end,
+    case when oks > 0 then 'acks=all' end,
+    topic, value_id, null, null
+from (
+    select *, int_div(sequence + 600000000000000000, 60) as piece
+    from records
+    anti join stored_places using (run_id, topic, value_id)
+    where attempts > 0 and aborts <> attempts
+) as unstored_records
+join number_pieces using (run_id, producer, piece)
+join stored_spans using (run_id, producer)
+where
+    stored_from < sequence and sequence < stored_to
+    and (stored_bits & (cast(1 as bigint) << cast((sequence + 600000000000000000) % 60 as int))) = 0;
