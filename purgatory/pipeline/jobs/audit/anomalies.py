@@ -103,6 +103,38 @@ COUNTS_ORDER: Order = (
 WITNESSES_ORDER: Order = (("run_id", None), ("anomaly", tuple(ANOMALIES)), ("rank", None))
 """The order of the table `witnesses`."""
 
+EVENT: Mapping[str, str] = {
+    "time_us": "bigint",
+    "event": "string",
+    "group": "string",
+    "producer": "bigint",
+    "consumer": "bigint",
+    "sequence": "bigint",
+    "attempt": "int",
+    "acks": "int",
+    "outcome": "string",
+    "error": "string",
+    "until_us": "bigint",
+    "poll": "bigint",
+    "applied": "boolean",
+    "key": "bigint",
+    "version": "bigint",
+    "value_id": "bigint",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "transactional_id": "string",
+    "epoch": "int",
+    "transaction": "bigint",
+    "isolation": "string",
+    "held": "boolean",
+}
+"""A row of the trace in a witness: `event` is `send`, `read`, `effect`, `commit`, `transaction`.
+
+`until_us` is when the answer to a send was there, or a transaction over. What does not apply is
+null.
+"""
+
 
 # The tables of a trace that an audit reads.
 

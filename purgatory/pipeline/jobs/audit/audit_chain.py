@@ -1,0 +1,112 @@
+"""The audit as a chain of statements, and the small tables that it reads besides the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from purgatory.pipeline.jobs.audit.anomalies import (
+    ANOMALIES,
+    GROUNDS,
+    NO_READS,
+    NO_SENDS,
+    NONE_ACKNOWLEDGED,
+    NONE_STORED,
+    OF_ABSENCE,
+    UNREAD,
+    UNREAD_COPIES,
+)
+from purgatory.pipeline.jobs.audit.client_settings import SETTINGS, Configuration, settings_rows
+from purgatory.pipeline.jobs.chain import Statement, read_chain
+
+ABORT_ERRORS = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
+"""Errors of a send whose record is in the log, where only a transaction hides it."""
+
+MOST_EVENTS = 100
+"""The most rows of a witness, the earliest of them."""
+
+_FILES = (
+    "settings",
+    "transactions",
+    "records",
+    "read_pieces",
+    "polls",
+    "offsets",
+    "writers",
+    "inputs",
+    "sequences",
+    "keys",
+    "record_cases",
+    "partial_transactions",
+    "verdicts",
+    "witnesses",
+)
+
+
+def audit_chain(witnesses: int, split: int, split_us: int) -> list[Statement]:
+    """The statements from the tables of a trace to `audit` and `witnesses`.
+
+    They read the tables of the trace's schema, and those of `audit_settings`.
+
+    Args:
+        witnesses: how many cases of each run and anomaly come with their rows.
+        split: how many offsets, sequence numbers or polls one range holds.
+        split_us: how much time one range of a key's effects holds, in microseconds.
+    """
+    return read_chain(
+        *(f"audit/{name}.sql" for name in _FILES),
+        witnesses=witnesses,
+        most_events=MOST_EVENTS,
+        split=split,
+        split_us=split_us,
+        abort_errors=ABORT_ERRORS,
+        no_sends=NO_SENDS,
+        none_stored=NONE_STORED,
+        none_acknowledged=NONE_ACKNOWLEDGED,
+        no_reads=NO_READS,
+        unread=UNREAD,
+        unread_copies=UNREAD_COPIES,
+    )
+
+
+AUDIT_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    **{name: SETTINGS[name] for name in ("producers", "consumers", "runs")},
+    "anomalies": {
+        "anomaly": "string",
+        "expected": "string",
+        "absent": "boolean",
+        "needs_sends": "boolean",
+        "needs_stored": "boolean",
+        "needs_acknowledged": "boolean",
+        "needs_reads": "boolean",
+    },
+}
+"""The columns of the small tables.
+
+`anomalies` has a row for each: the expectation that it violates, whether it is found because
+something is not in the trace, and what it takes to look for it.
+"""
+
+
+def audit_settings(
+    configuration: Configuration, expect: Sequence[str]
+) -> Mapping[str, list[tuple[object, ...]]]:
+    """The rows of `AUDIT_SETTINGS`; a `run_id` of None stands for all runs.
+
+    Raises:
+        ValueError: as `settings_rows` has it.
+    """
+    rows = settings_rows(configuration, expect)
+    expected = dict(rows["expectations"])
+    needs = (NO_SENDS, NONE_STORED, NONE_ACKNOWLEDGED, NO_READS)
+    return {
+        **{name: rows[name] for name in ("producers", "consumers", "runs")},
+        "anomalies": [
+            (
+                anomaly,
+                expected.get(anomaly),
+                anomaly in OF_ABSENCE,
+                *(anomaly in GROUNDS[need] for need in needs),
+            )
+            for anomaly in ANOMALIES
+        ],
+    }
