@@ -13,6 +13,7 @@ from purgatory.cluster.protocol.connection import UnboundedScheduler
 from purgatory.cluster.storage import REAL_DISK
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import Kill
+from purgatory.trace.effects import GivenEffect, effects_table
 from purgatory.trace.observer import FaultState
 from purgatory.trace.rows_in_memory import RowsInMemory
 from purgatory.virtual.clocks import US_PER_S
@@ -177,18 +178,26 @@ class WorldCluster(Cluster):
         *,
         expect: Sequence[str] = (),
         witnesses: int = 10,
+        effects: Iterable[GivenEffect] | None = None,
     ) -> Findings:
         """Audit the clients' records so far: order, duplicates and losses.
 
+        The arguments are those of `ThreadedCluster.audit`.
+
         Raises:
+            ValueError: an effect is none, or it is not known whose it is.
             SessionError: DuckDB is not installed (the extra `analysis`).
         """
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 
+        tables = dict(self._tables(AUDIT_TABLES))
+        if effects is not None:
+            reads, commits = tables["reads"], tables["commits"]
+            tables["effects"] = effects_table("cluster", effects, reads, commits)
         return audit_arrow(
             "cluster",
-            self._tables(AUDIT_TABLES),
+            tables,
             configuration,
             expect=expect,
             witnesses=witnesses,
