@@ -96,7 +96,7 @@ def audit_settings(
         ValueError: as `settings_rows` has it.
     """
     rows = settings_rows(configuration, expect)
-    expected = dict(rows["expectations"])
+    expected = {row[0]: row[1] for row in rows["expectations"]}
     needs = (NO_SENDS, NONE_STORED, NONE_ACKNOWLEDGED, NO_READS)
     return {
         **{name: rows[name] for name in ("producers", "consumers", "runs")},
