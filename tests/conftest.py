@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tests.simulation.shipped_runs import ShippedRun
 
 # Tests of the archive of Spark's classes make their own; no other session begins one beside it.
-os.environ["PURGATORY_NO_CLASS_ARCHIVE"] = "tests"
 
 # A shared or throttled machine must not fail a test by being slow: pytest's own limit is enough.
 settings.register_profile("patient", deadline=None)

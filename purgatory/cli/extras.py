@@ -11,7 +11,6 @@ _EXTRA_OF_COMMAND = {
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "uvloop"}),
     "proxy": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "uvloop"}),
     "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
-    "prepare": _SPARK,
     "capture": ("live", {"confluent_kafka", "pymysql", "pymysqlreplication"}),
     "apply": ("live", {*_SPARK[1], "confluent_kafka", "google", "psycopg"}),
     "analyze": _SPARK,

@@ -20,7 +20,7 @@ from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.observer import ClusterObserver
 from purgatory.cluster.storage import REAL_DISK, Disk
-from purgatory.cluster.trace import ClusterTrace
+from purgatory.cluster.trace import ClusterTrace, TopicFacts
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.authorizer import ALTER_ACLS_KEY
@@ -34,6 +34,7 @@ _MAINTENANCE_S = 5.0
 _IDLE_CHECKS = 10
 """How often it is looked for idle connections in the shortest time that one may be idle."""
 
+_CLEANUP_POLICY, _COMPACT = "cleanup.policy", "compact"
 _log = Logger("purgatory.cluster")
 
 
@@ -68,9 +69,19 @@ class Cluster(ClusterMetadata):
         self._observer: ClusterObserver | None = None
         if trace is not None and trace.change is not None:
             self._observer = ClusterObserver(self, trace.clock, trace.record_change)
+        if trace is not None:
+            trace.topic_facts = self._topic_facts
+            self.fault.on_refused = trace.record_injected_error
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Mapping[str, ssl.SSLContext] = {}
         self._reviving: dict[int, asyncio.Event] = {}
+
+    def _topic_facts(self, name: str) -> TopicFacts | None:
+        topic = self.controller.topics.get(name)
+        if topic is None:
+            return None
+        policy = topic.configs.get(_CLEANUP_POLICY) or self.setting(_CLEANUP_POLICY) or ""
+        return TopicFacts(topic.topic_id, _COMPACT in policy)
 
     def __repr__(self) -> str:
         counts = f"{len(self.brokers)} brokers, {len(self.controller.topics)} topics"

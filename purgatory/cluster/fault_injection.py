@@ -19,7 +19,7 @@ import time
 import uuid
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import wraps
@@ -277,6 +277,12 @@ class ClusterTarget(FaultTarget, Protocol):
         """Complete requests that wait until all live brokers apply a change."""
 
 
+OnRefused = Callable[
+    [ResponseConnection, Request, Collection[tuple[str, int]] | None, int, TopicOf], object
+]
+"""Takes a request, the partitions that got an error (None: all), and the error."""
+
+
 class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
     """Injects faults into connections and responses, and lists the active ones."""
 
@@ -291,6 +297,8 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         self._silenced_connections: weakref.WeakSet[ResponseConnection] = weakref.WeakSet()
         self._frozen: dict[int, Any] = {}
         """What a broker with frozen metadata responds by, by the fault's number."""
+        self.on_refused: OnRefused | None = None
+        """Called for each error that was injected into a request instead of executing it."""
 
     async def begin(self, fault: Fault) -> ActiveFault:
         """Begin a fault of any kind.
@@ -397,6 +405,11 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         )
         if faulty.hides_execution:
             self._silenced_connections.add(connection)
+        if self.on_refused is not None:
+            for error in faulty.refused:
+                self.on_refused(
+                    connection, request, error.partitions(), error.fault.error_code, topic_of
+                )
         return faulty.response
 
     def is_altering_responses(self, connection: ResponseConnection) -> bool:

@@ -58,15 +58,18 @@ SessionPartition = tuple[str | uuid.UUID, int]
 _FETCH, _METADATA, _FIND_COORDINATOR = 1, 3, 10
 _TRANSACTION_KEY = 1
 _TOPIC_RESOURCE = 2
+_PARTITION_DEPTH = 2
+"""Where errors of partitions are, within topics."""
 _OLD_FIELD_PREFIX = "v3_and_below_"
 """The prefix of AddPartitionsToTxn's fields in the versions of clients."""
 
 
 class FaultyResponse(NamedTuple):
-    """A response, and whether it hides that the request was executed."""
+    """A response, whether it hides that the request was executed, and what was not executed."""
 
     response: Response
     hides_execution: bool = False
+    refused: Sequence[InjectedError] = ()
 
 
 async def faulty_response(
@@ -103,15 +106,16 @@ async def faulty_response(
     if not injected and not altering:
         return FaultyResponse(response)
     hides_execution = any(error.fault.executes_request for error in injected)
+    refused = [error for error in injected if not error.fault.executes_request]
     if getattr(request.body, "acks", None) == 0:
         if injected:
             connection.abort()
-        return FaultyResponse(None, hides_execution)
+        return FaultyResponse(None, hides_execution, refused)
     entity = None if response is None else read_response(request, response)
     for error in reversed(injected):
         entity = error.apply(entity)
     if entity is None:
-        return FaultyResponse(None, hides_execution)
+        return FaultyResponse(None, hides_execution, refused)
     for active, fault in altering:
         if isinstance(fault, Throttle):
             altered = add_throttle_time(entity, fault.throttle_ms)
@@ -119,7 +123,7 @@ async def faulty_response(
             altered = lower_epochs(entity, fault.epochs, fault.topic, topic_of)
         if altered is not entity and draw_injection(active, fault):
             entity = altered
-    return FaultyResponse(write_response(entity), hides_execution)
+    return FaultyResponse(write_response(entity), hides_execution, refused)
 
 
 class InjectedElement(NamedTuple):
@@ -150,6 +154,17 @@ class InjectedError(NamedTuple):
     depth: int
     elements: tuple[InjectedElement, ...] | None
     topic_of: TopicOf
+
+    def partitions(self) -> set[tuple[str, int]] | None:
+        """Return the partitions that get it; None: the whole request does."""
+        if self.depth < _PARTITION_DEPTH or self.elements is None:
+            return None
+        found = set()
+        for topic in self.elements:
+            name = topic.keys.get("topic") or self.topic_of(topic.keys["topic_id"])
+            if name is not None:
+                found |= {(name, element.keys["partition"]) for element in topic.elements}
+        return found
 
     def apply(self, response: Any) -> Any:
         """Return a response, an entity of `kio` or None, with the error."""

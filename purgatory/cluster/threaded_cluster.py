@@ -17,7 +17,7 @@ import inspect
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
@@ -34,6 +34,7 @@ from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault, Endable
 from purgatory.kafka.topics import topic_creation_error
+from purgatory.trace.effects import GivenEffect, effects_table
 from purgatory.trace.rows_in_memory import RowsInMemory
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         self._name = name
         self._rows = RowsInMemory() if recorded else None
         if self._rows is not None:
-            trace = ClusterTrace(self._rows, operations=False, texts=self._rows.texts)
+            trace = ClusterTrace(
+                self._rows, operations=False, texts=self._rows.texts, forgets=False
+            )
         self._trace = trace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -183,6 +186,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         *,
         expect: Sequence[str] = (),
         witnesses: int = 10,
+        effects: Iterable[GivenEffect] | None = None,
     ) -> Findings:
         """Audit the sends and reads so far: order, duplicates and losses.
 
@@ -195,9 +199,13 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
             expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
                 settings permit it.
             witnesses: how many cases of each anomaly come with their rows.
+            effects: what the service did, in its order: for each record that it processed a tuple
+                of topic, partition and offset, the client's message, or an `Effect`. Without them,
+                nothing tells whether a record that was delivered was processed.
 
         Raises:
             ClusterError: it was not made with `recorded`.
+            ValueError: an effect is none, or it is not known whose it is.
             SessionError: DuckDB is not installed (the extra `analysis`).
         """
         rows, trace = self._rows, self._trace
@@ -207,10 +215,15 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 
         def tables() -> Mapping[str, Any]:
-            return rows.tables(self._name, AUDIT_TABLES, trace.unwritten_rows())
+            return rows.tables(
+                self._name, AUDIT_TABLES, trace.unwritten_rows(), trace.unwritten_reads()
+            )
 
         # What is open in one that was stopped stays so.
-        tables_copy = tables() if self._loop is None else self.call(tables)
+        tables_copy = dict(tables() if self._loop is None else self.call(tables))
+        if effects is not None:
+            reads, commits = tables_copy["reads"], tables_copy["commits"]
+            tables_copy["effects"] = effects_table(self._name, effects, reads, commits)
         return audit_arrow(
             self._name,
             tables_copy,

@@ -3,25 +3,44 @@
 It contains what the brokers observe. A send is a record of a produce request, with its response. A
 broker does not know whether a client received the response. The outcome is unknown if the response
 was lost (by a fault, or because the connection was closed within a second), or if the client sends
-the same value again within ten seconds. A read is a record that was sent to a consumer; whether the
-consumer processed it is unknown. Keys are identified by 63 bits of their hash, records by those of
-key and value together.
+the same record again within ten seconds: which record that is, `sent_records` decides. A read is a
+record in a response that was delivered to a consumer; whether the consumer processed it is unknown.
+Keys are identified by 63 bits of their hash, records by those of key and value together.
+
+A topic that was deleted and made anew is another one: "orders#2". No topic may be named like that.
 
 Ground rules: everything happens on the event loop's thread.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from purgatory.cluster.observer import ElapsedClock, operation_keys, operation_kind
-from purgatory.cluster.records import read_records
+from purgatory.cluster.records import read_records, whole_batches
+from purgatory.cluster.sent_records import (
+    RESEND_WINDOW_US,
+    RESPONSE_LOST,
+    UNKNOWN,
+    PendingSend,
+    ProducerOrder,
+    Sender,
+    SentRecord,
+    SentRecords,
+    Wire,
+    record_number,
+)
+from purgatory.cluster.traced_readers import (
+    GROUP_APIS,
+    SharedReads,
+    SharedRecords,
+    TracedReaders,
+)
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.kafka import (
@@ -34,6 +53,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.groups.offsets import CommittedOffset
 from purgatory.kafka.replication.fetch import visible_batches
+from purgatory.kafka.share_groups.share_state import Acknowledgement
 from purgatory.trace.change_rows import BROKER, PARKED, ChangeRow, due_ms
 from purgatory.trace.observer import rows_of
 from purgatory.trace.table_rows import SHOWN_BYTES, CommitRow, OperationRow, ReadRow, SendRow
@@ -49,20 +69,21 @@ _NS_PER_US = 1_000
 _IN_TRANSIT_US = 1_000_000
 """How long a response may be in transit: if the connection closes before, it may be lost."""
 
-_RESEND_WINDOW_US = 10_000_000
-"""How long a completed send is kept: if it is sent again, its client had no response."""
-
-UNKNOWN = "unknown"
-RESPONSE_LOST, RESENT = "answer lost", "sent again"
-_LOST_REASONS = frozenset({RESPONSE_LOST, RESENT})
-"""Why a client may not know the outcome of a send that has a response."""
-
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-_VALUE_RETENTION_US = 300_000_000
-"""How long a value is kept after its last send: longer than clients retry."""
 
 _TIMED_OUT_RESPONSE = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
 _READ_COMMITTED = 1
+_PRODUCE = 0
+_FETCHES = (1, 78)
+"""Fetch and ShareFetch."""
+
+
+class TopicFacts(NamedTuple):
+    """What a trace has to know of a topic."""
+
+    topic_id: UUID | None
+    compacts: bool
+    """Whether older records of a key may be removed."""
 
 
 class ClusterTrace:
@@ -73,6 +94,8 @@ class ClusterTrace:
         change: writes rows of the table `changes`, for the view; None: no such rows.
         operations: whether to write a row for each completed operation.
         texts: keeps prefixes of keys and values by their ids; None: none are kept.
+        forgets: whether it forgets what was sent five minutes ago: then an equal record looks like
+            the same one.
     """
 
     def __init__(
@@ -81,6 +104,7 @@ class ClusterTrace:
         change: Callable[[ChangeRow], object] | None = None,
         operations: bool = True,
         texts: dict[int, bytes | None] | None = None,
+        forgets: bool = True,
     ) -> None:
         self._tables = tables
         self._texts = texts
@@ -89,14 +113,20 @@ class ClusterTrace:
         self.now_us = self.clock.now_us
         self.change = change
         self._operations = 0
-        self._sent: dict[_Value, SentValue] = {}
-        self._values_by_time: deque[tuple[int, _Value]] = deque()
-        self.transactions = TracedTransactions(tables, self.clock.now_us)
+        self.topic_facts: Callable[[str], TopicFacts | None] | None = None
+        """Set by what is traced, if it knows about topics."""
+        self._topics: dict[str, dict[UUID, str]] = {}
+        """By name and id, how topics are named in the trace."""
+        self._sent = SentRecords(forgets)
+        self.transactions = TracedTransactions(tables, self.clock.now_us, self.topic_name)
         self._orders: dict[tuple[int, TopicPartition], ProducerOrder] = {}
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
         self._pending_responses: dict[tuple[int, int], list[PendingSend]] = {}
         self._delivered_sends: deque[_DeliveredSends] = deque()
+        self._pending_reads: dict[tuple[int, int], list[ReadRow]] = {}
+        self._readers = TracedReaders()
+        self._shared = SharedReads(tables.read)
 
     @property
     def duration_ms(self) -> int:
@@ -186,11 +216,16 @@ class ClusterTrace:
         for topic_partition, batches in entries.items():
             response = responses.get(topic_partition)
             if response is not None:
-                sends += self._sends(request, topic_partition, batches, response, received_us)
+                sends += self._sends(
+                    id(connection), request, topic_partition, batches, response, received_us
+                )
         if request.body.acks == 0:  # there is no response
             self._write_sends(sends, None)
         else:
-            self._pending_responses[id(connection), request.correlation_id] = sends
+            pending = self._pending_responses.setdefault(
+                (id(connection), request.correlation_id), []
+            )
+            pending += sends
 
     def record_abandoned(
         self,
@@ -201,26 +236,85 @@ class ClusterTrace:
         """Record a produce whose client disconnected: its records may be in the log."""
         for topic_partition, batches in entries.items():
             self._write_lost(
-                self._sends(request, topic_partition, batches, _TIMED_OUT_RESPONSE, received_us)
+                self._sends(0, request, topic_partition, batches, _TIMED_OUT_RESPONSE, received_us)
             )
+
+    def record_injected_error(
+        self,
+        connection: ResponseConnection,
+        request: Request,
+        partitions: Collection[tuple[str, int]] | None,
+        code: int,
+        topic_of: Callable[[UUID], str | None],
+    ) -> None:
+        """Record that a fault responds to some partitions with an error, and does nothing else.
+
+        Args:
+            connection, request: whose.
+            partitions: which; None: all.
+            code: the error.
+            topic_of: returns a topic's name by its id.
+        """
+        if request.api_key in _FETCHES:
+            self._readers.on_error(id(connection))
+            rows = self._pending_reads.get((id(connection), request.correlation_id), [])
+            rows[:] = [
+                row
+                for row in rows
+                if partitions is not None and (row.topic, row.partition) not in partitions
+            ]
+        if request.api_key != _PRODUCE:
+            return
+        entries = {
+            TopicPartition(name, one.index): list(whole_batches(one.records or b""))
+            for topic in request.body.topic_data
+            if (name := getattr(topic, "name", None) or topic_of(topic.topic_id)) is not None
+            for one in topic.partition_data
+            if partitions is None or (name, one.index) in partitions
+        }
+        responses = dict.fromkeys(entries, PartitionProduceResponse(ErrorCode(code)))
+        self.record_append(connection, request, entries, responses, self.now_us())
 
     def record_delivery(
         self, connection: ResponseConnection, request: Request, is_delivered: bool
     ) -> None:
-        """Record whether the response to a produce reached the client."""
-        sends = self._pending_responses.pop((id(connection), request.correlation_id), None)
+        """Record whether the response to a request reached the client."""
+        key = id(connection), request.correlation_id
+        sends = self._pending_responses.pop(key, None)
         if sends is None:
+            self._record_other_delivery(key, request, is_delivered)
             return
         if not is_delivered:
             self._write_lost(sends)
             return
-        self._delivered_sends.append(_DeliveredSends(self.now_us(), id(connection), sends))
+        now_us = self.now_us()
+        for send in sends:
+            send.sent.answered_us = now_us
+        self._delivered_sends.append(_DeliveredSends(now_us, id(connection), sends))
         self.release()
+
+    def _record_other_delivery(
+        self, key: tuple[int, int], request: Request, is_delivered: bool
+    ) -> None:
+        reads = self._pending_reads.pop(key, None)
+        if not is_delivered:
+            self._readers.on_error(key[0])
+        elif reads is not None:
+            for row in reads:
+                if row.delivery is None:
+                    self._tables.read(row)
+                else:
+                    self._shared.deliver(row)
+        elif request.api_key in GROUP_APIS:
+            self._readers.observe(request, self.now_us())
 
     def record_close(self, connection: ResponseConnection) -> None:
         """Record that a connection is closed: its undelivered responses are lost."""
         for key in [key for key in self._pending_responses if key[0] == id(connection)]:
             self._write_lost(self._pending_responses.pop(key))
+        for key in [key for key in self._pending_reads if key[0] == id(connection)]:
+            del self._pending_reads[key]
+        self._readers.on_close(id(connection))
         if connection.is_cut:
             since_us = self.now_us() - _IN_TRANSIT_US
             for delivered_sends in reversed(self._delivered_sends):
@@ -233,20 +327,10 @@ class ClusterTrace:
     def release(self) -> None:
         """Write delivered sends after their retry window. O(1) for each."""
         now_us = self.now_us()
-        while self._delivered_sends and self._delivered_sends[0].at_us < now_us - _RESEND_WINDOW_US:
+        while self._delivered_sends and self._delivered_sends[0].at_us < now_us - RESEND_WINDOW_US:
             delivered_sends = self._delivered_sends.popleft()
             self._write_sends(delivered_sends.sends, delivered_sends.at_us)
-        self._expire_values(now_us - _VALUE_RETENTION_US)
-
-    def _expire_values(self, us: int) -> None:
-        known = self._values_by_time
-        while known and known[0][0] < us:
-            _, key = known.popleft()
-            sent = self._sent[key]
-            if sent.last_us < us and sent.pending is None:
-                del self._sent[key]
-            else:
-                known.append((self.now_us(), key))
+        self._sent.expire(now_us)
 
     def _write_sends(self, sends: Iterable[PendingSend], answer_us: int | None) -> None:
         for send in sends:
@@ -261,6 +345,7 @@ class ClusterTrace:
 
     def _sends(
         self,
+        connection: int,
         request: Request,
         topic_partition: TopicPartition,
         batches: Sequence[RecordBatch],
@@ -270,47 +355,68 @@ class ClusterTrace:
         client = self._client(request)
         outcome, error = _outcome(response.error)
         offset = response.base_offset if response.base_offset >= 0 else None
-        sends = []
+        compacts = self._compacts(topic_partition.topic)
+        topic, partition = self.topic_name(topic_partition.topic), topic_partition.partition
+        topic_partition = TopicPartition(topic, partition)
+        find, sends = self._sent.find, []
         for batch in batches:
             producer = batch.producer_id if batch.producer_id >= 0 else -client
             order = self._orders.get((producer, topic_partition))
             if order is None:
                 order = self._orders[producer, topic_partition] = ProducerOrder()
             transactional_id, epoch, transaction = self._transaction_of(request, batch)
+            sender = Sender(request.client_id or "", connection, transaction)
+            identity = (batch.producer_id, batch.producer_epoch, partition)
+            first, is_next = batch.base_sequence, order.is_next(batch)
+            wire: Wire | None = None
             for number, record in enumerate(_readable(batch)):
-                key, value_id = self._ids(record)
-                # In another transaction it is another record.
-                value = value_id, topic_partition, transaction
-                sent = self._sent.get(value)
+                key, content_id = self._ids(record)
+                content = content_id, topic
+                if first >= 0:
+                    wire = (*identity, first + number)
+                sent = find(content, sender, wire, is_next, received_us)
                 if number == 0:
                     order.begin(batch, None if sent is None else sent.sequence)
                 if sent is None:
-                    sent = self._sent[value] = SentValue(order.sequence(batch, number))
-                    self._values_by_time.append((received_us, value))
+                    sequence = order.sequence(batch, number)
+                    sent = self._sent.add(content, sequence, sender, wire, received_us)
+                place = None if offset is None else offset + number
+                if sent.value_id != content_id:
+                    self._place_equal(sent, content, partition, place)
                 row = SendRow(
                     request.client_id or "",
                     producer,
                     sent.sequence,
                     sent.attempts + 1,
                     key,
-                    value_id,
+                    sent.value_id,
                     request.body.acks,
                     outcome,
                     error,
                     received_us,
                     None,
-                    topic_partition.topic,
-                    topic_partition.partition,
-                    None if offset is None else offset + number,
+                    topic,
+                    partition,
+                    place,
                     len(record.key or b"") + len(record.value or b""),
                     transactional_id=transactional_id,
                     epoch=epoch,
                     transaction=transaction,
+                    equal_to=sent.equal_to,
+                    compaction=_compaction(record) if compacts else None,
                 )
-                sends.append(sent.add_attempt(row))
+                sends.append(sent.add_attempt(row, sender))
             if offset is not None:
                 offset += batch.record_count
         return sends
+
+    def _place_equal(
+        self, sent: SentRecord, content: tuple[int, str], partition: int, offset: int | None
+    ) -> None:
+        """Say where a record is that doesn't have the number of its content."""
+        self._sent.place(sent, content, partition, offset)
+        if self._texts is not None:
+            self._texts[sent.value_id] = self._texts[content[0]]
 
     def _transaction_of(
         self, request: Request, batch: RecordBatch
@@ -330,8 +436,9 @@ class ClusterTrace:
         """Record a group's committed offsets."""
         now_us = self.now_us()
         for (topic, partition), committed_offset in offsets.items():
+            name = self.topic_name(topic)
             self._tables.commit(
-                CommitRow(group_id, topic, partition, committed_offset.offset, now_us)
+                CommitRow(group_id, name, partition, committed_offset.offset, now_us)
             )
 
     # ---- reads
@@ -342,37 +449,133 @@ class ClusterTrace:
         request: Request,
         responses: Mapping[TopicPartition, PartitionFetchResponse],
         from_offsets: Mapping[TopicPartition, int],
+        received_us: int | None = None,
     ) -> None:
-        """Record the records sent to a consumer."""
-        client = self._client(request)
+        """Record the records in a response to a consumer; they count once it is delivered.
+
+        Args:
+            connection, request: whose.
+            responses: by partition.
+            from_offsets: from where each partition is fetched.
+            received_us: when the request came; None: just now.
+        """
+        client, client_id, readers = self._client(request), request.client_id or "", self._readers
         poll = self._polls[client] = self._polls.get(client, 0) + 1
         now_us = self.now_us()
-        record_commit = getattr(request.body, "isolation_level", 0) == _READ_COMMITTED
-        isolation = "read_committed" if record_commit else "read_uncommitted"
-        for (topic, partition), response in responses.items():
-            first = from_offsets[TopicPartition(topic, partition)]
+        is_committed = getattr(request.body, "isolation_level", 0) == _READ_COMMITTED
+        isolation = "read_committed" if is_committed else "read_uncommitted"
+        group, restarts = readers.group_of(client_id)
+        rows = []
+        for place, response in responses.items():
+            topic, partition = self.topic_name(place[0]), place[1]
+            if response.error is not ErrorCode.NONE:
+                readers.on_partition_error(id(connection), TopicPartition(topic, partition))
+                continue
+            if not response.batches:
+                continue
+            first = from_offsets[TopicPartition(*place)]
+            reading = readers.reading(
+                id(connection), client_id, TopicPartition(topic, partition), received_us
+            )
             for batch in visible_batches(response):
                 for record in _readable(batch):
                     offset = record.offset
                     if offset < first:
                         continue
-                    self._tables.read(
+                    rows.append(
+                        ReadRow(
+                            client_id,
+                            client,
+                            poll,
+                            topic,
+                            partition,
+                            offset,
+                            self._read_id(record, topic, partition, batch),
+                            now_us,
+                            False,  # what a client does with it, a broker doesn't know
+                            isolation,
+                            first,
+                            group,
+                            restarts,
+                            reading,
+                        )
+                    )
+        self._hold_reads(connection, request, rows)
+
+    def record_share_fetch(
+        self,
+        connection: ResponseConnection,
+        request: Request,
+        records: Mapping[TopicPartition, SharedRecords],
+    ) -> None:
+        """Record what a member of a share group acquired; it counts once it is delivered."""
+        client = self._client(request)
+        poll = self._polls[client] = self._polls.get(client, 0) + 1
+        now_us, group_id = self.now_us(), request.body.group_id
+        rows = []
+        for (name, partition), fetched in records.items():
+            topic = self.topic_name(name)
+            for batch in fetched.batches:
+                for record in _readable(batch):
+                    delivery = fetched.delivery_of(record.offset)
+                    if delivery is None:
+                        continue
+                    rows.append(
                         ReadRow(
                             request.client_id or "",
                             client,
                             poll,
                             topic,
                             partition,
-                            offset,
-                            self._ids(record)[1],
+                            record.offset,
+                            self._read_id(record, topic, partition, batch),
                             now_us,
-                            False,  # what a client does with it, a broker doesn't know
-                            isolation,
-                            first,
+                            False,
+                            None,
+                            record.offset,  # it began wherever the group was
+                            group_id,
+                            self._readers.restarts(group_id),
+                            None,
+                            delivery,
                         )
                     )
+        self._hold_reads(connection, request, rows)
+
+    def record_acknowledgements(
+        self, group_id: str, acknowledgements: Mapping[TopicPartition, Sequence[Acknowledgement]]
+    ) -> None:
+        """Record what members of a share group did with records; those that were taken."""
+        for (name, partition), ranges in acknowledgements.items():
+            place = TopicPartition(self.topic_name(name), partition)
+            for one in ranges:
+                self._shared.acknowledge(group_id, place, one.ranges())
+
+    def _hold_reads(
+        self, connection: ResponseConnection, request: Request, rows: list[ReadRow]
+    ) -> None:
+        if rows:
+            self._pending_reads[id(connection), request.correlation_id] = rows
 
     # ---- the parts of all these
+
+    def topic_name(self, name: str) -> str:
+        """Return how the trace names the topic that has a name now. O(1)."""
+        facts = None if self.topic_facts is None else self.topic_facts(name)
+        if facts is None or facts.topic_id is None:
+            known = self._topics.get(name)
+            return name if known is None else next(reversed(known.values()))
+        known = self._topics.setdefault(name, {})
+        traced = known.get(facts.topic_id)
+        if traced is None:
+            traced = known[facts.topic_id] = f"{name}#{len(known) + 1}" if known else name
+        return traced
+
+    def _compacts(self, name: str) -> bool:
+        facts = None if self.topic_facts is None else self.topic_facts(name)
+        return facts is not None and facts.compacts
+
+    def _read_id(self, record: Any, topic: str, partition: int, batch: RecordBatch) -> int:
+        return self._sent.id_of((self._ids(record)[1], topic), partition, batch, record.offset)
 
     def _ids(self, record: Any) -> tuple[int, int]:
         """Return the numbers of a record's key, and of key and value together.
@@ -380,7 +583,8 @@ class ClusterTrace:
         A tombstone of one key is another record than that of another.
         """
         key, value = record.key, record.value
-        ids = _number(key), _number(value, b"" if key is None else b"%d:" % len(key) + key)
+        before = b"" if key is None else b"%d:" % len(key) + key
+        ids = record_number(key), record_number(value, before)
         if self._texts is not None:
             for number, data in zip(ids, (key, value), strict=True):
                 self._texts[number] = data and data[: SHOWN_BYTES + 1]
@@ -394,6 +598,10 @@ class ClusterTrace:
             for send in delivered_sends.sends
         ]
 
+    def unwritten_reads(self) -> list[ReadRow]:
+        """Return the rows of deliveries to share groups that are not yet acknowledged."""
+        return self._shared.open_rows()
+
     def __repr__(self) -> str:
         sends = sum(map(len, self._pending_responses.values()))
         return f"<{type(self).__name__} of {len(self._clients)} clients: {sends} sends pending>"
@@ -406,15 +614,12 @@ class ClusterTrace:
             self._write_lost(sends)
         self._delivered_sends.clear()
         self._pending_responses.clear()
+        self._shared.close()
         self.transactions.close()
 
     def _client(self, request: Request) -> int:
         """Return a client id's number, the same for all of its connections."""
         return self._clients.setdefault(request.client_id or "", len(self._clients) + 1)
-
-
-_Value: TypeAlias = tuple[int, TopicPartition, int | None]
-"""A value id, its partition and transaction."""
 
 
 class _DeliveredSends(NamedTuple):
@@ -423,83 +628,6 @@ class _DeliveredSends(NamedTuple):
     at_us: int
     connection: int
     sends: list[PendingSend]
-
-
-_OUTCOME = SendRow._fields.index("outcome")  # the error is behind it
-_RESPONSE_TIME = SendRow._fields.index("answer_us")
-
-
-@dataclass(slots=True, eq=False)
-class PendingSend:
-    """A row of the table of sends until it is written: its outcome may change."""
-
-    row: SendRow
-    sent: SentValue
-
-    def mark_unknown(self, reason: str) -> None:
-        """Set the outcome to unknown."""
-        row = self.row
-        # As `_replace` does it, in a third of the time.
-        self.row = SendRow._make((*row[:_OUTCOME], UNKNOWN, reason, *row[_OUTCOME + 2 :]))
-
-    def row_with_response(self, answer_us: int | None) -> SendRow:
-        """Return the row with the time of the response, unless the response was lost."""
-        row = self.row
-        if row.error in _LOST_REASONS:
-            return row
-        return SendRow._make((*row[:_RESPONSE_TIME], answer_us, *row[_RESPONSE_TIME + 1 :]))
-
-
-@dataclass(slots=True, eq=False)
-class SentValue:
-    """A value that was sent, with its number in the producer's order."""
-
-    sequence: int
-    attempts: int = 0
-    last_us: int = 0
-    """When it was last sent."""
-    pending: PendingSend | None = None
-
-    def add_attempt(self, row: SendRow) -> PendingSend:
-        """Add an attempt. A retry means that the client did not receive the previous response."""
-        pending = self.pending
-        if pending is not None and pending.row.group == row.group and pending.row.outcome == "ok":
-            pending.mark_unknown(RESENT)
-        self.attempts += 1
-        self.last_us = row.send_us
-        self.pending = send = PendingSend(row, self)
-        return send
-
-
-class ProducerOrder:
-    """The order of a producer's records in one partition.
-
-    An idempotent producer numbers its records itself, and begins again at 0 in a new epoch: with
-    those that it didn't know to be stored, which have their numbers already, or with new ones.
-    """
-
-    __slots__ = ("_epoch", "_last", "_start")
-
-    def __init__(self) -> None:
-        self._epoch = -1
-        self._start = 0
-        self._last = -1
-
-    def begin(self, batch: RecordBatch, known: int | None) -> None:
-        """Begin a batch, whose first record has the number `known`, if it was sent before."""
-        if batch.producer_epoch > self._epoch:
-            first = batch.base_sequence
-            self._start = self._last + 1 if known is None else known - first
-            self._epoch = batch.producer_epoch
-
-    def sequence(self, batch: RecordBatch, number: int) -> int:
-        """Return the number of a batch's record: its own, or the order of arrival."""
-        if batch.base_sequence < 0:
-            sequence = self._last + 1
-        else:
-            sequence = self._start + batch.base_sequence + number
-        self._last = max(self._last, sequence)
-        return sequence
 
 
 def start_trace(
@@ -550,8 +678,6 @@ def _outcome(error: ErrorCode) -> tuple[str, str | None]:
     return (UNKNOWN if error in _UNCERTAIN else "fail"), error.name
 
 
-def _number(data: bytes | None, before: bytes = b"") -> int:
-    if data is None and not before:
-        return 0
-    content = before + (b"null" if data is None else b"=" + data)
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") >> 1
+def _compaction(record: Any) -> str:
+    """Return what compaction may take: a record that has a later one of its key, or tombstones."""
+    return "tombstone" if record.value is None else "key"

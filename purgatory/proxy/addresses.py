@@ -244,6 +244,8 @@ class Addresses:
         self.brokers = list(brokers)
         self.topic_names: dict[UUID, str] = {}
         """The names of topics by their ids, as far as Metadata told them."""
+        self.topic_ids: dict[str, UUID] = {}
+        """The ids of topics by their names: of those of one name the one that was told last."""
         self._listen = listen
         self._learning = asyncio.Lock()
         self._warned: set[object] = set()
@@ -280,8 +282,9 @@ class Addresses:
         if request.api_key == _METADATA:
             for topic in entity.topics:
                 topic_id = getattr(topic, "topic_id", None)
-                if topic_id is not None and topic.name:
+                if topic_id is not None and topic.name and topic_id not in self.topic_names:
                     self.topic_names[topic_id] = topic.name
+                    self.topic_ids[topic.name] = topic_id
         found: dict[int, Endpoint] = {}
         _with_endpoints(entity, found.setdefault)
         endpoints = {key: await self.learn(key, address) for key, address in found.items()}

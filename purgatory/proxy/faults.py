@@ -106,6 +106,8 @@ class ProxyFaults(ConnectionFaults):
     ) -> None:
         super().__init__(target)
         self._recorder = recorder
+        if recorder is not None:
+            self.on_refused = recorder.trace.record_injected_error
         self._addresses = addresses
         self._metadata: _Responses = {}
 
@@ -232,6 +234,9 @@ class ProxyFaults(ConnectionFaults):
                 errors = self._target.apis[request.api_key].errors
                 places = error_places(request.api_key, request.api_version, errors)
                 response: Response = write_response(error_response(places, request.body, code))
+                if code is ErrorCode.NOT_ENOUGH_REPLICAS and recorder is not None:
+                    topic_of = self._addresses.topic_names.get
+                    recorder.trace.record_injected_error(connection, request, None, code, topic_of)
             else:
                 response = await self.respond(
                     broker_id,

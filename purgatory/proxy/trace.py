@@ -21,7 +21,8 @@ from weakref import WeakKeyDictionary
 
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.records import whole_batches
-from purgatory.cluster.trace import ClusterTrace
+from purgatory.cluster.trace import ClusterTrace, TopicFacts
+from purgatory.cluster.traced_readers import GROUP_APIS, SharedRecords
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
@@ -30,11 +31,14 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.groups.offsets import CommittedOffset, OffsetKey
 from purgatory.kafka.log.producer_state import AbortedTransaction, ProducerIdentity
+from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords
+from purgatory.kafka.share_groups.share_state import Acknowledgement
 from purgatory.kafka.transactions.transaction_metadata import TransactionRecord, TransactionState
 from purgatory.proxy.addresses import Addresses
 from purgatory.proxy.connection import ClientConnection
 
 _PRODUCE, _FETCH, _OFFSET_COMMIT = 0, 1, 8
+_SHARE_FETCH, _SHARE_ACKNOWLEDGE = 78, 79
 _INIT_PRODUCER_ID, _ADD_PARTITIONS, _ADD_OFFSETS, _END_TXN, _TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 _NEWER_PRODUCE, _NEWER_TXN_OFFSET_COMMIT, _NEWER_END_TXN = 12, 5, 5
 """From these versions on, brokers add to transactions what is sent in them (KIP-890)."""
@@ -80,6 +84,7 @@ class ProxyTrace:
 
     def __init__(self, trace: ClusterTrace, addresses: Addresses) -> None:
         self.trace = trace
+        trace.topic_facts = self._topic_facts
         self._addresses = addresses
         self._offsets: WeakKeyDictionary[ClientConnection, dict[TopicPartition, int]] = (
             WeakKeyDictionary()
@@ -96,6 +101,8 @@ class ProxyTrace:
             _PRODUCE: self._record_produce,
             _FETCH: self._record_fetch,
             _OFFSET_COMMIT: self._record_commit,
+            _SHARE_FETCH: self._record_share_fetch,
+            _SHARE_ACKNOWLEDGE: self._record_acknowledgements,
             _INIT_PRODUCER_ID: self._record_init_producer_id,
             _ADD_PARTITIONS: self._record_added_partitions,
             _ADD_OFFSETS: self._record_added_offsets,
@@ -105,7 +112,11 @@ class ProxyTrace:
 
     def concerns(self, request: Request) -> bool:
         """Whether an exchange is recorded."""
-        return request.api_key in self._records
+        return request.api_key in self._records or request.api_key in GROUP_APIS
+
+    def _topic_facts(self, name: str) -> TopicFacts:
+        """Return what clients' requests told; of compaction, nothing."""
+        return TopicFacts(self._addresses.topic_ids.get(name), compacts=False)
 
     def record_exchange(
         self, connection: ClientConnection, request: Request, response: Any, received_us: int
@@ -121,6 +132,8 @@ class ProxyTrace:
         if request.api_key not in (_PRODUCE, _FETCH, _END_TXN) and (
             response is None or getattr(response, "error_code", None)
         ):
+            return
+        if request.api_key in GROUP_APIS:  # their delivery is recorded
             return
         self._records[request.api_key](_Exchange(connection, request, response, received_us))
 
@@ -230,7 +243,7 @@ class ProxyTrace:
             self.trace.record_append(connection, request, entries, responses, received_us)
 
     def _record_fetch(self, exchange: _Exchange) -> None:
-        connection, request, response, _ = exchange
+        connection, request, response, received_us = exchange
         if response is None:
             return
         offsets = self._offsets.setdefault(connection, {})
@@ -246,9 +259,52 @@ class ProxyTrace:
                 ),
             )
             for key, one in self._partitions(response.responses, "partitions", "partition_index")
-            if one.records and key in offsets
+            if (one.records or one.error_code) and key in offsets
         }
-        self.trace.record_fetch(connection, request, responses, offsets)
+        self.trace.record_fetch(connection, request, responses, offsets, received_us)
+
+    def _record_share_fetch(self, exchange: _Exchange) -> None:
+        self._record_acknowledgements(exchange)
+        records = {
+            key: SharedRecords(
+                tuple(whole_batches(one.records)),
+                [
+                    AcquiredRecords(some.first_offset, some.last_offset, some.delivery_count)
+                    for some in one.acquired_records
+                ],
+            )
+            for key, one in self._partitions(
+                exchange.response.responses, "partitions", "partition_index"
+            )
+            if one.records
+        }
+        if records:
+            self.trace.record_share_fetch(exchange.connection, exchange.request, records)
+
+    def _record_acknowledgements(self, exchange: _Exchange) -> None:
+        """Record the acknowledgements of a ShareFetch or ShareAcknowledge that were taken."""
+        body = exchange.request.body
+        field = (
+            "error_code"
+            if exchange.request.api_key == _SHARE_ACKNOWLEDGE
+            else ("acknowledge_error_code")
+        )
+        refused = {
+            key
+            for key, one in self._partitions(
+                exchange.response.responses, "partitions", "partition_index"
+            )
+            if getattr(one, field)
+        }
+        taken = {
+            key: [
+                Acknowledgement(some.first_offset, some.last_offset, some.acknowledge_types)
+                for some in one.acknowledgement_batches
+            ]
+            for key, one in self._partitions(body.topics, "partitions", "partition_index")
+            if key not in refused
+        }
+        self.trace.record_acknowledgements(body.group_id, taken)
 
     def _record_commit(self, exchange: _Exchange) -> None:
         group_id = exchange.request.body.group_id

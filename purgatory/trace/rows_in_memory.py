@@ -38,18 +38,23 @@ class RowsInMemory:
         """Ignore the row."""
 
     def tables(
-        self, run_id: str, names: Sequence[str], more_sends: Sequence[SendRow] = ()
+        self,
+        run_id: str,
+        names: Sequence[str],
+        more_sends: Sequence[SendRow] = (),
+        more_reads: Sequence[ReadRow] = (),
     ) -> Mapping[str, pa.Table]:
         """Some tables as they are now, with all columns of the schema. O(rows).
 
         Args:
             run_id: of all rows.
             names: of the tables; of operations, there are none.
-            more_sends: rows that are not written yet.
+            more_sends, more_reads: rows that are not written yet.
         """
         rows = {name: list(self._rows.get(name, ())) for name in names}
-        if "sends" in rows:
-            rows["sends"] += more_sends
+        for name, more in (("sends", more_sends), ("reads", more_reads)):
+            if name in rows:
+                rows[name] += more
         return {name: _table(name, run_id, table_rows) for name, table_rows in rows.items()}
 
 

@@ -54,6 +54,8 @@ class SendRow(NamedTuple):
     transactional_id: str | None = None
     epoch: int | None = None
     transaction: int | None = None
+    equal_to: int | None = None
+    compaction: str | None = None
 
 
 class ReadRow(NamedTuple):
@@ -70,6 +72,11 @@ class ReadRow(NamedTuple):
     applied: bool
     isolation: str | None = None
     fetch_offset: int | None = None
+    consumer_group: str | None = None
+    restarts: int | None = None
+    reading: int | None = None
+    delivery: int | None = None
+    acknowledged: str | None = None
 
 
 class CommitRow(NamedTuple):

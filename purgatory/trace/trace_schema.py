@@ -71,6 +71,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "transactional_id": "string",
         "epoch": "int",
         "transaction": "bigint",
+        "equal_to": "bigint",
+        "compaction": "string",
     },
     "reads": {
         "run_id": "string",
@@ -85,6 +87,11 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "applied": "boolean",
         "isolation": "string",
         "fetch_offset": "bigint",
+        "consumer_group": "string",
+        "restarts": "int",
+        "reading": "bigint",
+        "delivery": "int",
+        "acknowledged": "string",
     },
     "effects": {
         "run_id": "string",
@@ -127,16 +134,19 @@ NULLABLE: Mapping[str, frozenset[str]] = {
     "operations": frozenset({"watch_keys"}),
     "sends": frozenset(
         {"error", "answer_us", "offset", "created_us", "arrived_us", "served_us", "settled_us"}
-        | {"transactional_id", "epoch", "transaction"}
+        | {"transactional_id", "epoch", "transaction", "equal_to", "compaction"}
     ),
-    "reads": frozenset({"isolation", "fetch_offset"}),
+    "reads": frozenset(
+        {"isolation", "fetch_offset", "consumer_group", "restarts", "reading", "delivery"}
+        | {"acknowledged"}
+    ),
     "effects": frozenset({"transaction"}),
     "commits": frozenset({"transaction", "held"}),
     "transactions": frozenset({"ended_by", "epoch_us", "decided_us", "ended_us"}),
 }
 """The columns that may be null, and may be missing."""
 
-IDS = frozenset({"producer", "consumer", "key", "value_id", "transaction"})
+IDS = frozenset({"producer", "consumer", "key", "value_id", "equal_to", "transaction"})
 """The columns, of whatever table, that only tell one thing from another: they may be texts too."""
 
 DERIVED: Mapping[str, Mapping[str, str]] = {
@@ -237,12 +247,14 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         *_large("sequence", "offset", "size_bytes"),
         _choice_rule("outcome", "ok", "fail", "unknown"),
         _choice_rule("acks", 0, 1, -1),
+        _choice_rule("compaction", "key", "tombstone"),
     ),
     "reads": (
         *_times("time_us"),
-        *_negative("poll", "partition", "offset", "fetch_offset"),
+        *_negative("poll", "partition", "offset", "fetch_offset", "restarts", "delivery"),
         *_large("poll", "offset", "fetch_offset"),
         _choice_rule("isolation", "read_uncommitted", "read_committed"),
+        _choice_rule("acknowledged", "accept", "release", "reject"),
     ),
     "effects": (
         *_times("time_us"),

@@ -59,11 +59,15 @@ class TracedTransactions:
     Args:
         tables: receives the rows.
         now_us: the time since the start of the run, in microseconds.
+        topic_name: how the trace names a topic.
     """
 
-    def __init__(self, tables: Tables, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, tables: Tables, now_us: Callable[[], int], topic_name: Callable[[str], str] = str
+    ) -> None:
         self._tables = tables
         self._now_us = now_us
+        self._topic_name = topic_name
         self._count = 0
         self._ids: dict[str, _TransactionalId] = {}
         self._last_transactions: dict[int, int] = {}
@@ -158,7 +162,8 @@ class TracedTransactions:
     ) -> None:
         """Write the outcome of an offset that was committed in a producer's last transaction."""
         transaction = self._last_transactions.get(producer_id)
-        self._tables.commit(CommitRow(*key, offset.offset, self._now_us(), transaction, held))
+        row = CommitRow(*key, offset.offset, self._now_us(), transaction, held)
+        self._tables.commit(row._replace(topic=self._topic_name(row.topic)))
 
     def close(self) -> None:
         """Write the open transactions."""

@@ -13,6 +13,7 @@ from purgatory.cluster.protocol.connection import UnboundedScheduler
 from purgatory.cluster.storage import REAL_DISK
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import Kill
+from purgatory.trace.effects import GivenEffect, effects_table
 from purgatory.trace.observer import FaultState
 from purgatory.trace.rows_in_memory import RowsInMemory
 from purgatory.virtual.clocks import US_PER_S
@@ -50,7 +51,7 @@ class _WorldTrace(ClusterTrace):
     """The trace of a cluster, which also has the world record when brokers die and come back."""
 
     def __init__(self, history: History, rows: RowsInMemory) -> None:
-        super().__init__(rows, operations=False, texts=rows.texts)
+        super().__init__(rows, operations=False, texts=rows.texts, forgets=False)
         self._history = history
         self._dead: set[int] = set()
 
@@ -177,18 +178,26 @@ class WorldCluster(Cluster):
         *,
         expect: Sequence[str] = (),
         witnesses: int = 10,
+        effects: Iterable[GivenEffect] | None = None,
     ) -> Findings:
         """Audit the clients' records so far: order, duplicates and losses.
 
+        The arguments are those of `ThreadedCluster.audit`.
+
         Raises:
+            ValueError: an effect is none, or it is not known whose it is.
             SessionError: DuckDB is not installed (the extra `analysis`).
         """
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 
+        tables = dict(self._tables(AUDIT_TABLES))
+        if effects is not None:
+            reads, commits = tables["reads"], tables["commits"]
+            tables["effects"] = effects_table("cluster", effects, reads, commits)
         return audit_arrow(
             "cluster",
-            self._tables(AUDIT_TABLES),
+            tables,
             configuration,
             expect=expect,
             witnesses=witnesses,
@@ -203,7 +212,10 @@ class WorldCluster(Cluster):
         return RecordCounts(len(sends), len(acknowledged), tables["reads"].num_rows)
 
     def _tables(self, names: Sequence[str]) -> Mapping[str, Any]:
-        return self._rows.tables("cluster", names, self._recording.unwritten_rows())
+        recording = self._recording
+        return self._rows.tables(
+            "cluster", names, recording.unwritten_rows(), recording.unwritten_reads()
+        )
 
 
 def world_config(

@@ -3,8 +3,7 @@
     python -m tests.benchmarks.apply_start [--full]
 
 20,000 changes are in a topic with six partitions; each start has an empty database, and is killed
-as soon as it has reported its first batch: by each engine, on a machine where `purgatory prepare`
-was never run, and after it.
+as soon as it has reported its first batch.
 """
 
 from __future__ import annotations
@@ -28,14 +27,13 @@ from tests.benchmarks.measurement import Figure, Size, run_alone, say
 TOPIC = "changes"
 PARTITIONS = 6
 TARGET_S = 8.0
-TARGET_PREPARED_S = 6.0
 _WORKERS_END_S = 3.0
 
 _COMMAND = ("-m", "purgatory")
 
 
 def measure(size: Size = Size.USUAL) -> list[Figure]:
-    """Return the median and the worst of both, not prepared and prepared."""
+    """Return the median and the worst of both."""
     starts = size.pick(1, 5, 9)
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
@@ -44,25 +42,19 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
         _fill(cluster.bootstrap_servers, size.pick(100, 20_000))
         environment = {**os.environ, "XDG_CACHE_HOME": str(Path(folder) / "cache")}
         figures = []
-        for state, target_s in (("not prepared", TARGET_S), ("prepared", TARGET_PREPARED_S)):
-            if state == "prepared":
-                if size is Size.SMALL:
-                    break
-                prepare = [sys.executable, *_COMMAND, "prepare"]
-                subprocess.run(prepare, env=environment, check=True, capture_output=True)
-            for way, engine, most_s in (
-                ("first commit", "local", target_s),
-                ("first commit by Spark", "spark", None),
-            ):
-                took = [
-                    _start_s(cluster.bootstrap_servers, engine, environment, Path(folder))
-                    for _ in range(starts)
-                ]
-                say(f"{state}, {way}: " + ", ".join(f"{one:.1f}" for one in took) + " s")
-                figures += [
-                    Figure(f"{way}, {state}, median", median(took), "s", most_s),
-                    Figure(f"{way}, {state}, worst", max(took), "s", most_s),
-                ]
+        for way, engine, most_s in (
+            ("first commit", "local", TARGET_S),
+            ("first commit by Spark", "spark", None),
+        ):
+            took = [
+                _start_s(cluster.bootstrap_servers, engine, environment, Path(folder))
+                for _ in range(starts)
+            ]
+            say(f"{way}: " + ", ".join(f"{one:.1f}" for one in took) + " s")
+            figures += [
+                Figure(f"{way}, median", median(took), "s", most_s),
+                Figure(f"{way}, worst", max(took), "s", most_s),
+            ]
     return figures
 
 

@@ -362,7 +362,8 @@ def beside_plain(rows: int, audited: Path, folder: Path) -> list[Figure]:
 
 
 def _make_large(rows: int, folder: Path) -> dict[str, float]:
-    from tests.benchmarks.large_traces import Shape, write_large_trace
+    from tests.benchmarks.large_traces import write_large_trace
+    from tests.benchmarks.planted_blocks import Shape
 
     write_large_trace(folder, Shape(rows, planted=3))
     return {}

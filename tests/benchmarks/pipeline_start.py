@@ -4,7 +4,7 @@
 
 The commands analyze the trace of `purgatory simulate slow-follower`: by DuckDB, beside a program
 that imports DuckDB and pyarrow and selects 1; by Spark, beside one that starts a session, counts
-and groups once, both with an archive of Spark's classes. The figures are seconds of computing,
+and groups once. The figures are seconds of computing,
 Java's included; each command runs in turn with its rival.
 """
 
@@ -27,7 +27,7 @@ _EMPTY = {
     "duckdb": "import duckdb, pyarrow; duckdb.sql('select 1').fetchall()",
     "spark": """
 from purgatory.pipeline.engines.spark.session import spark_session
-with spark_session("local[2]", small=True) as session:
+with spark_session("local[2]", rows=1000) as session:
     numbers = session.range(1000)
     numbers.count()
     numbers.groupBy((numbers.id % 10).alias("last")).count().collect()
@@ -48,16 +48,9 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
     figures = []
     with _adopting(), tempfile.TemporaryDirectory() as folder:
         trace = f"{folder}/trace"
-        environment = {
-            **os.environ,
-            "XDG_CACHE_HOME": f"{folder}/cache",
-            "PURGATORY_NO_CLASS_ARCHIVE": "1",
-        }
+        environment = {**os.environ, "XDG_CACHE_HOME": f"{folder}/cache"}
         _computing_s(["simulate", "slow-follower", "--trace", trace], environment)
         engines = size.pick(["duckdb"], ["duckdb", "spark"])
-        if "spark" in engines:
-            prepare_s = _computing_s(["prepare"], environment)
-            figures.append(Figure("prepare, computing", prepare_s, "s"))
         for engine in engines:
             for job, target in _TARGETS[engine].items():
                 out = Path(folder) / engine / job

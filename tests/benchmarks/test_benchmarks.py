@@ -13,9 +13,10 @@ import pytest
 
 from tests.benchmarks import run
 from tests.benchmarks.cost_plot import draw
-from tests.benchmarks.large_traces import Shape, expected_counts, write_large_trace
+from tests.benchmarks.large_traces import expected_counts, write_large_trace
 from tests.benchmarks.measurement import Figure, Size, in_turns, table
 from tests.benchmarks.plain_audit import plain_counts
+from tests.benchmarks.planted_blocks import Shape
 
 HELPERS = {
     "measurement",
@@ -25,6 +26,8 @@ HELPERS = {
     "large_traces",
     "live_load",
     "plain_audit",
+    "planted_blocks",
+    "planted_rows",
     "plain_stream",
     "trace_rows",
     "world_programs",

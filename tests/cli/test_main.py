@@ -169,7 +169,7 @@ def test_texts_words_and_defaults_need_no_pydantic() -> None:
         ("duckdb", ["waits", "nowhere", "--engine", "duckdb"], "analysis"),
         ("duckdb", ["audit", "nowhere", "--engine", "duckdb"], "analysis"),
         ("pymysqlreplication", ["capture", "--from=mysql://u:p@h", "--bootstrap=h:1"], "live"),
-        ("pyspark", ["prepare"], "spark"),
+        ("pyspark", ["waits", "nowhere", "--engine", "spark"], "spark"),
     ],
 )
 def test_a_missing_extra_is_named(module: str, arguments: list[str], extra: str) -> None:

@@ -16,6 +16,7 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
+from purgatory.trace.table_rows import ReadRow, SendRow
 from tests.cluster.confluent_client import ConfluentClient
 from tests.cluster.wire_values import record_batch
 
@@ -64,12 +65,13 @@ class Client:
         self.connection: Any = SimpleNamespace(is_cut=False)
         self.requests = 0
         self.epoch = self.base_sequence = self.producer_id = -1
+        self.offset = 7
 
     def produce(
         self, value: bytes, error: ErrorCode = ErrorCode.NONE, acks: int = -1, arrives: bool = True
     ) -> None:
         request, batch = self._request(value, acks)
-        answer = PartitionProduceResponse(error, base_offset=7)
+        answer = PartitionProduceResponse(error, base_offset=self.offset)
         came_us = self.trace.now_us()
         self.trace.record_append(
             self.connection, request, {PLACE: [batch]}, {PLACE: answer}, came_us
@@ -77,12 +79,16 @@ class Client:
         if acks:
             self.trace.record_delivery(self.connection, request, arrives)
 
-    def fetch(self, *values: bytes) -> None:
-        request: Any = SimpleNamespace(client_id=self.name, body=SimpleNamespace())
+    def fetch(self, *values: bytes, arrives: bool = True) -> None:
+        self.requests += 1
+        request: Any = SimpleNamespace(
+            client_id=self.name, correlation_id=self.requests, body=SimpleNamespace()
+        )
         payload = record_batch(list(values))
         batch = RecordBatch(0, len(values), len(payload), payload=payload)
         answer = PartitionFetchResponse(ErrorCode.NONE, batches=(batch,))
         self.trace.record_fetch(self.connection, request, {PLACE: answer}, {PLACE: 1})
+        self.trace.record_delivery(self.connection, request, arrives)
 
     def leave_while_it_waits(self, value: bytes) -> None:
         request, batch = self._request(value, acks=-1)
@@ -217,10 +223,81 @@ def test_an_answer_is_held_back_for_ten_seconds_and_no_longer(
     now_us = 10_000_001
     client.produce(b"c")
     assert rows.told() == [(1, "ok", None, True)]
-    client.produce(b"a")  # too late to take it back
+    client.leave(cut=False)
+    Client(trace).produce(b"a")  # too late to take it back: whether it is the same, nobody can tell
     trace.close()
-    assert sorted(row[3] for row in rows.sends) == [1, 1, 1, 2]
-    assert {row[OUTCOME] for row in rows.sends} == {"ok"}
+    assert rows.told() == [(1, "ok", None, True)] * 4
+    last = SendRow(*rows.sends[-1])
+    assert (last.value_id != rows.sends[0][5], last.equal_to) == (True, rows.sends[0][5])
+
+
+def test_the_ten_seconds_are_by_the_clock(
+    trace: ClusterTrace, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_us = 0
+    monkeypatch.setattr(trace, "now_us", lambda: now_us)
+    Client(trace).produce(b"a")
+    now_us = 15_000_000  # and no other record came since
+    Client(trace).produce(b"a")
+    trace.close()
+    assert rows.told() == [(1, "ok", None, True)] * 2
+
+
+@pytest.mark.parametrize("producers", [1, 2])
+def test_equal_records_are_told_apart_by_their_numbers(
+    trace: ClusterTrace, rows: Rows, producers: int
+) -> None:
+    clients = [Client(trace) for _ in range(producers)]
+    for number in range(4):
+        client = clients[number % producers]
+        client.producer_id, client.epoch = 7 + number % producers, 0
+        client.base_sequence = number // producers
+        client.produce(b"up")
+    clients[-1].produce(b"up")  # once more under the same number
+    trace.close()
+    sends = [SendRow(*row) for row in rows.sends]
+    assert len({send.value_id for send in sends}) == 4
+    assert [send.attempt for send in sends].count(2) == 1
+    assert sends[-1].value_id == sends[-2].value_id
+    told = [send.equal_to for send in sends[1:4]]
+    assert told == ([None] * 3 if producers == 1 else [send.value_id for send in sends[:3]])
+
+
+def test_equal_records_on_one_connection_were_sent_on_purpose(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client = Client(trace)
+    for _ in range(3):
+        client.produce(b"up")
+    trace.close()
+    sends = [SendRow(*row) for row in rows.sends]
+    assert rows.told() == [(1, "ok", None, True)] * 3
+    assert [send.sequence for send in sends] == [0, 1, 2]
+    assert [send.equal_to for send in sends] == [None, *(send.value_id for send in sends[:2])]
+
+
+def test_a_read_finds_the_one_of_equal_records(trace: ClusterTrace, rows: Rows) -> None:
+    client = Client(trace)
+    client.produce(b"up")
+    client.offset = 8
+    client.produce(b"up")
+    client.fetch(b"before", *[b"up"] * 9)
+    trace.close()
+    sends, reads = [SendRow(*row) for row in rows.sends], [ReadRow(*row) for row in rows.reads]
+    at = {read.offset: read.value_id for read in reads}
+    assert [at[send.offset or 0] for send in sends] == [send.value_id for send in sends]
+    assert sends[0].value_id != sends[1].value_id
+
+
+def test_what_a_client_did_not_get_is_no_read_and_begins_a_reading(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client = Client(trace)
+    for arrives in (True, True, False, True):
+        client.fetch(b"before", b"asked for", arrives=arrives)
+    first, second, third = (ReadRow(*row).reading for row in rows.reads)
+    assert first == second
+    assert second != third
 
 
 def test_values_are_forgotten_when_no_client_sends_them_again(

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.jobs.audit.anomalies import VIOLATION
 from purgatory.pipeline.result_rows import Row
-from tests.benchmarks.large_traces import Shape, expected_counts, write_large_trace
+from tests.benchmarks.large_traces import expected_counts, write_large_trace
+from tests.benchmarks.planted_blocks import Shape
 from tests.pipeline.one_session import run_all
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

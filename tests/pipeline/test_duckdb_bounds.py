@@ -27,7 +27,8 @@ from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.engines.trace_audit import audit
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest import duckdb_reader
-from tests.benchmarks.large_traces import Shape, write_large_trace
+from tests.benchmarks.large_traces import write_large_trace
+from tests.benchmarks.planted_blocks import Shape
 
 _SPILLING = "CREATE TEMP TABLE spilled AS SELECT range AS n, random() AS r FROM range(40000000)"
 

@@ -13,7 +13,8 @@ import pytest
 from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.jobs.audit import ConsumerSettings, ProducerSettings, RunConfiguration
 from purgatory.pipeline.jobs.audit.anomalies import PERMITTED
-from tests.benchmarks.large_traces import GROUPS, Shape, expected_counts, main, write_large_trace
+from tests.benchmarks.large_traces import expected_counts, main, write_large_trace
+from tests.benchmarks.planted_blocks import GROUPS, Shape
 from tests.pipeline.audit_oracle import Oracle
 from tests.pipeline.audit_rows import Commit, Effect, Read, Send, SmallTrace, Transaction
 

@@ -11,59 +11,71 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from purgatory.pipeline.engines.spark import session
 from purgatory.pipeline.engines.spark.connect import connect_session
+from purgatory.pipeline.engines.spark.java_process import JavaProcess
 from purgatory.pipeline.engines.spark.session import (
-    _configuration,
-    _settings,
     check_master,
+    heap_bytes,
     is_on_loopback,
+    shuffle_partitions,
     spark_errors,
     spark_session,
-    worker_python,
 )
 from purgatory.pipeline.errors import PipelineError, SessionError
+
+_GIB = 1 << 30
 
 
 @pytest.mark.spark
 def test_settings(spark: SparkSession) -> None:
     context = spark.sparkContext
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.ansi.enabled") == "true"
+    assert spark.sql('select "a" from values (1) as t(a)').collect() == [(1,)]
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert context.uiWebUrl is None
-    # Started for tables of a few rows, where each further task costs more than its work.
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
-    # With pages of 16 MB the aggregations of one task of an audit need more than its share.
-    assert spark.conf.get("spark.buffer.pageSize") == "1m"
-    options = spark.conf.get("spark.driver.extraJavaOptions") or ""
-    assert "-XX:TieredStopAtLevel=1" in options
-    assert "-XX:ReservedCodeCacheSize=240m" in options
-    assert os.environ["PYSPARK_PYTHON"] == worker_python(os.environ)
+    assert "-XX:ReservedCodeCacheSize=240m" in str(spark.conf.get("spark.driver.extraJavaOptions"))
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
-def test_much_data_and_clusters_get_no_settings_for_a_quick_start(tmp_path: Path) -> None:
+def test_tasks_of_a_shuffle_follow_the_rows() -> None:
     cluster = "spark://127.0.0.1:7077"
-    for master, small in ((cluster, True), ("local[*]", False)):
-        java = _configuration(master, tmp_path, small, "-Da=b").get("spark.driver.extraJavaOptions")
-        assert "-Da=b" in str(java)
-        assert "TieredStopAtLevel" not in str(java)
-    assert "spark.sql.shuffle.partitions" not in dict(_settings(cluster, small=True))
-    assert "spark.buffer.pageSize" not in dict(_settings(cluster, small=True))
-    much = dict(_settings("local[*]", small=False))
-    assert int(much["spark.sql.shuffle.partitions"]) > 1
-    assert "spark.buffer.pageSize" not in much
+    for master in (cluster, "local[2]"):
+        found = [shuffle_partitions(master, rows) for rows in (0, 200_000, 600_000, 20_000_000)]
+        assert found == [1, 1, 3, 81]
+        assert shuffle_partitions(master, 10**12) == 2_000
+    assert shuffle_partitions("local[2]", None) == 2 * (os.cpu_count() or 1)
+    assert shuffle_partitions(cluster, None) is None, "Spark's default is for clusters"
+
+
+@pytest.mark.parametrize(
+    ("memory", "heap"),
+    [(1, 0.5), (2, 1.0), (3, 1.0), (8, 2.0), (16, 4.0), (24, 4.0), (512, 4.0)],
+)
+def test_the_heap_follows_the_memory(
+    memory: int, heap: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "total_memory_bytes", lambda: memory * _GIB)
+    assert heap_bytes() == heap * _GIB
 
 
 @pytest.mark.spark
-def test_what_spark_raises_becomes_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    log = tmp_path / "spark.log"
-    with pytest.raises(PipelineError) as caught, spark_errors(log):
+def test_what_spark_raises_becomes_one_line_and_its_log_has_the_stack(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    java = JavaProcess(tmp_path)
+    with pytest.raises(PipelineError) as caught, spark_errors(java):
         spark.sql("select raise_error('out of cheese')").collect()
     message = str(caught.value)
     assert "out of cheese" in message
-    assert str(log) in message
+    assert str(java.log) in message
     assert "\n" not in message
+    stack = java.log.read_text()
+    assert ".collect()" in stack, "Python's"
+    assert "at org.apache.spark.sql." in stack, "Java's"
 
 
 @pytest.mark.parametrize(
@@ -110,21 +122,44 @@ def test_a_connect_server_has_its_own_memory() -> None:
         pass
 
 
+_ITS_SETTINGS = """
+import sys
+from purgatory.pipeline.engines.spark.session import spark_session
+memory = int(sys.argv[1]) << 20 if sys.argv[1:] else None
+with spark_session("local[1]", memory=memory) as session:
+    print(session._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20)
+    print(session.conf.get("spark.sql.shuffle.partitions"), session.conf.get("spark.local.dir"))
+"""
+
+
 @pytest.mark.spark
-def test_memory_is_the_heap_of_a_java_that_is_started(tmp_path: Path) -> None:
-    program = (
-        "from purgatory.pipeline.engines.spark.session import spark_session\n"
-        "with spark_session('local[1]', small=True, memory=512 << 20) as session:\n"
-        "    print(session._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20)\n"
-    )
+@pytest.mark.parametrize(
+    ("asked", "of_user", "heap"),
+    [((), "1200m", 1200), (("512",), "1200m", 512), ((), None, heap_bytes() >> 20)],
+)
+def test_settings_of_the_user_win_and_memory_wins_against_them(
+    asked: tuple[str, ...], of_user: str | None, heap: int, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    if of_user is not None:
+        (tmp_path / "spark-defaults.conf").write_text(
+            f"spark.driver.memory {of_user}\nspark.local.dir {tmp_path}/spilled\n"
+        )
+        environment["SPARK_CONF_DIR"] = str(tmp_path)
+        environment["PYSPARK_SUBMIT_ARGS"] = "--conf spark.sql.shuffle.partitions=7 pyspark-shell"
     ran = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", _ITS_SETTINGS, *asked],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env=environment,
     )
-    assert 450 < int(ran.stdout) <= 512
+    found, tasks, spilled = ran.stdout.split()
+    assert 0.87 * heap < int(found) <= heap, "but for what the collector reserves"
+    assert (tasks == "7") == (of_user is not None)
+    assert spilled.startswith(f"{tmp_path}/{'spilled' if of_user else 'purgatory-spark-'}")
+    assert ran.stderr == ""
+    assert [path.name for path in tmp_path.glob("purgatory-*")] == []
 
 
 def test_what_the_client_of_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,8 +195,7 @@ def test_where_memory_ends_the_line_says_how_to_give_more(tmp_path: Path) -> Non
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
     said = ran.stderr.splitlines()[-1]
     assert said.startswith(
-        "purgatory waits: Spark's Java process ran out of memory; give it more: --memory 4GiB, or "
-        "PYSPARK_SUBMIT_ARGS"
+        "purgatory waits: Spark's Java process ran out of heap: set --memory higher"
     )
 
 
@@ -248,11 +282,10 @@ def test_each_command_that_starts_spark_tells_so_of_java_that_dies(tmp_path: Pat
         "analyze trace --out report --engine spark",
         "waits trace",
         "sweep sweep.toml --out swept",
-        "prepare --overwrite",
         "apply --bootstrap 127.0.0.1:1 --topic t --to sqlite:///copy.db",
     ]
     lines = [f"{stage} {command}" for stage in ("asked", "booting") for command in commands]
-    begun = ("booting prepare --overwrite", *(line for line in lines if "sweep" in line))
+    begun = [line for line in lines if "sweep" in line]
     told = _started_with_fakes(tmp_path, *lines)
     assert len(told) == len(lines)
     for line, (status, said) in zip(lines, (one.split(" ", 1) for one in told), strict=True):
@@ -277,10 +310,10 @@ from py4j.clientserver import ClientServerConnection
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.errors import SessionEndedError
-from purgatory.pipeline.engines.spark import session
+from purgatory.pipeline.engines.spark import java_process, session
 
 processes, calls, stop_at = [], 0, 0
-submit, send = session._SparkSubmit, ClientServerConnection.send_command
+submit, send = java_process._SparkSubmit, ClientServerConnection.send_command
 
 class Submit(submit):
     def __init__(self, *arguments, **options):
@@ -294,7 +327,7 @@ def send_command(connection, command):
         processes[-1].kill()
     return send(connection, command)
 
-session._SparkSubmit, ClientServerConnection.send_command = Submit, send_command
+java_process._SparkSubmit, ClientServerConnection.send_command = Submit, send_command
 made = SparkSession.__init__
 
 def make(self, *arguments, **options):
@@ -306,7 +339,7 @@ SparkSession.__init__ = make
 for stop_at in map(int, sys.argv[1:]):
     calls = 0
     try:
-        with session.spark_session("local[1]", small=True):
+        with session.spark_session("local[1]"):
             print(stop_at, "started", calls, flush=True)
     except SessionEndedError as error:
         print(stop_at, "ended", str(error)[:46], flush=True)

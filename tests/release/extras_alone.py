@@ -57,7 +57,7 @@ ALL = (
     Alone(
         "spark",
         works=(SPARK_WAITS,),
-        wants=((STREAM, "[live]"), (("prepare",), "[live]"), (WAITS, "[analysis]")),
+        wants=((STREAM, "[live]"), (WAITS, "[analysis]")),
     ),
     Alone("connect", works=(SPARK_WAITS,)),
     Alone("view", works=(SIMULATE,), wants=((CLUSTER, "[cluster]"),), starts=(VIEW,)),

@@ -134,13 +134,14 @@ async def _read(
         isolation=(FetchIsolation.TXN_COMMITTED if body.isolation_level == 1 else _HIGH_WATERMARK),
         from_followers=bool(rack),
     )
+    received_us = 0 if trace is None else trace.now_us()
     results: Responses = await response_future(
         partial(broker.manager.fetch_records, params, fetches)
     )
     results = bounded(results)
     if trace is not None:
         from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
-        trace.record_fetch(connection, request, results, from_offsets)
+        trace.record_fetch(connection, request, results, from_offsets, received_us)
     if not immediate and version < FETCH_BY_IDS:
         return cast(Mapping[SessionKey, PartitionFetchResponse], results)  # partitions by name
     return {

@@ -18,7 +18,12 @@ from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE_BY_IDS, Key, produce_response
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.cluster.records import DecompressionBudget, codec_of, max_timestamp_ms
+from purgatory.cluster.records import (
+    DecompressionBudget,
+    codec_of,
+    max_timestamp_ms,
+    whole_batches,
+)
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     ErrorCode,
@@ -73,6 +78,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
     trace_received_us = 0 if request_traces is None else request_traces.now_us()
     entries: dict[TopicPartition, list[RecordBatch]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
+    sent: dict[TopicPartition, list[RecordBatch]] = {}
     keys: dict[TopicPartition, Key] = {}
     transactional = False
     by_ids = request.api_version >= PRODUCE_BY_IDS
@@ -107,6 +113,8 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
                 refused[requested, partition.index] = PartitionProduceResponse(
                     error.code, message=error.message, record_errors=error.record_errors
                 )
+                if trace is not None:
+                    sent[topic_partition] = list(whole_batches(partition.records or b""))
     try:
         if transactional:
             coordinator = (
@@ -123,7 +131,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
             else:
                 unverified = verification_errors(*coordinator)
             for topic_partition, verification_error in unverified.items():
-                del entries[topic_partition]
+                sent[topic_partition] = entries.pop(topic_partition)
                 refused[keys[topic_partition]] = verification_error
         refusals = _refusals(broker, entries)
         results: Responses
@@ -150,7 +158,8 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
     if request_traces is not None:
         request_traces.record_response(followed_traces, results)
     if trace is not None:
-        trace.record_append(connection, request, entries, results, received_us)
+        sent_results = {place: refused[keys[place]] for place in sent} | dict(results)
+        trace.record_append(connection, request, sent | entries, sent_results, received_us)
     for topic_partition, result in results.items():
         refused[keys[topic_partition]] = result
     if closes_connection(body.acks, refused.values()):

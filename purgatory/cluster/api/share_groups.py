@@ -15,6 +15,7 @@ from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
+from purgatory.cluster.traced_readers import SharedRecords
 from purgatory.kafka import ErrorCode, GroupRefusal, KafkaError, TopicPartition
 from purgatory.kafka.log.record_batch import encode_batches
 from purgatory.kafka.share_groups.delayed_share_fetch import ShareFetchParams, ShareFetchResult
@@ -77,6 +78,7 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
         broker.shares.end_session(owner)
     elif not getattr(body, "is_renew_ack", False):
         results = await _fetched(broker, body, session)
+        _record_fetched(broker, request, connection, results)
     results_and_codes = {
         key: (results.get(key, ShareFetchResult()), codes.get(key, _SUCCESS))
         for key in dict.fromkeys((*results, *codes))
@@ -128,6 +130,23 @@ async def _fetched(
         partial(broker.shares.fetch, session, session.rotated(), params)
     )
     return {key: result for key, result in results.items() if result.error or result.acquired}
+
+
+def _record_fetched(
+    broker: Broker,
+    request: Request,
+    connection: Connection,
+    results: Mapping[ShareKey, ShareFetchResult],
+) -> None:
+    if broker.cluster.trace is not None and results:
+        records = {
+            TopicPartition(topic.name, key.partition): SharedRecords(
+                result.batches, result.acquired
+            )
+            for key, result in results.items()
+            if (topic := broker.cluster.topic_of(key.topic_id)) is not None
+        }
+        broker.cluster.trace.record_share_fetch(connection, request, records)
 
 
 async def share_acknowledge(broker: Broker, request: Request, connection: Connection) -> Response:
@@ -192,6 +211,14 @@ async def _acknowledged(
     codes: _Codes = await response_future(
         partial(broker.shares.acknowledge, owner, acknowledgements)
     )
+    if broker.cluster.trace is not None:
+        taken = {
+            TopicPartition(topic.name, key.partition): ranges
+            for key, ranges in acknowledgements.items()
+            if codes[key][0] is ErrorCode.NONE
+            and (topic := broker.cluster.topic_of(key.topic_id)) is not None
+        }
+        broker.cluster.trace.record_acknowledgements(owner.group_id, taken)
     if saved and broker.cluster.is_saved():
         return codes
     return dict.fromkeys(

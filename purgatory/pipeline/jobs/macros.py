@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from purgatory.pipeline.jobs.audit.anomalies import EVENT
-
 from purgatory.trace.rounded_waits import rounded_sql
 
 

@@ -1,9 +1,10 @@
-"""Ctrl-C and SIGTERM during a job of Spark: it is cancelled, and what waited for it left in order.
+"""Signals during a job of Spark: it is cancelled, and what waited for it is left in order.
 
 Python's own way would break off in the middle of a call into the Java process, whose answer would
 then be taken for that of the next call; Spark's handler makes such a next call at once. So the
 handler here lets another thread, which has a connection of its own, cancel the jobs, and only then
-breaks off; nothing is asked over the broken connection any more.
+breaks off; nothing is asked over the broken connection any more. A Java that doesn't answer in a
+moment, as when it collects garbage for minutes, is killed.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from purgatory.pipeline.engines.spark.connect import is_connect
-from purgatory.pipeline.engines.termination import is_free
+from purgatory.pipeline.engines.spark.java_process import end_java
+from purgatory.pipeline.engines.termination import ENDING, ending, is_free
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_CANCEL_TIMEOUT_S = 20.0
+_CANCEL_TIMEOUT_S = 1.0
+_STOP_TIMEOUT_S = 2.0
+_CALL_TIMEOUT_S = 20.0
 _RAISED_AS_WELL = (
     "KeyboardInterrupt while sending command.",
     "Exception while sending command.",
@@ -40,20 +44,19 @@ _LOGGED_BY = (None, "py4j.clientserver")
 def cancel_jobs_on_signal(session: SparkSession) -> Iterator[None]:
     """Stop a session at the end of the `with` block, and cancel its jobs at an interrupt.
 
-    Ctrl-C ends the block with KeyboardInterrupt, SIGTERM with SystemExit and 143, whatever else was
-    raised on the way out. A second one ends the process, without waiting. A program that handles
-    SIGTERM itself goes on doing so. Outside of the main thread, where Python lets nobody handle
-    signals, the session is stopped nevertheless.
+    Ctrl-C ends the block with KeyboardInterrupt, SIGTERM and SIGHUP with SystemExit and 143 or 129,
+    whatever else was raised on the way out. A second one ends the process, without waiting. A
+    program that handles SIGTERM or SIGHUP itself goes on doing so. Outside of the main thread,
+    where Python lets nobody handle signals, the session is stopped nevertheless.
     """
     signals: list[BaseException] = []
     before = _handlers()
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        is_ctrl_c = number == signal.SIGINT
-        signals.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
+        signals.append(ending(number))
         for one in before:
             signal.signal(one, _AT_ONCE[one])
-        run_in_thread(lambda: _cancel(session))
+        _or_end_java(lambda: _cancel(session), _CANCEL_TIMEOUT_S)
         raise signals[0]
 
     with no_repetitions():
@@ -69,7 +72,7 @@ def cancel_jobs_on_signal(session: SparkSession) -> Iterator[None]:
         finally:
             try:
                 if signals:
-                    run_in_thread(session.stop)
+                    _or_end_java(session.stop, _STOP_TIMEOUT_S)
                 else:
                     session.stop()
             finally:
@@ -80,6 +83,7 @@ def cancel_jobs_on_signal(session: SparkSession) -> Iterator[None]:
 _AT_ONCE: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
 }
 
 
@@ -87,8 +91,8 @@ def _handlers() -> dict[signal.Signals, Any]:
     """Return the signals that may be handled here, with who does so now."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    handled = [signal.SIGINT, *([signal.SIGTERM] if is_free(signal.SIGTERM) else [])]
-    return {number: signal.getsignal(number) for number in handled}
+    others = [number for number in ENDING if number != signal.SIGINT and is_free(number)]
+    return {number: signal.getsignal(number) for number in (signal.SIGINT, *others)}
 
 
 @contextmanager
@@ -121,8 +125,18 @@ def _cancel(session: SparkSession) -> None:
         session.sparkContext.cancelAllJobs()
 
 
-def run_in_thread(call: Callable[[], object]) -> None:
-    """Call something in a thread of its own; what Spark raises is of no use to anybody any more."""
+def _or_end_java(call: Callable[[], object], timeout_s: float) -> None:
+    """Call something of the Java of this program, and kill it if that takes longer."""
+    if not run_in_thread(call, timeout_s):
+        end_java()
+
+
+def run_in_thread(call: Callable[[], object], timeout_s: float = _CALL_TIMEOUT_S) -> bool:
+    """Call something in a thread of its own; what Spark raises is of no use to anybody any more.
+
+    Returns:
+        Whether it has ended within the time.
+    """
 
     def run() -> None:
         # AttributeError: the session was being stopped already.
@@ -131,4 +145,5 @@ def run_in_thread(call: Callable[[], object]) -> None:
 
     thread = threading.Thread(target=run, name="spark-cancel", daemon=True)
     thread.start()
-    thread.join(_CANCEL_TIMEOUT_S)
+    thread.join(timeout_s)
+    return not thread.is_alive()

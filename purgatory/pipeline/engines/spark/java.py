@@ -89,14 +89,14 @@ def java_version(java: Path) -> int | None:
 def java_exit_text(status: int) -> str:
     """How a Java of Spark's with this exit status ended, and what to do."""
     if status == _OUT_OF_MEMORY:
-        return (
-            "ran out of memory; give it more: --memory 4GiB, or "
-            "PYSPARK_SUBMIT_ARGS='--driver-memory 4g pyspark-shell'"
-        )
+        return "ran out of heap: set --memory higher"
     # A shell that waits for one that was killed ends with 128 and the signal.
     number = -status if status < 0 else status - 128
     if number == signal.SIGKILL:
-        return f"was killed by signal {number}: was memory short? Start again"
+        return (
+            f"was killed by signal {number}: where the machine or container had no memory left, "
+            "set --memory lower; start again"
+        )
     how = f"was killed by signal {number}" if number > 0 else f"ended with status {status}"
     return f"{how}; start again"
 

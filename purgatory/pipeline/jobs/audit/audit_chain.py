@@ -15,7 +15,7 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     UNREAD,
     UNREAD_COPIES,
 )
-from purgatory.pipeline.jobs.audit.client_settings import Configuration, SETTINGS, settings_rows
+from purgatory.pipeline.jobs.audit.client_settings import SETTINGS, Configuration, settings_rows
 from purgatory.pipeline.jobs.chain import Statement, read_chain
 
 ABORT_ERRORS = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
@@ -28,15 +28,15 @@ _FILES = (
     "settings",
     "transactions",
     "records",
-    "record_cases",
-    "partial_transactions",
-    "offsets",
-    "writers",
     "read_pieces",
     "polls",
+    "offsets",
+    "writers",
     "inputs",
     "sequences",
     "keys",
+    "record_cases",
+    "partial_transactions",
     "verdicts",
     "witnesses",
 )
@@ -80,8 +80,11 @@ AUDIT_SETTINGS: Mapping[str, Mapping[str, str]] = {
         "needs_reads": "boolean",
     },
 }
-"""The columns of the small tables. `anomalies` has a row for each: the expectation that it violates,
-whether it is found because something is not in the trace, and what it takes to look for it."""
+"""The columns of the small tables.
+
+`anomalies` has a row for each: the expectation that it violates, whether it is found because
+something is not in the trace, and what it takes to look for it.
+"""
 
 
 def audit_settings(
@@ -93,7 +96,7 @@ def audit_settings(
         ValueError: as `settings_rows` has it.
     """
     rows = settings_rows(configuration, expect)
-    expected = dict(rows["expectations"])
+    expected = {row[0]: row[1] for row in rows["expectations"]}
     needs = (NO_SENDS, NONE_STORED, NONE_ACKNOWLEDGED, NO_READS)
     return {
         **{name: rows[name] for name in ("producers", "consumers", "runs")},

@@ -1,18 +1,74 @@
 -- Transactions of which a group read some records and skipped others, or which a consumer with
 -- read_committed read before they were committed.
+--
+-- Most transactions were read as a whole. Sets of bits of 60 offsets (`read_pieces`) tell which may
+-- not have been, and only their records are compared with what was read.
 
--- A row per acknowledged place of a transaction that was not aborted.
-create view written_places as
+-- A row per acknowledged record of a transaction that was not aborted.
+create view transactional_writes as
 select
-    run_id, topic, "partition", "offset", transaction,
-    max(fate) as fate,
-    max(decided_us) as decided_us,
-    min(value_id) as value_id
-from resolved_sends
-where fate in ('committed', 'open') and outcome = 'ok' and "offset" is not null
-group by run_id, topic, "partition", "offset", transaction;
+    run_id, topic, "partition", "offset", value_id, transaction, fate, decided_us,
+    int_div("offset" + 600000000000000000, 60) as piece
+from sends
+join transaction_ends using (run_id, transaction)
+where fate in ('committed', 'open') and sends.outcome = 'ok' and "offset" is not null;
 
--- A row per group and place: when the group read it first, and with which isolation.
+-- A row per transaction and piece: where it wrote.
+create view written_pieces as
+select
+    run_id, topic, "partition", piece, transaction, fate, decided_us,
+    bit_or(cast(1 as bigint) << cast(("offset" + 600000000000000000) % 60 as int)) as written_bits
+from transactional_writes
+group by run_id, topic, "partition", piece, transaction, fate, decided_us;
+
+-- A row per group and partition: the last offset that the group read.
+create view reached_offsets as
+select
+    run_id, "group", topic, "partition",
+    max(piece * 60 - 600000000000000001 + length(bin(read_bits))) as reached
+from read_pieces
+group by run_id, "group", topic, "partition";
+
+-- A row per transaction, group and piece up to which the group read, or beyond.
+create view passed_pieces as
+select /*+ broadcast(reached_offsets) */
+    run_id, "group", topic, "partition", piece, transaction, fate, decided_us,
+    case
+        when reached >= piece * 60 - 599999999999999941 then written_bits
+        else written_bits & ((cast(1 as bigint)
+            << cast(reached - (piece * 60 - 600000000000000001) as int)) - 1)
+    end as passed_bits
+from written_pieces
+join reached_offsets using (run_id, topic, "partition")
+where reached >= piece * 60 - 600000000000000000;
+
+-- A row per transaction and group that perhaps read a part of it, or something early.
+create view doubtful_transactions as
+select run_id, "group", transaction
+from (
+    select
+        run_id, "group", transaction, fate,
+        bit_or(passed_bits & coalesce(read_bits, 0)) <> 0 as seen,
+        (max(passed_bits) & ~bit_or(coalesce(read_bits, 0))) <> 0 as missed,
+        bool_or((passed_bits & read_bits) <> 0 and committed_us is not null
+            and (fate = 'open' or coalesce(committed_us < decided_us, false))) as early
+    from passed_pieces
+    left join read_pieces using (run_id, "group", topic, "partition", piece)
+    group by run_id, "group", topic, "partition", piece, transaction, fate
+) as seen_pieces
+group by run_id, "group", transaction
+having bool_or(early) or (max(fate) <> 'open' and bool_or(seen) and bool_or(missed));
+
+-- A row per place of these transactions.
+create table written_places as
+select
+    run_id, topic, "partition", "offset", transaction, fate, decided_us,
+    min(value_id) as value_id
+from transactional_writes
+semi join doubtful_transactions using (run_id, transaction)
+group by run_id, topic, "partition", "offset", transaction, fate, decided_us;
+
+-- A row per group and place of these: when the group read it first, and with which isolation.
 create view delivered_places as
 select /*+ broadcast(consumer_settings) */
     run_id, topic, "partition", "offset", "group",
@@ -23,27 +79,24 @@ select /*+ broadcast(consumer_settings) */
         as committed_read,
     bool_or(coalesce(reads.isolation, consumer_settings.isolation) is null) as unknown_read
 from reads
+semi join written_places using (run_id, topic, "partition", "offset")
 left join consumer_settings using (run_id, "group")
 group by run_id, topic, "partition", "offset", "group";
 
 -- A row per transaction, group and place of the transaction up to which the group read, or beyond.
-create view transaction_places as
-select /*+ broadcast(reached_places) */
+create table transaction_places as
+select /*+ broadcast(reached_offsets) */
     run_id, "group", transaction, topic, "partition", "offset", value_id, fate,
     read_us, committed_read, unknown_read,
     committed_read_us is not null
         and (fate = 'open' or coalesce(committed_read_us < decided_us, false)) as early
 from written_places
-join (
-    select run_id, "group", topic, "partition", max("offset") as reached
-    from reads
-    group by run_id, "group", topic, "partition"
-) as reached_places using (run_id, topic, "partition")
+join reached_offsets using (run_id, topic, "partition")
 left join delivered_places using (run_id, topic, "partition", "offset", "group")
 where "offset" <= reached;
 
 -- A row per transaction and group that saw it in parts or early.
-create table split_transactions as
+create view split_transactions as
 select
     run_id, "group", transaction,
     max(fate) <> 'open' and count(read_us) > 0 and count(read_us) < count(*) as split,

@@ -11,35 +11,45 @@ where unplaced > 0 and oks + unknowns = 0;
 
 -- A row per piece of a partition: the offsets where a transaction was aborted.
 create view hidden_offsets as
-select run_id, topic, "partition", piece, bit_or(cast(1 as bigint) << place) as hidden_bits
+select run_id, topic, "partition", piece, bit_or(bit) as hidden_bits
 from (
-    select run_id, topic, "partition", int_div("offset" + 600000000000000000, 60) as piece,
-        cast(("offset" + 600000000000000000) % 60 as int) as place
-    from resolved_sends
-    where hidden and "offset" is not null
-) hidden_places
+    select
+        run_id, topic, "partition",
+        int_div("offset" + 600000000000000000, 60) as piece,
+        cast(1 as bigint) << cast(("offset" + 600000000000000000) % 60 as int) as bit
+    from suspect_places
+    where hides
+) as hidden_places
 group by run_id, topic, "partition", piece;
 
 -- A row per read, with its place in its piece.
 create view piecewise_reads as
-select r.run_id, r."group", r.consumer, r.topic, r."partition", r.poll,
-    int_div(r."offset" + 600000000000000000, 60) as piece,
-    cast(1 as bigint) << cast((r."offset" + 600000000000000000) % 60 as int) as bit,
-    u.skippable
-from reads r left join unplaced_records u
-    on r.run_id = u.run_id and r.topic = u.topic and r.value_id = u.value_id;
+select /*+ broadcast(consumer_settings) */
+    run_id, "group", consumer, topic, "partition", poll,
+    int_div("offset" + 600000000000000000, 60) as piece,
+    cast(1 as bigint) << cast(("offset" + 600000000000000000) % 60 as int) as bit,
+    skippable,
+    case when coalesce(reads.isolation, consumer_settings.isolation) = 'read_committed'
+        then time_us end as committed_us
+from reads
+left join unplaced_records using (run_id, topic, value_id)
+left join consumer_settings using (run_id, "group");
 
--- A row per poll and piece: the offsets in it, and those that no consumer may skip.
+-- A row per poll and piece: the offsets in it, those that no consumer may skip, and when the first was
+-- read with read_committed.
 create table read_pieces as
-select p.run_id, p."group", p.consumer, p.topic, p."partition", p.poll, p.piece, p.readings,
-    p.read_bits, p.shown_bits & ~coalesce(h.hidden_bits, 0) as shown_bits
+select
+    run_id, "group", consumer, topic, "partition", poll, piece, readings, read_bits,
+    shown_bits & ~coalesce(hidden_bits, 0) as shown_bits,
+    committed_us
 from (
-    select run_id, "group", consumer, topic, "partition", poll, piece,
+    select
+        run_id, "group", consumer, topic, "partition", poll, piece,
         count(*) as readings,
         bit_or(bit) as read_bits,
-        bit_or(case when skippable then 0 else bit end) as shown_bits
+        bit_or(case when skippable then 0 else bit end) as shown_bits,
+        min(committed_us) as committed_us
     from piecewise_reads
     group by run_id, "group", consumer, topic, "partition", poll, piece
-) p left join hidden_offsets h
-    on p.run_id = h.run_id and p.topic = h.topic and p."partition" = h."partition"
-    and p.piece = h.piece;
+) as pieces_of_polls
+left join hidden_offsets using (run_id, topic, "partition", piece);

@@ -277,4 +277,4 @@ join number_pieces using (run_id, producer, piece)
 join stored_spans using (run_id, producer)
 where
     stored_from < sequence and sequence < stored_to
-    and stored_bits & (cast(1 as bigint) << cast((sequence + 600000000000000000) % 60 as int)) = 0;
+    and (stored_bits & (cast(1 as bigint) << cast((sequence + 600000000000000000) % 60 as int))) = 0;

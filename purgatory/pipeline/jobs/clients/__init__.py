@@ -34,7 +34,7 @@ def attempts_chain() -> list[Statement]:
 
 
 def throughput_chain() -> list[Statement]:
-    """The chain of `throughput`: a row per run, window of time, kind of client, group and partition.
+    """The chain of `throughput`: a row per run, window, kind of client, group and partition.
 
     Records of producers count when they were acknowledged, those of consumers when they were read.
     """

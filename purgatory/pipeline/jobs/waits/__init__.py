@@ -7,6 +7,7 @@ operations of the runs in the small table `windows` (`run_spans.WINDOWS`).
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from purgatory.pipeline.jobs.chain import Statement, literal, read_chain, renamed
@@ -117,7 +118,7 @@ def distribution_chain(*, plotted: bool = False) -> list[Statement]:
     """
     bounds = ", ".join(
         literal((number, low_us, high_us))
-        for number, (low_us, high_us) in enumerate(zip(_BOUNDS_US, _BOUNDS_US[1:], strict=False))
+        for number, (low_us, high_us) in enumerate(pairwise(_BOUNDS_US))
     )
     return [
         *_operations(plotted),
