@@ -27,7 +27,7 @@ INSTALL_EXTRAS = { ! $(BIN)/python -m pip config list | grep -qE '\.(index-url|n
 	$(PIP) install --constraint constraints.txt --editable ".[$(1)]"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo sql test test-all test-core model lint format bench soak chaos chaos-wire suites docs release-check sanitize test-debug wheel pins clean FORCE
+.PHONY: help setup demo test test-all test-core model lint format bench soak chaos chaos-wire suites docs release-check sanitize test-debug wheel pins clean FORCE
 
 # How many workers: two have enough to do for two cores, but where tests of clusters and databases wait.
 IN_PARALLEL := --dist loadfile --no-loadscope-reorder --numprocesses
@@ -114,9 +114,6 @@ demo: $(DEMO_READY) ## simulate a cluster with a slow follower, then analyze its
 docs: $(READY) ## the documents as a site, with a reference of all public names: build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file docs/site/mkdocs.yml
 	@echo 'Open build/site/index.html'
-
-sql: $(READY) ## generate the SQL of the jobs for DuckDB
-	$(BIN)/python -m tests.generated_sql.generate
 
 bench: $(READY) ## the benchmarks, as ratios measured in one run
 	$(BIN)/python -m tests.benchmarks.run

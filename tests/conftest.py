@@ -159,20 +159,8 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> ShippedRun:
 def spark() -> Iterator[SparkSession]:
     """The one session of a process, which knows the format of topics."""
     from purgatory.pipeline.engines.spark.session import spark_session
-    from purgatory.pipeline.jobs.expressions import FEW_ROWS
     from purgatory.pipeline.source import register
 
-    with spark_session("local[2]", small=True) as session:
+    with spark_session("local[2]", rows=0) as session:
         register(session)
-        session.conf.set(FEW_ROWS, "false")  # as in programs' own sessions, and of large traces
         yield session
-
-
-@pytest.fixture
-def few_rows(spark: SparkSession) -> Iterator[None]:
-    """Let the session be one for few rows, as those of the commands are."""
-    from purgatory.pipeline.jobs.expressions import FEW_ROWS
-
-    spark.conf.set(FEW_ROWS, "true")
-    yield
-    spark.conf.set(FEW_ROWS, "false")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+
 import pyarrow as pa
 from pyspark.sql import SparkSession
 

@@ -281,7 +281,7 @@ def test_a_part_whose_data_is_broken(
         file.write(b"\xff" * 64)
     with (
         pytest.raises(PipelineError, match=r"Spark failed: .*part-00000\.parquet") as caught,
-        spark_errors(tmp_path / "spark.log"),
+        spark_errors(str(tmp_path / "spark.log")),
     ):
         _analyze(spark, trace, tmp_path / "out")
     assert "\n" not in str(caught.value)

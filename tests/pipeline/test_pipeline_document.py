@@ -17,11 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.result_folder import TABLES
-from purgatory.pipeline.engines.results import MOST_WINDOWS
 from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.engines.spark.session import MOST_SMALL_ROWS
 from purgatory.pipeline.jobs.result_orders import MOST_KEYS
-from purgatory.pipeline.jobs.run_spans import MOST_POINTS
+from purgatory.pipeline.jobs.run_spans import MOST_POINTS, MOST_WINDOWS
 from purgatory.pipeline.report.audit_section import verdict_line
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
 from tests.documents.documents import columns_in

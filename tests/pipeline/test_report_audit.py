@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from purgatory.pipeline.jobs.audit.witnesses import EVENT
+from purgatory.pipeline.jobs.audit.anomalies import EVENT
 from purgatory.pipeline.report.audit_section import (
     MOST_DRAWN_EVENTS,
     MOST_DRAWN_WITNESSES,

@@ -14,7 +14,7 @@ import pytest
 from plotly.graph_objects import Figure
 from plotly.io import to_json
 
-from purgatory.pipeline.jobs.audit.witnesses import EVENT
+from purgatory.pipeline.jobs.audit.anomalies import EVENT
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
 from purgatory.pipeline.report.findings import Results
 from purgatory.pipeline.report.plots import expiry_map, outcome_shares, sizes, wait_percentiles

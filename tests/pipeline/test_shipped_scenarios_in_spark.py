@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.engines.run import run_job, run_opened
 from purgatory.pipeline import littles_law, occupancy, waits
+from purgatory.pipeline.engines.run import run_job, run_opened
 from purgatory.pipeline.engines.spark.frames import latencies, run_faults, run_spans
 from purgatory.pipeline.engines.spark.traces import opened_in
 from purgatory.pipeline.ingest.spark_reader import read_table

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
-from purgatory.pipeline.engines.spark import opened_traces
+from purgatory.pipeline.engines.spark import traces as spark_traces
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -28,7 +28,7 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None
     def opened(*_arguments: Any, **_settings: Any) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(opened_traces, "spark_session", opened)
+    monkeypatch.setattr(spark_traces, "spark_session", opened)
 
 
 def _columns(folder: Path) -> dict[str, str]:

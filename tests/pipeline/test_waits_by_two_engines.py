@@ -42,15 +42,6 @@ def test_waits(spark: SparkSession, number: int, how: dict[str, Any]) -> None:
     assert_same(by_duckdb, waits_of(spark, operations, **how))
 
 
-@pytest.mark.usefixtures("few_rows")
-@pytest.mark.parametrize("longest_us", [600, 10**9])
-def test_exact_waits_in_memory(spark: SparkSession, longest_us: int) -> None:
-    operations = random_operations(11, 3_000, longest_us)
-    with duckdb.connect() as connection:
-        by_duckdb = waits_of(connection, operations, by_topic=True)
-    assert_same(by_duckdb, waits_of(spark, operations, by_topic=True))
-
-
 @pytest.mark.parametrize("number", [1, 7])
 def test_slowest(spark: SparkSession, number: int) -> None:
     operations = random_operations(5, 500)

@@ -90,7 +90,7 @@ def test_by_duckdb_a_command_imports_nothing_that_takes_long_and_is_not_needed(
     slow_follower_trace: Path, tmp_path: Path
 ) -> None:
     arguments = [str(slow_follower_trace), "--out", str(tmp_path / "out"), "--engine", "duckdb"]
-    heavy = "{'pandas', 'pyspark', 'structlog', 'plotly.io', 'purgatory.kafka', 'sqlframe'}"
+    heavy = "{'pandas', 'pyspark', 'structlog', 'plotly.io', 'purgatory.kafka'}"
     program = (
         "import sys; from purgatory.cli.main import main\n"
         f"assert main(['analyze', *{arguments!r}]) == 0\n"

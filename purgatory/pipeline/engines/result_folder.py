@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
@@ -21,9 +20,6 @@ from purgatory.pipeline.engines.termination import defer_signals, record_output,
 from purgatory.pipeline.errors import OutputError
 from purgatory.pipeline.ingest.stores import StoreError, StoreFiles, TracePath, Uri
 from purgatory.pipeline.jobs.registry import ANALYZE, JOBS
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True)
@@ -193,23 +189,6 @@ def writing(path: OutputFolder) -> Iterator[None]:
         raise
     except OSError as error:
         raise OutputError(f"{path}: can't be written: {error.strerror}") from error
-
-
-def sorted_rows(table: DataFrame, order: Sequence[str | Column]) -> pa.Table:
-    """Collect a small table, and sort it as Spark does: nulls first."""
-    import pyarrow.compute as pc  # not needed with DuckDB, which sorts itself
-
-    names = [column if isinstance(column, str) else f"_order_{n}" for n, column in enumerate(order)]
-    order_columns = [
-        column.alias(name)
-        for column, name in zip(order, names, strict=True)
-        if not isinstance(column, str)
-    ]
-    rows = table.select("*", *order_columns).toArrow()
-    columns = [column for name in names for column in (pc.is_valid(rows[name]), rows[name])]
-    keys = pa.table(columns, names=list(map(str, range(len(columns)))))
-    indices = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-    return rows.select(table.columns).take(indices)
 
 
 # A folder at a URI.

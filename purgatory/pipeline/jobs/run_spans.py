@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 SPANS = {"run_id": "string", "end_us": "bigint", "width_us": "bigint"}
-"""The columns of a table of runs, as `jobs.occupancy.occupancy` takes it, and their types."""
+"""The columns of a table of runs, as the jobs on occupancy read it, and their types."""
 
 WINDOWS = {"run_id": "string", "window_us": "bigint"}
-"""The columns of a table of widths of windows, as `jobs.latencies.throughput` takes it."""
+"""The columns of a table of widths of windows, as the jobs on plotted runs read it."""
 
 FAULTS = {
     "run_id": "string",
@@ -26,7 +26,7 @@ FAULTS = {
     "from_us": "bigint",
     "until_us": "bigint",
 }
-"""The columns of a table of faults, as `jobs.peaks.peaks` takes it, and their types."""
+"""The columns of a table of faults, as the job on peaks reads it, and their types."""
 
 
 def run_heads(traces: Sequence[Trace]) -> list[Row]:
@@ -60,7 +60,9 @@ def fault_rows(traces: Sequence[Trace]) -> list[tuple[object, ...]]:
     ]
 
 
-def span_rows(traces: Sequence[Trace], last_us: Mapping[str, int]) -> list[tuple[object, ...]]:
+def span_rows(
+    traces: Sequence[Trace], last_us: Mapping[str, int]
+) -> list[tuple[str, int, int]]:
     """The spans of runs, with the columns of `SPANS`.
 
     A run ends where its head says, or where its last operation ends if that came later.

@@ -14,7 +14,6 @@ from itertools import combinations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.expressions import sort_columns
 from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.sweeps.plan import Parameter, Plan
 from purgatory.pipeline.sweeps.sweep_file import HeatmapTable
@@ -68,7 +67,9 @@ def heatmaps(points: DataFrame, plan: Plan) -> DataFrame:
     tables = [
         _heatmap(points, plan, number, table) for number, table in enumerate(heatmap_tables(plan))
     ]
-    return reduce(DataFrame.unionByName, tables).orderBy(*sort_columns(SWEEP.outputs["heatmaps"]))
+    return reduce(DataFrame.unionByName, tables).orderBy(
+        *(name for name, _ in SWEEP.outputs["heatmaps"])
+    )
 
 
 def level(parameter: Parameter) -> Column:

@@ -43,7 +43,6 @@ from purgatory.pipeline.engines.spark.connect import is_connect
 from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
-from purgatory.pipeline.jobs.expressions import sort_columns
 from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.sweeps.answers import Answer, answers
@@ -179,7 +178,7 @@ def results(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
 
 def write_points(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
     """Write the table `points` in its place, and return it."""
-    rows = results(session, plan, out).orderBy(*sort_columns(SWEEP.outputs["points"]))
+    rows = results(session, plan, out).orderBy(*(name for name, _ in SWEEP.outputs["points"]))
     return write_table(session, rows, out, POINTS)
 
 
@@ -374,7 +373,11 @@ def sweep_all(
 
 def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:
     """The first scenarios that failed, with their settings in words."""
-    rows = bad.orderBy(*sort_columns(SWEEP.outputs["points"])).limit(MOST_NAMED_FAILURES).collect()
+    rows = (
+        bad.orderBy(*(name for name, _ in SWEEP.outputs["points"]))
+        .limit(MOST_NAMED_FAILURES)
+        .collect()
+    )
     return [
         Failure(
             ", ".join(

@@ -34,7 +34,6 @@ from purgatory.pipeline.engines.spark.java import find_java_home
 from purgatory.pipeline.engines.spark.java_process import JavaProcess, java_process
 from purgatory.pipeline.engines.spark.progress import spark_progress
 from purgatory.pipeline.errors import PipelineError, SessionError
-from purgatory.pipeline.jobs.expressions import FEW_ROWS
 from purgatory.settings.addresses import split_host_and_port
 
 _MASTER = re.compile(
@@ -80,7 +79,6 @@ def spark_session(
     master: str = "local[*]",
     *,
     rows: int | None = None,
-    small: bool = False,
     progress: bool | None = False,
     java_options: str = "",
     settings: Mapping[str, str] | None = None,
@@ -97,7 +95,6 @@ def spark_session(
         master: `local[N]`, `local[*]` for all cores, `spark://HOST:PORT`, `yarn`, `k8s://...`, or
             `sc://HOST:PORT` of a Spark Connect server.
         rows: about how many will be read, for the number of tasks of a shuffle; None: nobody knows.
-        small: few rows, for who can't count them.
         progress: show on standard error how far the jobs are; None does so on a terminal only.
         java_options, settings: more of Java's and of Spark's, where the session is started here.
         memory: the heap of the Java that is started here, in bytes; with a local master, that is
@@ -123,8 +120,6 @@ def spark_session(
             yield session
         return
     os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
-    if small:
-        rows, settings = 0, {FEW_ROWS: "true", **(settings or {})}
     java = java_process()
     required = {**_required_settings(master), **(settings or {})}
     with java.exit_errors():

@@ -154,7 +154,7 @@ def opened_in(
 @contextmanager
 def _tables_folder(session: SparkSession) -> Iterator[str | None]:
     """A folder that the driver and all executors share; None where none is known."""
-    if is_connect(session) or not is_on_loopback(session.sparkContext.master):
+    if is_connect(session) or not is_on_loopback(str(session.sparkContext.master)):
         yield None
         return
     with working_folder("purgatory-tables-") as folder:

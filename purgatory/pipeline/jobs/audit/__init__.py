@@ -33,9 +33,6 @@ plans to this.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from purgatory.pipeline.jobs.audit.anomalies import ANOMALIES, EXPECTATIONS
 from purgatory.pipeline.jobs.audit.client_settings import (
     Configuration,
@@ -44,25 +41,11 @@ from purgatory.pipeline.jobs.audit.client_settings import (
     RunConfiguration,
 )
 
-if TYPE_CHECKING:
-    from purgatory.pipeline.jobs.audit.audit_job import Audit as Audit
-    from purgatory.pipeline.jobs.audit.audit_job import audit as audit
-
-
 __all__ = [
     "ANOMALIES",
     "EXPECTATIONS",
-    "Audit",
     "Configuration",
     "ConsumerSettings",
     "ProducerSettings",
     "RunConfiguration",
-    "audit",
 ]
-
-if not TYPE_CHECKING:  # or it would let any name pass
-
-    def __getattr__(name: str) -> Any:
-        if name not in ("Audit", "audit"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.audit_job"), name)
