@@ -162,7 +162,7 @@ def spark() -> Iterator[SparkSession]:
     from purgatory.pipeline.jobs.expressions import FEW_ROWS
     from purgatory.pipeline.source import register
 
-    with spark_session("local[2]", small=True) as session:
+    with spark_session("local[2]", rows=0) as session:
         register(session)
         session.conf.set(FEW_ROWS, "false")  # as in programs' own sessions, and of large traces
         yield session

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 MAX_PRINTED_FAILURES = 5
 """The number of failed scenarios that are printed; the page has more, the table `points` all."""
 
-MAX_SCENARIOS = 100_000
-"""Up to this number of scenarios, one task writes the tables, in a Java set up to start fast."""
-
 
 def _sweep(
     file: Path,
@@ -48,11 +45,9 @@ def _sweep(
         from purgatory.pipeline.engines.progress import EngineProgress, show_progress
         from purgatory.pipeline.engines.spark.session import spark_session
 
-        # Java has little to do: the work is in Python, the tables have a row per scenario.
-        small = plan.scenarios <= MAX_SCENARIOS
         last = deque([EngineProgress()], maxlen=1)
         with (
-            spark_session(master, small=small) as session,
+            spark_session(master, rows=plan.scenarios) as session,
             show_progress("Sweep", lambda: last[0], progress),
         ):
             done = sweep_all(session, plan, out, retry_failed=retry_failed, on_progress=last.append)

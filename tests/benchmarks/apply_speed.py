@@ -63,7 +63,7 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
                 cluster.bootstrap_servers, number, postgres_writer(urls["PostgreSQL"])
             ),
         }
-        with spark_session("local[2]", small=True) as session:
+        with spark_session("local[2]", rows=0) as session:
             for name, url in urls.items():
                 rate = stream_rate(session, cluster.bootstrap_servers, url, batch)
                 say(f"{name}: apply {rate:,.0f} changes/s, plain loop {plain[name]:,.0f}")

@@ -95,7 +95,7 @@ def run_sweep(session: SparkSession, scenarios: int) -> dict[str, float]:
 
 def print_sweep(scenarios: int) -> None:
     """Run a sweep in a session of its own, and print what was measured as JSON."""
-    with spark_session(f"local[{CORES}]", small=True) as session:
+    with spark_session(f"local[{CORES}]", rows=0) as session:
         print(json.dumps(run_sweep(session, scenarios)))
 
 

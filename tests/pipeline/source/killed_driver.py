@@ -37,7 +37,7 @@ def copy(servers: str, topic: str, folder: Path, deadly: bytes | None) -> None:
             yield batch
 
     rows_path, columns = str(folder / "rows"), "value binary, partition int, offset bigint"
-    with spark_session("local[2]", small=True) as spark:
+    with spark_session("local[2]", rows=0) as spark:
         register(spark)
         rows = (
             spark.readStream.format("purgatory")
