@@ -285,7 +285,7 @@ def _small(folder: Path) -> dict[str, float]:
     from purgatory.pipeline.engines.spark.session import spark_session
 
     rows = 2_000
-    with spark_session(f"local[{CORES}]", small=True) as session:
+    with spark_session(f"local[{CORES}]", rows=0) as session:
         write_operations(session, rows, folder / "operations")
         write_sends_and_reads(session, rows, folder)
         for job in ("waits", "occupancy"):
