@@ -41,5 +41,11 @@ def trace_writer(
 
     run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     return TraceWriter(
-        folder, run_id=run_id, scenario=name, seed=0, producers=producers, consumers=consumers
+        folder,
+        run_id=run_id,
+        scenario=name,
+        seed=0,
+        producers=producers,
+        consumers=consumers,
+        observed=True,
     )
