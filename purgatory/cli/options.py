@@ -184,7 +184,8 @@ Memory = Annotated[
         parser=memory_size,
         metavar="SIZE",
         help="Memory limit, such as 2GiB: of DuckDB's tables, by default 60 % of the memory of "
-        "this machine or container; or of the heap of Spark's Java, by default Spark's setting.",
+        "this machine or container; or the heap of Spark's Java, of a cluster the driver's: by "
+        "default spark.driver.memory, else a quarter of that memory, 1 to 4 GiB.",
         show_default=False,
     ),
 ]

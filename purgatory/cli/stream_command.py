@@ -1,4 +1,4 @@
-"""The command `purgatory stream`: windowed waits and the audit, from published topics."""
+"""The command `purgatory stream`: windowed waits from a published topic."""
 
 from __future__ import annotations
 
@@ -32,8 +32,15 @@ def _stream(
     client: list[str] | None,
     master: str,
     once: bool,
+    state_ttl: str | None,
     **values: int,
 ) -> None:
+    if state_ttl is not None:
+        raise typer.BadParameter(
+            "is gone with the audit of a stream: leave it out, and audit order, duplicates and "
+            "gaps in a trace (purgatory audit TRACE)",
+            param_hint="--state-ttl",
+        )
     settings = options.client_settings(client)
     options.validate_consumer_settings({"bootstrap.servers": bootstrap, **settings})
     with exit_on_error("stream", "written results are kept"):
@@ -41,10 +48,9 @@ def _stream(
 
         config = StreamConfig(
             out=out,
-            checkpoint=checkpoint or out / "checkpoint",
+            checkpoint_folder=checkpoint or out / "checkpoint",
             window_us=values["window_us"],
             watermark_delay_us=values["watermark_us"],
-            state_ttl_us=values["state_ttl_us"],
             to_topic=to_topic,
             bootstrap_servers=bootstrap,
             client=settings,
@@ -53,9 +59,7 @@ def _stream(
         _run(config, prefix, values["most_rows"], master, metrics_port)
 
 
-_Prefix = Annotated[
-    str, typer.Option(help="The topics are PREFIX.operations, PREFIX.sends, PREFIX.reads.")
-]
+_Prefix = Annotated[str, typer.Option(help="The topic is PREFIX.operations.")]
 _Checkpoint = Annotated[
     Path | None,
     typer.Option(
@@ -66,10 +70,11 @@ _ToTopic = Annotated[
     str | None,
     typer.Option(
         metavar="TOPIC",
-        help="Also write the results to the topics TOPIC.waits and TOPIC.order.",
+        help="Also write the results to the topic TOPIC.waits.",
         show_default=False,
     ),
 ]
+_StateTtl = Annotated[str | None, typer.Option(hidden=True)]
 
 stream = command_of(
     STREAM,
@@ -86,6 +91,7 @@ stream = command_of(
         "client": (options.Client, None),
         "master": (options.Master, "local[*]"),
         "once": (options.Once, False),
+        "state_ttl": (_StateTtl, None),
     },
 )
 
@@ -94,10 +100,11 @@ def _run(
     config: StreamConfig, prefix: str, most_rows: int, master: str, metrics_port: int | None
 ) -> None:
     from purgatory.pipeline.engines.spark.session import spark_session
+    from purgatory.pipeline.stream.checkpoint import Settings
     from purgatory.pipeline.stream.metrics import StreamMetrics
-    from purgatory.pipeline.stream.rows import check_topics, topic_records
     from purgatory.pipeline.stream.sinks import check_folders, open_sinks
-    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, SETTINGS, run_queries
+    from purgatory.pipeline.stream.source import TopicSource
+    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, run_query
 
     if master.startswith("sc://"):
         raise typer.BadParameter(
@@ -105,20 +112,23 @@ def _run(
             param_hint="--master",
         )
     check_folders(config)
-    check_topics(config.bootstrap_servers, prefix, config.client)
+    source = TopicSource(config.bootstrap_servers, prefix, most_rows, config.client)
+    topic_id = source.check()
+    config.checkpoint.check(
+        Settings(config.window_us, config.watermark_delay_us, source.topic, topic_id)
+    )
     sinks = open_sinks(config)
     metrics = StreamMetrics()
     with ExitStack() as stack:
         if metrics_port is not None:
             _serve(stack, metrics, metrics_port)
         session: SparkSession = stack.enter_context(
-            spark_session(master, java_options=JAVA_OPTIONS, settings=SETTINGS)
+            spark_session(master, java_options=JAVA_OPTIONS)
         )
         stop = threading.Event()
         stack.enter_context(interruptible(stop.set))  # the usual end of this command
         print(f"results: {config.out}", file=sys.stderr, flush=True)
-        records = topic_records(session, config.bootstrap_servers, prefix, most_rows, config.client)
-        run_queries(session, records, config, sinks, metrics, stop)
+        run_query(session, source, config, sinks, metrics, stop)
 
 
 def _serve(stack: ExitStack, metrics: StreamMetrics, port: int) -> None:

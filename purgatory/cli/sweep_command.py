@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 MAX_PRINTED_FAILURES = 5
 """The number of failed scenarios that are printed; the page has more, the table `points` all."""
 
-MAX_SCENARIOS = 100_000
-"""Up to this number of scenarios, one task writes the tables, in a Java set up to start fast."""
-
 
 def _sweep(
     file: Path,

@@ -35,7 +35,8 @@ with needs_extra(__name__, "cluster"):
     from purgatory.cluster.observer import cluster_state
     from purgatory.cluster.storage import Fsync
     from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
-    from purgatory.cluster.trace import ClusterTrace, start_trace, trace_writer
+    from purgatory.cluster.trace import ClusterTrace
+    from purgatory.cluster.trace_files import start_trace, trace_writer
     from purgatory.kafka import GroupConfig
     from purgatory.kafka.errors import ClusterError
     from purgatory.kafka.faults import Fault

@@ -20,7 +20,8 @@ from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.observer import ClusterObserver
 from purgatory.cluster.storage import REAL_DISK, Disk
-from purgatory.cluster.trace import ClusterTrace, TopicFacts
+from purgatory.cluster.trace import ClusterTrace
+from purgatory.cluster.traced_topics import TopicFacts
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.authorizer import ALTER_ACLS_KEY
@@ -70,7 +71,7 @@ class Cluster(ClusterMetadata):
         if trace is not None and trace.change is not None:
             self._observer = ClusterObserver(self, trace.clock, trace.record_change)
         if trace is not None:
-            trace.topic_facts = self._topic_facts
+            trace.topics.facts = self._topic_facts
             self.fault.on_refused = trace.record_injected_error
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Mapping[str, ssl.SSLContext] = {}

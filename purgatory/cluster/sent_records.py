@@ -165,6 +165,9 @@ class SentRecords:
     def __len__(self) -> int:
         return len(self._latest)
 
+    def __contains__(self, content: _Content) -> bool:
+        return content in self._latest
+
     def find(
         self, content: _Content, sender: Sender, wire: Wire | None, is_next: bool, now_us: int
     ) -> SentRecord | None:

@@ -14,10 +14,8 @@ Ground rules: everything happens on the event loop's thread.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -41,6 +39,7 @@ from purgatory.cluster.traced_readers import (
     SharedRecords,
     TracedReaders,
 )
+from purgatory.cluster.traced_topics import TracedTopics
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.kafka import (
@@ -73,17 +72,11 @@ _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLIC
 
 _TIMED_OUT_RESPONSE = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
 _READ_COMMITTED = 1
+_TIMES_AT_PRODUCER = (None,) * 4
+"""What brokers don't see."""
 _PRODUCE = 0
 _FETCHES = (1, 78)
 """Fetch and ShareFetch."""
-
-
-class TopicFacts(NamedTuple):
-    """What a trace has to know of a topic."""
-
-    topic_id: UUID | None
-    compacts: bool
-    """Whether older records of a key may be removed."""
 
 
 class ClusterTrace:
@@ -113,12 +106,9 @@ class ClusterTrace:
         self.now_us = self.clock.now_us
         self.change = change
         self._operations = 0
-        self.topic_facts: Callable[[str], TopicFacts | None] | None = None
-        """Set by what is traced, if it knows about topics."""
-        self._topics: dict[str, dict[UUID, str]] = {}
-        """By name and id, how topics are named in the trace."""
+        self.topics = TracedTopics()
         self._sent = SentRecords(forgets)
-        self.transactions = TracedTransactions(tables, self.clock.now_us, self.topic_name)
+        self.transactions = TracedTransactions(tables, self.clock.now_us, self.topics.name)
         self._orders: dict[tuple[int, TopicPartition], ProducerOrder] = {}
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
@@ -355,10 +345,10 @@ class ClusterTrace:
         client = self._client(request)
         outcome, error = _outcome(response.error)
         offset = response.base_offset if response.base_offset >= 0 else None
-        compacts = self._compacts(topic_partition.topic)
-        topic, partition = self.topic_name(topic_partition.topic), topic_partition.partition
+        compacts = self.topics.compacts(topic_partition.topic)
+        topic, partition = self.topics.name(topic_partition.topic), topic_partition.partition
         topic_partition = TopicPartition(topic, partition)
-        find, sends = self._sent.find, []
+        records, sends = self._sent, []
         for batch in batches:
             producer = batch.producer_id if batch.producer_id >= 0 else -client
             order = self._orders.get((producer, topic_partition))
@@ -374,12 +364,14 @@ class ClusterTrace:
                 content = content_id, topic
                 if first >= 0:
                     wire = (*identity, first + number)
-                sent = find(content, sender, wire, is_next, received_us)
+                sent = None
+                if content in records:
+                    sent = records.find(content, sender, wire, is_next, received_us)
                 if number == 0:
                     order.begin(batch, None if sent is None else sent.sequence)
                 if sent is None:
                     sequence = order.sequence(batch, number)
-                    sent = self._sent.add(content, sequence, sender, wire, received_us)
+                    sent = records.add(content, sequence, sender, wire, received_us)
                 place = None if offset is None else offset + number
                 if sent.value_id != content_id:
                     self._place_equal(sent, content, partition, place)
@@ -399,11 +391,12 @@ class ClusterTrace:
                     partition,
                     place,
                     len(record.key or b"") + len(record.value or b""),
-                    transactional_id=transactional_id,
-                    epoch=epoch,
-                    transaction=transaction,
-                    equal_to=sent.equal_to,
-                    compaction=_compaction(record) if compacts else None,
+                    *_TIMES_AT_PRODUCER,
+                    transactional_id,
+                    epoch,
+                    transaction,
+                    sent.equal_to,
+                    _compaction(record) if compacts else None,
                 )
                 sends.append(sent.add_attempt(row, sender))
             if offset is not None:
@@ -436,7 +429,7 @@ class ClusterTrace:
         """Record a group's committed offsets."""
         now_us = self.now_us()
         for (topic, partition), committed_offset in offsets.items():
-            name = self.topic_name(topic)
+            name = self.topics.name(topic)
             self._tables.commit(
                 CommitRow(group_id, name, partition, committed_offset.offset, now_us)
             )
@@ -467,7 +460,7 @@ class ClusterTrace:
         group, restarts = readers.group_of(client_id)
         rows = []
         for place, response in responses.items():
-            topic, partition = self.topic_name(place[0]), place[1]
+            topic, partition = self.topics.name(place[0]), place[1]
             if response.error is not ErrorCode.NONE:
                 readers.on_partition_error(id(connection), TopicPartition(topic, partition))
                 continue
@@ -514,7 +507,7 @@ class ClusterTrace:
         now_us, group_id = self.now_us(), request.body.group_id
         rows = []
         for (name, partition), fetched in records.items():
-            topic = self.topic_name(name)
+            topic = self.topics.name(name)
             for batch in fetched.batches:
                 for record in _readable(batch):
                     delivery = fetched.delivery_of(record.offset)
@@ -546,7 +539,7 @@ class ClusterTrace:
     ) -> None:
         """Record what members of a share group did with records; those that were taken."""
         for (name, partition), ranges in acknowledgements.items():
-            place = TopicPartition(self.topic_name(name), partition)
+            place = TopicPartition(self.topics.name(name), partition)
             for one in ranges:
                 self._shared.acknowledge(group_id, place, one.ranges())
 
@@ -557,22 +550,6 @@ class ClusterTrace:
             self._pending_reads[id(connection), request.correlation_id] = rows
 
     # ---- the parts of all these
-
-    def topic_name(self, name: str) -> str:
-        """Return how the trace names the topic that has a name now. O(1)."""
-        facts = None if self.topic_facts is None else self.topic_facts(name)
-        if facts is None or facts.topic_id is None:
-            known = self._topics.get(name)
-            return name if known is None else next(reversed(known.values()))
-        known = self._topics.setdefault(name, {})
-        traced = known.get(facts.topic_id)
-        if traced is None:
-            traced = known[facts.topic_id] = f"{name}#{len(known) + 1}" if known else name
-        return traced
-
-    def _compacts(self, name: str) -> bool:
-        facts = None if self.topic_facts is None else self.topic_facts(name)
-        return facts is not None and facts.compacts
 
     def _read_id(self, record: Any, topic: str, partition: int, batch: RecordBatch) -> int:
         return self._sent.id_of((self._ids(record)[1], topic), partition, batch, record.offset)
@@ -628,41 +605,6 @@ class _DeliveredSends(NamedTuple):
     at_us: int
     connection: int
     sends: list[PendingSend]
-
-
-def start_trace(
-    folder: Path,
-    name: str,
-    producers: Sequence[Mapping[str, Any]] = (),
-    consumers: Sequence[Mapping[str, Any]] = (),
-) -> tuple[ClusterTrace, Any]:
-    """Begin a trace in a new folder; return it, and the writer to be finished.
-
-    Args:
-        folder: created by the call.
-        name: the run's name.
-        producers, consumers: the configuration of clients, by client id (`group`), for the audit.
-
-    Raises:
-        ValueError: the folder can't be created, or is not empty.
-    """
-    writer = trace_writer(folder, name, producers, consumers)
-    return ClusterTrace(writer, writer.change), writer
-
-
-def trace_writer(
-    folder: Path,
-    name: str,
-    producers: Sequence[Mapping[str, Any]] = (),
-    consumers: Sequence[Mapping[str, Any]] = (),
-) -> Any:
-    """As `start_trace`, without the `ClusterTrace`."""
-    from purgatory.trace.trace_writer import TraceWriter
-
-    run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-    return TraceWriter(
-        folder, run_id=run_id, scenario=name, seed=0, producers=producers, consumers=consumers
-    )
 
 
 def _readable(batch: RecordBatch) -> list[Any]:

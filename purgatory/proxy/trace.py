@@ -21,8 +21,9 @@ from weakref import WeakKeyDictionary
 
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.records import whole_batches
-from purgatory.cluster.trace import ClusterTrace, TopicFacts
+from purgatory.cluster.trace import ClusterTrace
 from purgatory.cluster.traced_readers import GROUP_APIS, SharedRecords
+from purgatory.cluster.traced_topics import TopicFacts
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
@@ -84,7 +85,7 @@ class ProxyTrace:
 
     def __init__(self, trace: ClusterTrace, addresses: Addresses) -> None:
         self.trace = trace
-        trace.topic_facts = self._topic_facts
+        trace.topics.facts = self._topic_facts
         self._addresses = addresses
         self._offsets: WeakKeyDictionary[ClientConnection, dict[TopicPartition, int]] = (
             WeakKeyDictionary()

@@ -69,6 +69,9 @@ class WithoutTopics:
         self._tables = tables
         self._topics = frozenset(topics)
 
+    def _is_dropped(self, topic: str) -> bool:
+        return topic.partition("#")[0] in self._topics  # also if it was made anew
+
     def operation(self, row: OperationRow) -> None:
         """Pass on a row of operations, or drop it."""
         topics = self._topics
@@ -77,17 +80,17 @@ class WithoutTopics:
 
     def send(self, row: SendRow) -> None:
         """Pass on a row of sends, or drop it."""
-        if row.topic not in self._topics:
+        if not self._is_dropped(row.topic):
             self._tables.send(row)
 
     def read(self, row: ReadRow) -> None:
         """Pass on a row of reads, or drop it."""
-        if row.topic not in self._topics:
+        if not self._is_dropped(row.topic):
             self._tables.read(row)
 
     def commit(self, row: CommitRow) -> None:
         """Pass on a row of commits, or drop it."""
-        if row.topic not in self._topics:
+        if not self._is_dropped(row.topic):
             self._tables.commit(row)
 
     def transaction(self, row: TransactionRow) -> None:

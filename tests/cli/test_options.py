@@ -135,7 +135,6 @@ def test_a_default_goes_through_the_parser_as_it_is_typed() -> None:
         ("--window", ["waits", "nowhere"]),
         ("--window", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
         ("--watermark", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
-        ("--state-ttl", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
         ("--for", ["fault", "kill", "1"]),
         ("--lag", ["fault", "slow-follower", "1"]),
         ("--delay", ["fault", "delay-responses", "1"]),

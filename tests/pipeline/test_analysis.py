@@ -227,9 +227,7 @@ def test_both_engines_write_the_same(analyses: Mapping[str, Analyzed]) -> None:
     assert by_duckdb.analysis == replace(by_spark.analysis, report=by_duckdb.analysis.report)
 
 
-def test_both_engines_show_the_same(
-    spark: SparkSession, analyses: Mapping[str, Analyzed]
-) -> None:
+def test_both_engines_show_the_same(spark: SparkSession, analyses: Mapping[str, Analyzed]) -> None:
     jobs: Mapping[str, tuple[Job, Mapping[str, Any]]] = {
         "waits": (WAITS, {}),
         "windows": (WAITS, {"window_us": 1_000}),

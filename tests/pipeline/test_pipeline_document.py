@@ -54,9 +54,7 @@ def printed(
     program = "\n".join(re.findall(r"^```python\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(
-            "purgatory.pipeline.engines.spark.traces.spark_session", shared_session
-        )
+        patch.setattr("purgatory.pipeline.engines.spark.traces.spark_session", shared_session)
         patch.setattr("purgatory.pipeline.engines.spark.session.spark_session", shared_session)
         exec(compile(program, "docs/pipeline.md", "exec"), {"print": lines.append})
     return folder / "build" / "demo" / "notebook", lines

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline import waits
-from purgatory.pipeline.stream.windowed_waits import WaitWindow
+from purgatory.pipeline.stream.windowed_waits import (
+    State,
+    Watermark,
+    close_windows,
+    count_batch,
+)
 from purgatory.simulation.latencies import Waits
 from purgatory.trace.percentiles import DECIMALS, PERCENTILES, percentiles
 
@@ -44,8 +49,6 @@ def test_simulation_analysis_and_live_jobs_tell_the_same_of_the_same_waits(
     simulated = Waits()
     for wait_us in found:
         simulated.add(wait_us)
-    live = WaitWindow()
-    live.add(pd.DataFrame({"outcome": "completed", "wait_us": found}))
     operations = pa.table(
         {
             "run_id": ["run"] * number,
@@ -60,7 +63,25 @@ def test_simulation_analysis_and_live_jobs_tell_the_same_of_the_same_waits(
     analyzed = table.where("kind = 'all' AND outcome = 'all'").toArrow().to_pylist()[0]
     expected = dict(zip(PERCENTILES, simulated.percentiles(*PERCENTILES.values()), strict=True))
     assert {name: analyzed[name] for name in PERCENTILES} == pytest.approx(expected, rel=1e-12)
-    told = live.result()
-    shown = {name: told[name] for name in PERCENTILES if name in told}
+    shown = {name: value for name, value in live(spark, operations).items() if name in PERCENTILES}
     assert len(shown) == 3
     assert shown == pytest.approx({name: expected[name] for name in shown}, rel=1e-12)
+
+
+def live(spark: SparkSession, operations: pa.Table) -> dict[str, Any]:
+    """The one window of operations as `purgatory stream` tells it."""
+    texts, numbers = (
+        pa.array([None] * len(operations), pa.string()),
+        pa.array([0] * len(operations)),
+    )
+    rows = operations.drop_columns(["start_us"])
+    for name, column in {"topic": texts, "partition": numbers, "event_us": numbers}.items():
+        rows = rows.append_column(name, column)
+    for name in ("problem", "example"):
+        rows = rows.append_column(name, texts)
+    session = spark.newSession()
+    counts = count_batch(session.createDataFrame(rows), window_us=1_000).counts
+    after = Watermark(1_000)
+    _, results = close_windows(session, counts, State(), after, window_us=1_000)
+    row: dict[str, Any] = results["waits"].to_pylist()[0]
+    return row

@@ -1,11 +1,14 @@
 """The process from which Spark's Python workers fork, with the imports of the tasks done.
 
-spark.python.daemon.module = purgatory.cdc.apply.daemon
+    spark.python.daemon.module = purgatory.cdc.apply.daemon
+
+Otherwise each worker imports them before its first row, in half a second of processor time.
 """
 
 from __future__ import annotations
 
-from purgatory.pipeline.stream.python_daemon import begin
+import sys
+from importlib import import_module
 
 TASK_IMPORTS = (
     "pyspark.sql.pandas.serializers",
@@ -14,6 +17,18 @@ TASK_IMPORTS = (
     "purgatory.cdc.targets.sqlite",
     "purgatory.pipeline.source.partition_reader",
 )
+_TASKS = "pyspark.worker"
+
+
+def begin() -> None:
+    """Import what tasks need, and run Spark's daemon; the last argument is its workers' module."""
+    if sys.argv[-1] == _TASKS:
+        for name in TASK_IMPORTS:
+            import_module(name)
+    from pyspark.daemon import manager
+
+    manager()
+
 
 if __name__ == "__main__":
-    begin(TASK_IMPORTS)
+    begin()

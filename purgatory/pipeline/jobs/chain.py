@@ -96,9 +96,7 @@ def parse_chain(
     return statements
 
 
-_NO_ALIAS = (
-    "where|join|left|right|inner|cross|full|group|order|using|on|union|limit|having|except"
-)
+_NO_ALIAS = "where|join|left|right|inner|cross|full|group|order|using|on|union|limit|having|except"
 
 
 def renamed(statements: Iterable[Statement], names: Mapping[str, str]) -> list[Statement]:

@@ -63,7 +63,7 @@ from purgatory.pipeline.jobs.waits import (
     waits_over_time_chain,
 )
 from purgatory.pipeline.result_rows import Order
-from purgatory.trace.trace_schema import REQUIRED_TABLES, TABLES
+from purgatory.trace.trace_schema import TABLES
 
 if TYPE_CHECKING:
     from purgatory.pipeline.ingest.trace_set import RowCheck, Trace
@@ -538,18 +538,12 @@ ANALYZE = Job(
 
 STREAM = Job(
     "stream",
-    "Follow the published events of a cluster or a simulation: waits by time window, and order.",
-    reads=REQUIRED_TABLES,
+    "Follow the published operations of a cluster or a simulation: waits by time window.",
+    reads=("operations",),
     options={
         "window_us": Option("duration", 10_000_000, "Length of a time window.", 1_000),
         "watermark_us": Option(
             "duration", 30_000_000, "How late a row may be, behind the newest one.", 1_000
-        ),
-        "state_ttl_us": Option(
-            "duration",
-            120_000_000,
-            "How long a record stays in the state after that: as long as producers retry.",
-            1_000,
         ),
         "most_rows": Option("number", 400_000, "Maximum number of rows in a batch."),
     },

@@ -60,9 +60,7 @@ def fault_rows(traces: Sequence[Trace]) -> list[tuple[object, ...]]:
     ]
 
 
-def span_rows(
-    traces: Sequence[Trace], last_us: Mapping[str, int]
-) -> list[tuple[str, int, int]]:
+def span_rows(traces: Sequence[Trace], last_us: Mapping[str, int]) -> list[tuple[str, int, int]]:
     """The spans of runs, with the columns of `SPANS`.
 
     A run ends where its head says, or where its last operation ends if that came later.

@@ -257,13 +257,14 @@ class TopicIds:
         seconds at most.
         """
         recreated = []
-        for topic, topic_id in sorted(self._describe(topics).items()):
+        for topic, topic_id in sorted(self.ids(topics).items()):
             if self._id_of_topic.setdefault(topic, topic_id) != topic_id:
                 recreated.append(topic)
                 self._id_of_topic[topic] = topic_id
         return recreated
 
-    def _describe(self, topics: Iterable[str]) -> dict[str, str]:
+    def ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the ids of those topics that have one; as `recreated`."""
         found = {}
         asked = TopicCollection(sorted(topics))
         for name, answer in self._admin.describe_topics(asked, request_timeout=_ASK_FOR_S).items():

@@ -1,8 +1,9 @@
-"""What a cluster or a simulation does as rows in topics, and queries of Spark that follow them.
+"""Operations of a cluster or a simulation as rows in topics, and a Spark query that follows them.
 
 * `publisher`: operations, sends and reads as JSON into topics.
-* `rows`, `windowed_waits`, `order`, `partition_state`: from streams of records to streams of
-  results, as functions from DataFrames to DataFrames.
-* `stream`: the queries of `purgatory stream`; `sinks` and `metrics` get their results, and
-  `python_daemon` is the process from which Spark's Python workers fork.
+* `source`: the topic of operations as a stream of records, and what of it is not read yet.
+* `windowed_waits`: from records to the waits of each window, in SQL: `operations.sql` parses a
+  record, `counts.sql` counts the rows of a batch, and `windows.sql` closes windows.
+* `checkpoint`: the open windows and the watermark between two batches, and the query's settings.
+* `stream`: the query of `purgatory stream`; `sinks` and `metrics` get its results.
 """

@@ -1,8 +1,8 @@
-"""`/metrics` of `purgatory stream`: its results so far, and the progress of its queries.
+"""`/metrics` of `purgatory stream`: its results so far, and the progress of its query.
 
 Counters start with the results of earlier runs, so that a restart neither loses nor doubles any.
 
-Ground rules: the threads of the queries and of the server use it; `prometheus_client` has locks.
+Ground rules: the threads of the query and of the server use it; `prometheus_client` has locks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from purgatory.pipeline.stream.rows import watermark_us
+from purgatory.pipeline.stream.checkpoint import QUERY
 from purgatory.pipeline.stream.windowed_waits import OUTCOMES
 
 ADDRESS = "127.0.0.1"
@@ -36,7 +36,7 @@ class StreamMetrics:
         )
         self._expiry = Gauge(
             "purgatory_live_expiry_ratio",
-            "Share of the operations that waited which expired, in the last closed window.",
+            "Share of the finished operations that expired, in the last closed window.",
             of_kind,
             registry=registry,
         )
@@ -44,12 +44,6 @@ class StreamMetrics:
             "purgatory_live_wait_seconds",
             "How long operations waited, in the last closed window.",
             (*of_kind, "quantile"),
-            registry=registry,
-        )
-        self._anomalies = Counter(
-            "purgatory_live_anomalies",
-            "Anomalies of order, duplicates and gaps.",
-            ("anomaly", "group"),
             registry=registry,
         )
         self._quarantine = Counter(
@@ -75,28 +69,25 @@ class StreamMetrics:
         )
 
     def add(self, table: str, rows: pa.Table) -> None:
-        """Count rows of the table `waits`, `order` or `quarantine`. O(rows)."""
+        """Count rows of the table `waits` or `quarantine`. O(rows)."""
         for row in rows.to_pylist():
             if table == "waits":
                 self._add_window(row)
-            elif table == "order":
-                self._anomalies.labels(row["anomaly"], row["group"] or "").inc(row["count"])
             else:
                 self._quarantine.labels(row["source"], row["reason"]).inc(row["rows"])
 
-    def batch_done(self, query: str, progress: Mapping[str, Any], batch: int) -> None:
-        """Set the progress of a query.
+    def batch_done(self, progress: Mapping[str, Any], batch: int, watermark_us: int) -> None:
+        """Set the progress of the query.
 
         Args:
-            query: `waits` or `order`.
             progress: `StreamingQuery.lastProgress`.
             batch: the number of the last batch.
+            watermark_us: the watermark after it; 0: there is none yet.
         """
-        self._batch.labels(query).set(batch)
-        self._rows.labels(query).set(progress.get("inputRowsPerSecond") or 0)
-        time_us = watermark_us(progress)
-        if time_us is not None:
-            self._watermark.labels(query).set(time_us / _US_PER_S)
+        self._batch.labels(QUERY).set(batch)
+        self._rows.labels(QUERY).set(progress.get("inputRowsPerSecond") or 0)
+        if watermark_us:
+            self._watermark.labels(QUERY).set(watermark_us / _US_PER_S)
 
     def _add_window(self, row: Mapping[str, Any]) -> None:
         names = (row["purgatory"], row["kind"])

@@ -1,4 +1,4 @@
-"""The sinks of `purgatory stream`: Parquet and, with `--to-topic`, a topic for each query.
+"""The sinks of `purgatory stream`: Parquet and, with `--to-topic`, a topic.
 
 Ground rules
 ------------
@@ -10,7 +10,6 @@ Ground rules
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,86 +18,82 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import FaultError, OutputError
 from purgatory.pipeline.jobs.registry import STREAM
-from purgatory.pipeline.stream.order import ORDER_COLUMNS
-from purgatory.pipeline.stream.rows import QUARANTINE, QUARANTINE_COLUMNS
-from purgatory.pipeline.stream.windowed_waits import WAITS_COLUMNS
+from purgatory.pipeline.stream.checkpoint import QUERY, Checkpoint, write_whole
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-_UNFINISHED = ".part"
 _TIMEOUT_S = 30.0
 _HEAD = ("batch", "number")
-_COLUMNS = {"waits": WAITS_COLUMNS, "order": ORDER_COLUMNS}
-_QUARANTINE = ["run_id", *QUARANTINE_COLUMNS]
 
 
 @dataclass(frozen=True)
 class StreamConfig:
-    """The configuration of both queries.
+    """The configuration of the query.
 
     Args:
         out: the folder of the results.
-        checkpoint: the folder of the queries' checkpoints.
+        checkpoint_folder: the folder of the query's checkpoint.
         window_us: the length of a window of waits, in microseconds.
-        watermark_delay_us: the distance of the watermark from the newest row, in microseconds.
-        state_ttl_us: how long a record stays in the state after the watermark has passed it, in
-            microseconds.
-        to_topic: the prefix of the topics for results, `.waits` and `.order`; None: no topics.
-        bootstrap_servers, client: of the cluster with these topics.
+        watermark_delay_us: how late a row may be, in microseconds.
+        to_topic: the prefix of the topic for results, `.waits`; None: no topic.
+        bootstrap_servers, client: of the cluster with this topic.
         once: read the input that is there now, and end.
     """
 
     out: Path
-    checkpoint: Path
+    checkpoint_folder: Path
     window_us: int = STREAM.options["window_us"].default
     watermark_delay_us: int = STREAM.options["watermark_us"].default
-    state_ttl_us: int = STREAM.options["state_ttl_us"].default
     to_topic: str | None = None
     bootstrap_servers: str = ""
     client: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
 
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint of the query."""
+        return Checkpoint(self.checkpoint_folder / QUERY)
+
 
 @dataclass(frozen=True)
 class Sinks:
-    """The sinks of one query.
+    """The sinks of the query.
 
     Args:
-        query: `waits` or `order`, which is also the name of its main table.
         parquet: by table.
         topic: None without `--to-topic`.
     """
 
-    query: str
     parquet: Mapping[str, ParquetSink]
     topic: TopicSink | None
 
-    def write(self, rows: pa.Table, batch: int) -> dict[str, pa.Table]:
-        """Write a batch; return the rows by table that were not in Parquet before.
+    def write(self, tables: Mapping[str, pa.Table], batch: int) -> dict[str, pa.Table]:
+        """Write a batch; return the tables that were not in Parquet before.
 
         Args:
-            rows: of both tables of the query, by the column `table`.
+            tables: the rows by table.
             batch: its number.
 
         Raises:
             FaultError: the brokers did not acknowledge all records.
         """
-        tables = {}
-        for name, columns in ((self.query, list(_COLUMNS[self.query])), (QUARANTINE, _QUARANTINE)):
-            of_table = rows.filter(pc.equal(rows["table"], name)).select(columns)
-            # A repeated batch may have its rows in another order.
-            tables[name] = of_table.sort_by([(column, "ascending") for column in columns])
-        new = {name: self.parquet[name].write(batch, rows) for name, rows in tables.items()}
+        # A repeated batch may have its rows in another order.
+        in_order = {
+            name: rows.sort_by([(column, "ascending") for column in rows.column_names])
+            for name, rows in tables.items()
+        }
+        new = {
+            name: rows for name, rows in in_order.items() if self.parquet[name].write(batch, rows)
+        }
         if self.topic is not None:
-            named = [(name, row) for name in tables for row in tables[name].to_pylist()]
+            named = [(name, row) for name, rows in in_order.items() for row in rows.to_pylist()]
             self.topic.write(batch, [{"table": name, **row} for name, row in named])
-        return {name: tables[name] for name in tables if new[name]}
+        return new
 
     def read_existing(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield the name of a table and the rows of one batch, for all batches in Parquet."""
@@ -113,36 +108,31 @@ def check_folders(config: StreamConfig) -> None:
     Raises:
         OutputError: with what the folder holds, and what to do.
     """
-    for folder, name in ((config.out, "--out"), (config.checkpoint, "--checkpoint")):
+    for folder, name in ((config.out, "--out"), (config.checkpoint_folder, "--checkpoint")):
         if folder.exists() and not folder.is_dir():
             raise OutputError(f"{name} {folder}: is a file; name a folder")
-    for query in _COLUMNS:
-        is_known = (config.checkpoint / query / "metadata").exists()
-        if not is_known and any((config.out / query).glob("part-*.parquet")):
-            raise OutputError(
-                f"--out {config.out}: has results, and {config.checkpoint} does not know of them: "
-                "name the checkpoint that goes with them, or another folder"
-            )
+    if not config.checkpoint.batches() and any((config.out / QUERY).glob("part-*.parquet")):
+        raise OutputError(
+            f"--out {config.out}: has results, and {config.checkpoint_folder} does not know of "
+            "them: name the checkpoint that goes with them, or another folder"
+        )
 
 
-def open_sinks(config: StreamConfig) -> dict[str, Sinks]:
-    """Return the sinks by query; a topic with results of another checkpoint is refused.
+def open_sinks(config: StreamConfig) -> Sinks:
+    """Return the sinks; a topic with results of another checkpoint is refused.
 
     Raises:
         OutputError: with what the topic holds, and what to do.
     """
-    sinks = {}
-    for query in _COLUMNS:
-        topic = None
-        if config.to_topic is not None:
-            topic = TopicSink(config.bootstrap_servers, f"{config.to_topic}.{query}", config.client)
-            check_topic_sink(topic, config.checkpoint / query)
-        parquet = {
-            query: ParquetSink(config.out / query),
-            QUARANTINE: ParquetSink(config.out / QUARANTINE / query),
-        }
-        sinks[query] = Sinks(query, parquet, topic)
-    return sinks
+    topic = None
+    if config.to_topic is not None:
+        topic = TopicSink(config.bootstrap_servers, f"{config.to_topic}.{QUERY}", config.client)
+        check_topic_sink(topic, config.checkpoint)
+    parquet = {
+        QUERY: ParquetSink(config.out / QUERY),
+        "quarantine": ParquetSink(config.out / "quarantine" / QUERY),
+    }
+    return Sinks(parquet, topic)
 
 
 # Parquet
@@ -167,13 +157,7 @@ class ParquetSink:
         if path.exists() or not len(rows):
             return False
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Readers ignore names that begin with a dot.
-        unfinished = path.with_name(f".{path.name}{_UNFINISHED}")
-        with unfinished.open("wb") as file:
-            pq.write_table(rows, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        write_whole(path, lambda unfinished: pq.write_table(rows, unfinished, compression="zstd"))
         return True
 
     def read(self) -> Iterator[pa.Table]:
@@ -304,20 +288,15 @@ class TopicSink:
         raise FaultError(f"--to-topic {self.topic}: its last record can't be read: {reason}")
 
 
-def check_topic_sink(topic: TopicSink, checkpoint: Path) -> None:
+def check_topic_sink(topic: TopicSink, checkpoint: Checkpoint) -> None:
     """Refuse a topic with results of another checkpoint: new ones would be taken for repeated.
-
-    Args:
-        topic: of one query.
-        checkpoint: that of the query.
 
     Raises:
         OutputError: with what the topic holds, and what to do.
     """
-    started = (int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdecimal())
-    if topic.last_batch > max(started, default=-1):
+    if topic.last_batch > max(checkpoint.batches(), default=-1):
         raise OutputError(
             f"--to-topic {topic.topic}: has results up to batch {topic.last_batch}, and "
-            f"{checkpoint} does not know of them: name the checkpoint that goes with them, or "
-            "another topic"
+            f"{checkpoint.folder} does not know of them: name the checkpoint that goes with them, "
+            "or another topic"
         )

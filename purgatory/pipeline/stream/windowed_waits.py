@@ -1,244 +1,187 @@
-"""Windowed waits and expiry ratios of operations, per run, purgatory and kind.
+"""Waits and expiries of operations by window, per run, purgatory and kind: batches of SQL.
 
-State: the open windows of a run, purgatory and kind, in the state store. A timer closes a window
-when the watermark has passed its end. A row of a closed window is late: it changes no result, and
-is counted in the table `quarantine`.
+The watermark is this module's own, and not Spark's. Spark has one for a whole stream, behind the
+newest row of any partition: after a pause, a quiet partition that is read to its end would move it
+past the rows of a busy one, which is read in many batches. Here a partition with unread records
+holds the watermark back to its own newest row, and one that is read to its end does not.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+import time
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from typing import NamedTuple
 
-import numpy as np
-import pandas as pd
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
-from purgatory.pipeline.jobs.registry import STREAM
-from purgatory.pipeline.stream.rows import (
-    LATE,
-    QUARANTINE_COLUMNS,
-    bad_rows,
-    ddl,
-    frame,
-    pack_by,
-    quarantine_row,
-    time_of,
-    unpack_rows,
-    with_watermark,
-)
-from purgatory.trace.percentiles import PERCENTILES, percentiles
-from purgatory.trace.rounded_waits import round_array
+from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.pipeline.engines.spark.sql_engine import SQL_SETTINGS
+from purgatory.pipeline.jobs.chain import Statement, parse_chain
+from purgatory.trace.trace_schema import NULLABLE, RULES, TABLES
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
 """The outcomes that have a column; others count in `operations` only."""
 
-PERCENTILE_COLUMNS = ("wait_p50_us", "wait_p95_us", "wait_p99_us")
-"""Some of `purgatory.trace.percentiles.PERCENTILES`."""
+TABLES_OF_RESULTS = ("waits", "quarantine")
+"""The tables that a batch adds rows to."""
 
-WAITS_COLUMNS = {
-    "run_id": "string",
-    "purgatory": "string",
-    "kind": "string",
-    "window_start": "timestamp",
-    "window_end": "timestamp",
-    "operations": "bigint",
-    **dict.fromkeys(OUTCOMES, "bigint"),
-    "expiry_ratio": "double",
-    "wait_mean_us": "double",
-    "wait_max_us": "bigint",
-    **dict.fromkeys(PERCENTILE_COLUMNS, "double"),
-}
-"""The columns of the table `waits`."""
+_TABLE = "operations"
+_AHEAD_US = 24 * 3600 * 1_000_000
+"""A row from further in the future is invalid: it would move the watermark, and make all others
+late."""
 
-_OUT = {"table": "string", **WAITS_COLUMNS, **QUARANTINE_COLUMNS}
-_KEYS = ["run_id", "purgatory", "kind"]
-
-# One window
+_MORE_COLUMNS = {"started_us": "bigint", "_corrupt": "string"}
+_OPEN = pa.schema(
+    [(name, pa.string()) for name in ("run_id", "purgatory", "kind", "outcome")]
+    + [
+        (name, pa.int64())
+        for name in ("window_start_us", "rounded_us", "operations", "sum_us", "max_us")
+    ]
+)
+"""The columns of open windows: their operations, counted by outcome and rounded wait."""
 
 
-class WaitWindow:
-    """Counts of operations by outcome, and a histogram of their waits.
-
-    Waits are rounded by `rounded_waits`, so that the histogram is small however many operations
-    there are: a percentile is at most 0.1 % too small.
-    """
-
-    def __init__(self) -> None:
-        self.outcomes: dict[str, int] = {}
-        self.sum_us = 0
-        self.max_us = 0
-        self._waits: dict[int, int] = {}
-
-    def add(self, operations: pd.DataFrame) -> None:
-        """Add operations: columns `outcome` and `wait_us`. O(rows)."""
-        for outcome, count in operations["outcome"].value_counts().items():
-            self.outcomes[str(outcome)] = self.outcomes.get(str(outcome), 0) + int(count)
-        waits = operations.loc[operations["outcome"] != "pending", "wait_us"].to_numpy(np.int64)
-        if not len(waits):
-            return
-        self.sum_us += int(waits.sum())
-        self.max_us = max(self.max_us, int(waits.max()))
-        for wait, count in zip(*np.unique(round_array(waits), return_counts=True), strict=True):
-            self._waits[int(wait)] = self._waits.get(int(wait), 0) + int(count)
-
-    def result(self) -> dict[str, Any]:
-        """Return the columns of a row of the results."""
-        counts = {outcome: self.outcomes.get(outcome, 0) for outcome in OUTCOMES}
-        operations = sum(self.outcomes.values())
-        settled = operations - counts["pending"]
-        waited = settled - counts["immediate"]
-        return {
-            "operations": operations,
-            **counts,
-            "expiry_ratio": counts["expired"] / waited if waited else None,
-            "wait_mean_us": self.sum_us / settled if settled else None,
-            "wait_max_us": self.max_us if settled else None,
-            **self._percentiles(),
-        }
-
-    def _percentiles(self) -> Mapping[str, float | None]:
-        if not self._waits:
-            return dict.fromkeys(PERCENTILE_COLUMNS)
-        shares = [PERCENTILES[name] for name in PERCENTILE_COLUMNS]
-        values = percentiles(self._waits, self.max_us, shares)
-        return dict(zip(PERCENTILE_COLUMNS, values, strict=True))
-
-    def to_state(self) -> list[Any]:
-        """Return it as plain data for JSON."""
-        return [self.outcomes, self.sum_us, self.max_us, list(self._waits.items())]
-
-    @classmethod
-    def from_state(cls, state: list[Any]) -> Self:
-        """Return the window of `to_state`."""
-        window = cls()
-        window.outcomes, window.sum_us, window.max_us, waits = state
-        window._waits = dict(waits)
-        return window
-
-
-def windows_to_text(windows: Mapping[int, WaitWindow]) -> str:
-    """Return open windows, by their start, as text for the state store."""
-    values = [[start_us, window.to_state()] for start_us, window in windows.items()]
-    return json.dumps(values, separators=(",", ":"))
-
-
-def windows_from_text(text: str) -> dict[int, WaitWindow]:
-    """Return the windows of `windows_to_text`."""
-    return {start_us: WaitWindow.from_state(state) for start_us, state in json.loads(text)}
-
-
-# The stateful processor
-
-
-def windowed_waits(operations: DataFrame, *, window_us: int, watermark_delay_us: int) -> DataFrame:
-    """Return the waits of the operations that ended in each window.
-
-    Shuffles operations by run, purgatory and kind; one such group is the work of one task.
+class Watermark(NamedTuple):
+    """How far time has come.
 
     Args:
-        operations: of `rows.rows_of`.
-        window_us: the length of a window, in microseconds: whole milliseconds.
-        watermark_delay_us: the distance of the watermark from the newest row, in microseconds.
+        us: the watermark, in microseconds since 1970: no window ends before it that is open.
+        newest_us: the time of the newest row of each partition; None: it had invalid ones only.
+    """
+
+    us: int = 0
+    newest_us: Mapping[TopicPartition, int | None] = {}
+
+    def advance(
+        self,
+        newest_us: Mapping[TopicPartition, int | None],
+        unread: Iterable[TopicPartition],
+        delay_us: int,
+    ) -> Watermark:
+        """Return the watermark behind a batch.
+
+        Args:
+            newest_us: of the rows of the batch.
+            unread: the partitions with records that no batch has read yet.
+            delay_us: how late a row may be.
+        """
+        newest = dict(self.newest_us)
+        for partition, time_us in newest_us.items():
+            newest[partition] = max(filter(None, (newest.get(partition), time_us)), default=None)
+        held = [time_us for one in unread if (time_us := newest.get(one, 0)) is not None]
+        reached_us = min(held) if held else max(filter(None, newest.values()), default=0)
+        return Watermark(max(self.us, reached_us - delay_us), newest)
+
+
+class State(NamedTuple):
+    """What is kept between two batches: the watermark, and the counts of the open windows."""
+
+    watermark: Watermark = Watermark()
+    windows: pa.Table = _OPEN.empty_table()
+
+
+class Counted(NamedTuple):
+    """The counts of a batch, and the time of the newest row of each partition in it."""
+
+    counts: pa.Table
+    newest_us: Mapping[TopicPartition, int | None]
+
+
+def operations_of(records: DataFrame) -> DataFrame:
+    """Return records, each of which is a row of operations as JSON, as such rows.
+
+    Stateless: O(1) per record, in the JVM.
+
+    Args:
+        records: a stream, or not, with the columns `value`, text or binary, `topic` and
+            `partition`; its session reads the SQL with `SQL_SETTINGS`.
 
     Returns:
-        A stream in append mode, of two tables by its column `table`: `waits`, with `WAITS_COLUMNS`,
-        a row per window when it is closed; and `quarantine`, with `QUARANTINE_COLUMNS`.
-
-    Raises:
-        ValueError: the window is not of whole milliseconds.
+        The columns of the view `operations` in `operations.sql`.
     """
-    STREAM.options["window_us"].check("window_us", window_us)
-    good = f.col("problem").isNull()
-    rows = with_watermark(operations, watermark_delay_us).select(
-        *(f.when(good, f.col(name)).otherwise("").alias(name) for name in _KEYS),
-        (f.col("event_us") - f.pmod("event_us", f.lit(window_us))).alias("start_us"),
-        "outcome",
-        "wait_us",
-        "problem",
-        "example",
+    columns = {**TABLES[_TABLE], **_MORE_COLUMNS}
+    chain = _chain(
+        "operations.sql",
+        columns=", ".join(f"`{name}` {kind}" for name, kind in columns.items()),
+        ahead_us=_AHEAD_US,
+        surely_us=time.time_ns() // 1_000 + _AHEAD_US,
     )
-    return (
-        pack_by(rows, _KEYS)
-        .groupBy(*_KEYS)
-        .transformWithStateInPandas(
-            _Waits(window_us), ddl(_OUT), outputMode="append", timeMode="eventTime"
-        )
+    return _run(records.sparkSession, {"records": records}, chain)["operations"]
+
+
+def count_batch(operations: DataFrame, *, window_us: int) -> Counted:
+    """Count the rows of a batch, of `operations_of`, by window, outcome and rounded wait.
+
+    One shuffle; the driver gets a row per count.
+    """
+    chain = _chain("counts.sql", window_us=window_us)
+    counts = _run(operations.sparkSession, {"operations": operations}, chain)["counts"].toArrow()
+    newest = counts.group_by(["topic", "partition"]).aggregate([("newest_us", "max")])
+    return Counted(
+        counts,
+        {
+            TopicPartition(row["topic"], row["partition"]): row["newest_us_max"]
+            for row in newest.to_pylist()
+        },
     )
 
 
-class _Waits(StatefulProcessor):
-    def __init__(self, window_us: int) -> None:
-        self._window_us = window_us
+def close_windows(
+    session: SparkSession, counts: pa.Table, before: State, after: Watermark, *, window_us: int
+) -> tuple[State, dict[str, pa.Table]]:
+    """Add the counts of a batch to the open windows, and close those that the watermark passed.
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
-        self._state = handle.getValueState("windows", "windows string")
+    Args:
+        session: runs the SQL.
+        counts: of `count_batch`.
+        before: the state before the batch, by whose watermark a row is late.
+        after: the watermark after the batch.
+        window_us: the length of a window.
 
-    def handleInputRows(  # noqa: N802 (the name is Spark's)
-        self,
-        key: Any,
-        rows: Iterator[pd.DataFrame],
-        timerValues: Any,  # noqa: N803
-    ) -> Iterator[pd.DataFrame]:
-        watermark_us = timerValues.getCurrentWatermarkInMs() * 1_000
-        windows = self._load()
-        results: list[dict[str, Any]] = []
-        all_rows = unpack_rows(rows)
-        results += bad_rows("operations", all_rows)
-        good = all_rows[all_rows["problem"].isna()]
-        is_late = good["start_us"] + self._window_us <= watermark_us
-        results += _late(key, good[is_late])
-        for start_us, of_window in good[~is_late].groupby("start_us"):
-            if start_us not in windows:
-                windows[start_us] = WaitWindow()
-                self._handle.registerTimer((start_us + self._window_us) // 1_000)
-            windows[start_us].add(of_window)
-        self._store(windows)
-        if results:
-            yield frame(results, _OUT)
-
-    def handleExpiredTimer(  # noqa: N802
-        self,
-        key: Any,
-        timerValues: Any,  # noqa: N803
-        expiredTimerInfo: Any,  # noqa: N803
-    ) -> Iterator[pd.DataFrame]:
-        end_us = expiredTimerInfo.getExpiryTimeInMs() * 1_000
-        windows = self._load()
-        window = windows.pop(end_us - self._window_us, None)
-        if window is None:
-            return
-        self._store(windows)
-        row = {
-            "table": "waits",
-            **dict(zip(_KEYS, key, strict=True)),
-            "window_start": time_of(end_us - self._window_us),
-            "window_end": time_of(end_us),
-            **window.result(),
-        }
-        yield frame([row], _OUT)
-
-    def close(self) -> None:
-        pass
-
-    def _load(self) -> dict[int, WaitWindow]:
-        state = self._state.get() if self._state.exists() else None
-        return {} if state is None else windows_from_text(state[0])
-
-    def _store(self, windows: dict[int, WaitWindow]) -> None:
-        if windows:
-            self._state.update((windows_to_text(windows),))
-        else:
-            self._state.clear()
+    Returns:
+        The state after the batch, and the rows that it adds to each of `TABLES_OF_RESULTS`.
+    """
+    inputs = {
+        "counts": session.createDataFrame(counts),
+        "open": session.createDataFrame(before.windows),
+    }
+    chain = _chain(
+        "windows.sql",
+        window_us=window_us,
+        watermark_us=before.watermark.us,
+        closed_us=after.us,
+    )
+    views = _run(session, inputs, chain)
+    still_open = views["still_open"].toArrow().select(_OPEN.names).cast(_OPEN)
+    return State(after, still_open), {name: views[name].toArrow() for name in TABLES_OF_RESULTS}
 
 
-def _late(key: Any, late: pd.DataFrame) -> list[dict[str, Any]]:
-    if late.empty:
-        return []
-    last = time_of(int(late["start_us"].max())).isoformat()
-    example = f"{key[1]} of {key[2]}, in the window of {last}"
-    return [quarantine_row("operations", LATE, len(late), example, key[0])]
+def _chain(name: str, **parameters: object) -> list[Statement]:
+    text = files("purgatory.pipeline.stream").joinpath(name).read_text("utf-8")
+    return parse_chain(text.replace("{rules}", _rules()), parameters, name)
+
+
+def _rules() -> str:
+    """What must hold in a row of operations, as branches of a `case`."""
+    required = (name for name in TABLES[_TABLE] if name not in {"run_id", *NULLABLE[_TABLE]})
+    branches = [f"when {name} is null then 'no {name}'" for name in required]
+    branches += [f"when {rule.condition} then '{rule.reason}'" for rule in RULES[_TABLE]]
+    return "\n        ".join(branches)
+
+
+def _run(
+    session: SparkSession, inputs: Mapping[str, DataFrame], chain: Iterable[Statement]
+) -> dict[str, DataFrame]:
+    """Return the views of a chain; its tables are computed now, into the memory of the driver."""
+    for name, value in SQL_SETTINGS.items():
+        session.conf.set(name, value)
+    views = dict(inputs)
+    for name, view in inputs.items():
+        view.createOrReplaceTempView(name)
+    for one in chain:
+        view = session.sql(one.query)
+        views[one.name] = session.createDataFrame(view.toArrow()) if one.kept else view
+        views[one.name].createOrReplaceTempView(one.name)
+    return views

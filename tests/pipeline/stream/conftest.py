@@ -1,51 +1,67 @@
-"""The one Spark session of these tests, and streams from files."""
+"""Streams from files, for the one Spark session of these tests."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.stream.rows import RecordStreams
+from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.pipeline.engines.spark.sql_engine import SQL_SETTINGS
+from purgatory.pipeline.stream.stream import STREAM_SETTINGS
 
 Row = dict[str, Any]
-Feed = Callable[[str, Sequence[Row | str]], None]
+Feed = Callable[[Sequence[Row | str]], None]
+
+
+class FileSource(NamedTuple):
+    """A folder of rows as a topic of one partition: a file is a batch."""
+
+    folder: Path
+
+    def records(self, session: SparkSession) -> DataFrame:
+        """Return the lines of the files."""
+        text = session.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder))
+        return text.select("value", f.lit("files").alias("topic"), f.lit(0).alias("partition"))
+
+    def unread(self, _checkpoint: Path, _batch: int) -> frozenset[TopicPartition]:
+        """Return none: one partition can't hold up another."""
+        return frozenset()
+
+
+@pytest.fixture(autouse=True)
+def fixture_settings(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Take back the settings that a query gives to the session, which other tests share."""
+    yield
+    if "spark" in request.fixturenames:
+        session: SparkSession = request.getfixturevalue("spark")
+        for name in (*SQL_SETTINGS, *STREAM_SETTINGS, "spark.sql.shuffle.partitions"):
+            session.conf.unset(name)
+
+
+@pytest.fixture(name="source")
+def fixture_source(tmp_path: Path) -> FileSource:
+    (tmp_path / "topic").mkdir()
+    return FileSource(tmp_path / "topic")
 
 
 @pytest.fixture(name="feed")
-def fixture_feed(tmp_path: Path) -> Feed:
-    """A function that adds a file of rows to a table's folder: one batch of a stream."""
+def fixture_feed(source: FileSource) -> Feed:
+    """A function that adds a file of rows: one batch of a stream."""
     numbers = iter(range(10**6))
 
-    def feed(table: str, rows: Sequence[Row | str]) -> None:
-        folder = tmp_path / "topics" / table
-        folder.mkdir(parents=True, exist_ok=True)
+    def feed(rows: Sequence[Row | str]) -> None:
         number = next(numbers)
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-        unfinished = folder / f".{number:06}.txt"
+        unfinished = source.folder / f".{number:06}.txt"
         unfinished.write_text("\n".join(lines), encoding="utf-8")
         os.utime(unfinished, (number + 1, number + 1))  # Spark takes the older files first
-        unfinished.rename(folder / f"{number:06}.txt")
+        unfinished.rename(source.folder / f"{number:06}.txt")
 
-    for table in ("operations", "sends", "reads"):
-        (tmp_path / "topics" / table).mkdir(parents=True)
     return feed
-
-
-@pytest.fixture(name="records")
-def fixture_records(spark: SparkSession, tmp_path: Path) -> RecordStreams:
-    """The stream of the records of some tables, as many files in each batch."""
-
-    def records(*tables: str) -> DataFrame:
-        reader = spark.readStream.option("maxFilesPerTrigger", len(tables))
-        text = reader.text(str(tmp_path / "topics" / f"{{{','.join(tables)}}}"))
-        folder = f.regexp_extract("_metadata.file_path", "/topics/([a-z]+)/", 1)
-        return text.select("value", folder.alias("table"))
-
-    return records

@@ -2,8 +2,8 @@
 
     python -m tests.pipeline.stream.killed_stream N ARGUMENT...
 
-ARGUMENTs are those of the command. It is killed when a query's N-th results are in Parquet, and
-half of them in the topic: the batch is not committed then, and the other query is wherever it is.
+ARGUMENTs are those of the command. It is killed when the N-th results are in Parquet, and half of
+them in the topic: the batch is not committed then.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
@@ -23,16 +22,14 @@ _write = TopicSink.write
 
 
 class KillPoint:
-    """Where this process ends. The threads of both queries come by."""
+    """Where this process ends."""
 
     def __init__(self, number: int) -> None:
         self._left = number
-        self._lock = threading.Lock()
 
     def _is_here(self) -> bool:
-        with self._lock:
-            self._left -= 1
-            return self._left == 0
+        self._left -= 1
+        return self._left == 0
 
     def write(self, topic: TopicSink, batch: int, rows: Sequence[Mapping[str, Any]]) -> int:
         """Write to the topic, or some of it and nothing any more."""

@@ -1,10 +1,9 @@
-"""Topics as a run would have published them, with what must be found in them."""
+"""A topic as a run would have published it, with what must come of it."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,48 +12,49 @@ from typing import Any
 from confluent_kafka import Producer
 
 from purgatory.cluster import TopicSpec
-from tests.pipeline.stream.sample_rows import SECOND_US, operation, random_log
+from tests.pipeline.stream.sample_rows import SECOND_US, operation
 from tests.pipeline.stream.test_publisher import read_rows
 from tests.pipeline.stream.test_windowed_waits import rows_in
 
 Row = Mapping[str, Any]
 
-TOPICS = [TopicSpec(f"live.{table}", 2) for table in ("operations", "sends", "reads")]
-TIMES = ("--window", "1s", "--watermark", "1s", "--state-ttl", "2s")
+TOPICS = [TopicSpec("live.operations", 2)]
+TIMES = ("--window", "1s", "--watermark", "1s")
 MOST_ROWS = ("--most-rows", "300")
-"""Some batches for each query."""
+"""Some batches."""
 
+BAD_ROWS = 2
 _WINDOWS = 6
 _OPERATIONS = 1_200
 _FAR_US = 10_000 * SECOND_US
-"""A time by which all windows are closed and all records forgotten."""
+"""A time by which all windows are closed."""
 
 
-def publish_run(bootstrap_servers: str, seed: int) -> tuple[int, Counter[str]]:
-    """Publish what two partitions and two purgatories see, and some rows that can't be right.
+def publish_run(bootstrap_servers: str, seed: int) -> int:
+    """Publish what two purgatories see, and `BAD_ROWS` rows that can't be right.
 
     Returns:
-        How many operations are in windows that close, and how many anomalies there are of each.
+        How many operations are in windows that close.
     """
     chance = random.Random(seed)
-    anomalies: Counter[str] = Counter()
-    rows: dict[str, list[tuple[int, Row | str]]] = {"operations": [], "sends": [], "reads": []}
-    for partition in (0, 1):
-        log = random_log(seed + partition, 400, partition)
-        anomalies.update(log.expected)
-        rows["sends"] += [(partition, row) for row in log.sends]
-        rows["reads"] += [(partition, row) for row in log.reads]
-        far = {**log.reads[-1], "time_us": _FAR_US, "partition": 9}
-        rows["reads"].append((partition, {**far, "value_id": 5 + partition}))
     operations = [_operation(chance) for _ in range(_OPERATIONS)]
     # Out of order by less than rows may be late.
     operations.sort(key=lambda row: row["end_us"] + chance.randrange(SECOND_US // 2))
     operations += [operation(_FAR_US + more) for more in (0, 1)]
-    rows["operations"] = [(number % 2, row) for number, row in enumerate(operations)]
-    rows["operations"][200:200] = [(0, "no row"), (1, "{}")]
-    rows["sends"][200:200] = [(0, "no row")]
-    _write(bootstrap_servers, rows)
-    return _OPERATIONS, anomalies
+    rows: list[tuple[int, Row | str]] = [(number % 2, row) for number, row in enumerate(operations)]
+    rows[200:200] = [(0, "no row"), (1, "{}")]
+    publish(bootstrap_servers, rows)
+    return _OPERATIONS
+
+
+def publish(bootstrap_servers: str, rows: Sequence[tuple[int, Row | str]]) -> None:
+    """Write rows of operations, each with its partition."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for partition, row in rows:
+        text = row if isinstance(row, str) else json.dumps(row)
+        producer.produce("live.operations", text, partition=partition)
+        producer.poll(0)
+    assert producer.flush(30) == 0
 
 
 def _operation(chance: random.Random) -> dict[str, Any]:
@@ -64,28 +64,16 @@ def _operation(chance: random.Random) -> dict[str, Any]:
     return operation(end_us, outcome, chance.randrange(50_000), purgatory=purgatory)
 
 
-def _write(bootstrap_servers: str, rows: Mapping[str, Sequence[tuple[int, Row | str]]]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    for table, placed in rows.items():
-        for partition, row in placed:
-            text = row if isinstance(row, str) else json.dumps(row)
-            producer.produce(f"live.{table}", text, partition=partition)
-            producer.poll(0)
-    assert producer.flush(30) == 0
-
-
 def all_results(out: Path, bootstrap_servers: str, topic: str) -> dict[str, list[str]]:
-    """All results of a stream, in Parquet and in topics, each table in one order.
+    """All results of a stream, in Parquet and in its topic, each table in one order.
 
-    Asserts that in a topic they are in the order of batches, none twice.
+    Asserts that in the topic they are in the order of batches, none twice.
     """
     results = {
-        name: [repr(row) for row in rows_in(out / name)]
-        for name in ("waits", "order", "quarantine/waits", "quarantine/order")
+        name: [repr(row) for row in rows_in(out / name)] for name in ("waits", "quarantine/waits")
     }
-    for query in ("waits", "order"):
-        rows = read_rows(bootstrap_servers, f"{topic}.{query}")
-        places = [(row.pop("batch"), row.pop("number")) for row in rows]
-        assert all(one < other for one, other in pairwise(places)), places
-        results[f"{topic}.{query}"] = [repr(row) for row in rows]
-    return {name.removeprefix(topic): sorted(rows) for name, rows in results.items()}
+    rows = read_rows(bootstrap_servers, f"{topic}.waits")
+    places = [(row.pop("batch"), row.pop("number")) for row in rows]
+    assert all(one < other for one, other in pairwise(places)), places
+    results["topic"] = [repr(row) for row in rows]
+    return {name: sorted(rows) for name, rows in results.items()}

@@ -1,4 +1,4 @@
-"""Rows from records: which are valid, of which table, and the reasons for quarantine."""
+"""Operations from records: which are valid, and the reasons for quarantine."""
 
 from __future__ import annotations
 
@@ -8,74 +8,67 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from purgatory.pipeline.stream.rows import rows_of
-from tests.pipeline.stream.sample_rows import SECOND_US, STARTED_US, Log, operation
+from purgatory.pipeline.stream.windowed_waits import operations_of
+from tests.pipeline.stream.sample_rows import SECOND_US, STARTED_US, operation
 
 DAY_US = 24 * 3600 * SECOND_US
 
 
-def problems(
-    spark: SparkSession, rows: Sequence[tuple[str, dict[str, Any]]], *tables: str
-) -> list[str | None]:
+@pytest.fixture(name="session")
+def fixture_session(spark: SparkSession) -> SparkSession:
+    """A session whose settings no other test sees."""
+    return spark.newSession()
+
+
+def parsed(session: SparkSession, texts: Sequence[str | None]) -> DataFrame:
+    """The rows of operations of some records, in their order."""
+    schema = "value string, topic string, `partition` int"
+    records = session.createDataFrame([(text, "live", 0) for text in texts], schema)
+    return operations_of(records.coalesce(1))
+
+
+def problems(session: SparkSession, rows: Sequence[dict[str, Any]]) -> list[str | None]:
     """What is wrong with each of some rows, in their order."""
-    records = [(number, name, json.dumps(row)) for number, (name, row) in enumerate(rows)]
-    frame = spark.createDataFrame(records, "number int, table string, value string").coalesce(1)
-    return [row["problem"] for row in rows_of(frame, *tables).collect()]
+    texts = [json.dumps(row) for row in rows]
+    return [row["problem"] for row in parsed(session, texts).collect()]
 
 
-def send_and_read() -> tuple[dict[str, Any], dict[str, Any]]:
-    """A row of each."""
-    log = Log()
-    log.send(0, *log.next_of(0))
-    return log.sends[0], log.reads[0]
-
-
-def test_a_row_of_more_than_a_day_ahead_is_bad(spark: SparkSession) -> None:
+def test_row_from_more_than_a_day_ahead_is_bad(session: SparkSession) -> None:
     now_us = time.time_ns() // 1_000 - STARTED_US
-    send, read = send_and_read()
-    for ahead_us, problem in ((DAY_US * 9 // 10, None), (DAY_US * 11 // 10, "from the future")):
-        at_us = now_us + ahead_us
-        found = problems(
-            spark,
-            [("sends", {**send, "answer_us": at_us}), ("reads", {**read, "time_us": at_us})],
-            "sends",
-            "reads",
-        )
-        found += problems(spark, [("operations", operation(at_us))], "operations")
-        assert found == [problem] * 3
+    ahead = [now_us + DAY_US * tenths // 10 for tenths in (9, 11)]
+    assert problems(session, [operation(at_us) for at_us in ahead]) == [None, "from the future"]
 
 
-def test_each_row_is_judged_by_its_own_table(spark: SparkSession) -> None:
-    send, read = send_and_read()
-    rows = [
-        ("sends", {**send, "poll": "no number, and no column of a send"}),
-        ("reads", {**read, "acks": "no number, and no column of a read"}),
-        ("sends", read),
-        ("reads", send),
-        ("sends", {**send, "acks": "no number"}),
-        ("effects", read),
-    ]
-    assert problems(spark, rows, "sends", "reads") == [
-        None,
-        None,
-        "no producer",
-        "no consumer",
-        "no row of JSON",
-        "no such table",
-    ]
+def test_time_beyond_64_bits_or_before_1970_is_bad_and_ends_nothing(session: SparkSession) -> None:
+    rows = [operation(5_000, started_us=2**63 - 100), operation(5_000, started_us=-(10**17))]
+    assert problems(session, rows) == ["impossible time"] * 2
 
 
-@pytest.mark.parametrize("tables", [("operations",), ("sends", "reads")])
-def test_no_batch_has_code_of_its_own(tables: tuple[str, ...], spark: SparkSession) -> None:
+def test_bad_record_gives_its_text_and_a_good_one_its_columns(session: SparkSession) -> None:
+    good = operation(50_000, "expired", wait_us=12_345)
+    found = [row.asDict() for row in parsed(session, [json.dumps(good), "{", None]).collect()]
+    assert found[0] == {
+        "topic": "live",
+        "partition": 0,
+        "problem": None,
+        "example": None,
+        "run_id": "run",
+        "purgatory": "Produce",
+        "kind": "producer",
+        "outcome": "expired",
+        "wait_us": 12_345,
+        "event_us": STARTED_US + 50_000,
+    }
+    assert [row["problem"] for row in found[1:]] == ["no row of JSON"] * 2
+    assert [row["example"] for row in found[1:]] == ["{", None]
+
+
+def test_no_batch_has_code_of_its_own(session: SparkSession) -> None:
     # What Spark puts the batch's time in for is another number, so other code, in each batch.
-    frame = spark.createDataFrame([], "table string, value string")
-    spark.conf.set("spark.sql.debug.maxToStringFields", "1000")
-    try:
-        plan = rows_of(frame, *tables)._jdf.queryExecution().analyzed().toString().lower()
-    finally:
-        spark.conf.unset("spark.sql.debug.maxToStringFields")
+    session.conf.set("spark.sql.debug.maxToStringFields", "1000")
+    plan = parsed(session, [])._jdf.queryExecution().analyzed().toString().lower()
     assert "currenttimemillis" in plan
     for of_the_batch in ("current_timestamp", "now(", "localtimestamp", "current_date"):
         assert of_the_batch not in plan

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,14 @@ from purgatory.cluster import ClusterConfig, ThreadedCluster
 from purgatory.pipeline.stream import metrics as live_metrics
 from purgatory.pipeline.stream.metrics import StreamMetrics
 from tests.pipeline.cluster import command_environment, standalone_cluster
-from tests.pipeline.stream.published_run import MOST_ROWS, TIMES, TOPICS, all_results, publish_run
+from tests.pipeline.stream.published_run import (
+    BAD_ROWS,
+    MOST_ROWS,
+    TIMES,
+    TOPICS,
+    all_results,
+    publish_run,
+)
 from tests.pipeline.stream.test_stream_command import stream
 from tests.pipeline.stream.test_windowed_waits import rows_in
 
@@ -33,7 +39,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(500)]
 
 ROOT = Path(__file__).parents[3]
 KILLED_AT = "2"
-"""With its second results in Parquet and half of them in the topic; the other query is anywhere."""
+"""With its second results in Parquet and half of them in the topic."""
 _PATIENCE_S = 200.0
 
 
@@ -43,7 +49,6 @@ class Undisturbed(NamedTuple):
     bootstrap: str
     results: Mapping[str, list[str]]
     operations: int
-    anomalies: Counter[str]
 
     def arguments(self, out: Path, topic: str, master: str) -> list[str]:
         """Those of the command that does the same again."""
@@ -58,15 +63,11 @@ def fixture_undisturbed(
     out = tmp_path_factory.mktemp("undisturbed") / "out"
     with ThreadedCluster(ClusterConfig(brokers=1, topics=TOPICS)) as cluster:
         servers = cluster.bootstrap_servers
-        operations, anomalies = publish_run(servers, seed=5)
+        operations = publish_run(servers, seed=5)
         assert stream(spark, servers, out, *TIMES, *MOST_ROWS, "--to-topic", "undisturbed") == 0
-        found: Counter[str] = Counter()
-        for row in rows_in(out / "order"):
-            found[row["anomaly"]] += row["count"]
-        assert found == anomalies
         assert sum(row["operations"] for row in rows_in(out / "waits")) == operations
         results = all_results(out, servers, "undisturbed")
-        yield Undisturbed(servers, results, operations, anomalies)
+        yield Undisturbed(servers, results, operations)
 
 
 def test_killed_in_the_midst_of_its_results_and_started_again_it_loses_and_doubles_nothing(
@@ -85,16 +86,15 @@ def test_killed_in_the_midst_of_its_results_and_started_again_it_loses_and_doubl
         text=True,
     )
     assert ran.returncode == -signal.SIGKILL, ran.stderr
-    written = len(rows_in(out / "order"))
+    written = len(rows_in(out / "waits"))
     with metrics_at_the_end() as scraped:
         more = ("--to-topic", "killed", "--metrics-port", "0")
         assert stream(spark, undisturbed.bootstrap, out, *TIMES, *MOST_ROWS, *more) == 0
-    assert 0 < written < len(rows_in(out / "order")), "it was killed midway"
+    assert 0 < written < len(rows_in(out / "waits")), "it was killed midway"
     assert all_results(out, undisturbed.bootstrap, "killed") == undisturbed.results
     assert counters(scraped[0]) == {
         "operations": undisturbed.operations,
-        "anomalies": undisturbed.anomalies.total(),
-        "rows_quarantined": 3,
+        "rows_quarantined": BAD_ROWS,
     }
 
 
@@ -153,7 +153,7 @@ def test_on_a_cluster_that_loses_a_worker_midway_it_gives_what_it_gives_on_one_m
 def wait_for_results(process: subprocess.Popen[str], out: Path) -> None:
     """Until the first part is there."""
     deadline = time.monotonic() + _PATIENCE_S
-    while not any((out / "order").glob("part-*")):
+    while not any((out / "waits").glob("part-*")):
         assert time.monotonic() < deadline, "there are no results"
         try:
             process.wait(0.05)
@@ -163,5 +163,5 @@ def wait_for_results(process: subprocess.Popen[str], out: Path) -> None:
 
 
 def batches(out: Path) -> int:
-    """How many batches were committed by both queries."""
+    """How many batches were committed."""
     return len(list((out / "checkpoint").glob("*/commits/[0-9]*")))

@@ -18,7 +18,7 @@ ROWS = [{"table": "waits", "operations": number} for number in range(3)]
 
 @pytest.fixture(scope="module", name="bootstrap")
 def fixture_bootstrap() -> Iterator[str]:
-    topics = [TopicSpec(f"live.{table}", 1) for table in ("operations", "sends", "reads")]
+    topics = [TopicSpec("live.operations", 1)]
     with ThreadedCluster(ClusterConfig(brokers=1, topics=topics)) as cluster:
         yield cluster.bootstrap_servers
 
@@ -49,15 +49,17 @@ def test_a_topic_with_results_of_another_checkpoint_is_refused(
 ) -> None:
     TopicSink(bootstrap, "other.waits").write(4, ROWS)
     out = tmp_path / "out"
-    for number in range(0 if begun is None else begun + 1):
-        offsets = out / "checkpoint" / "waits" / "offsets" / str(number)
-        offsets.parent.mkdir(parents=True, exist_ok=True)
-        offsets.touch()
     arguments = ["--bootstrap", bootstrap, "--prefix", "live", "--out", str(out)]
     # Where it is not refused it goes on to start Spark, which is not asked for here.
     with patch(
         "purgatory.pipeline.engines.spark.session.check_master", side_effect=NotRefusedError
     ):
+        with pytest.raises(NotRefusedError):
+            main(["stream", *arguments])  # the checkpoint has its settings now
+        for number in range(0 if begun is None else begun + 1):
+            offsets = out / "checkpoint" / "waits" / "offsets" / str(number)
+            offsets.parent.mkdir(parents=True, exist_ok=True)
+            offsets.touch()
         if not refused:
             with pytest.raises(NotRefusedError):
                 main(["stream", *arguments, "--to-topic", "other"])

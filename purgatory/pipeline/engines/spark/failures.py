@@ -38,7 +38,8 @@ def failure_text(message: str, stack: str, master: str) -> str:
         where = "Java (driver and executor in one)" if is_local else "the driver"
         heap = "--memory"
     else:
-        where, heap = f"executor {told[1] or told[2]}", "spark.executor.memory"
+        on_host = "" if told[1] is None else f" on {told[1]}"
+        where, heap = f"executor {told[2] or told[3]}{on_host}", "spark.executor.memory"
     if _CONTAINER.search(stack):
         what = (
             f"{where} took more memory than its container or machine has: set "

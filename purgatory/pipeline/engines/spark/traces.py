@@ -146,9 +146,7 @@ def opened_in(
     """
     with sql_settings(session), _tables_folder(session) as tables_folder:
         engine = SparkEngine(session, tables_folder)
-        yield OpenedTraces(
-            engine, SparkReader(engine, trace_set, strict=strict), trace_set, folder
-        )
+        yield OpenedTraces(engine, SparkReader(engine, trace_set, strict=strict), trace_set, folder)
 
 
 @contextmanager
