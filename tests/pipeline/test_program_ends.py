@@ -110,6 +110,7 @@ def _started(command: str, folder: Path, number: int) -> Iterator[subprocess.Pop
         env={**os.environ, "JAVA_HOME": str(folder / "java"), "TMPDIR": str(temporary)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     ) as process:
         _wait_for(temporary / "begun", process)
         yield process
@@ -128,6 +129,14 @@ def test_a_java_that_never_starts_ends_with_the_command(command: str, folder: Pa
         _assert_all_end(folder, by_s)
         left = [path.name for path in (folder / f"temporary-{number}").iterdir()]
         assert [name for name in left if name.startswith("purgatory-")] == [], number
+
+
+def test_a_group_of_processes_that_is_killed_leaves_nothing(folder: Path) -> None:
+    with _started("program", folder, 0) as process:
+        os.killpg(process.pid, signal.SIGKILL)
+        by_s = time.monotonic() + _MOST_S
+    _assert_all_end(folder, by_s)
+    assert list((folder / "temporary-0").glob("purgatory-*")) == []
 
 
 def test_a_terminal_that_is_closed_ends_the_command_and_its_java(folder: Path) -> None:

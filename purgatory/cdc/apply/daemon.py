@@ -8,6 +8,7 @@ Otherwise each worker imports them before its first row, in half a second of pro
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 TASK_IMPORTS = (
@@ -20,10 +21,10 @@ TASK_IMPORTS = (
 _TASKS = "pyspark.worker"
 
 
-def begin() -> None:
-    """Import what tasks need, and run Spark's daemon; the last argument is its workers' module."""
+def begin(modules: Sequence[str]) -> None:
+    """Import modules, and run Spark's daemon; the last argument is the module of its workers."""
     if sys.argv[-1] == _TASKS:
-        for name in TASK_IMPORTS:
+        for name in modules:
             import_module(name)
     from pyspark.daemon import manager
 
@@ -31,4 +32,4 @@ def begin() -> None:
 
 
 if __name__ == "__main__":
-    begin()
+    begin(TASK_IMPORTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ class RecordSource(Protocol):
     def records(self, session: SparkSession) -> DataFrame:
         """Return their stream, with the columns `value`, `topic` and `partition`."""
 
-    def unread(self, checkpoint: Path, batch: int) -> frozenset[TopicPartition]:
+    def unread(self, checkpoint: Path, batch: int) -> Set[TopicPartition]:
         """Return the partitions that have more records than a batch and those before it read.
 
         Args:
@@ -94,7 +94,7 @@ class TopicSource:
         reader = session.readStream.format("purgatory").options(**self._options())
         return reader.load().select("value", "topic", "partition")
 
-    def unread(self, checkpoint: Path, batch: int) -> frozenset[TopicPartition]:
+    def unread(self, checkpoint: Path, batch: int) -> Set[TopicPartition]:
         """Return the partitions whose log goes on behind the end of a batch, which Spark recorded.
 
         Raises:
@@ -105,9 +105,11 @@ class TopicSource:
         options = parse_options(self._options())
         with closing(BrokerClient(options)) as client:
             ends = client.ends(client.partitions(options.subscription))
-        return frozenset(
+        # A broker that has just restarted may not name all partitions yet.
+        unknown = read_to.keys() - ends.keys()
+        return unknown | {
             partition for partition, end in ends.items() if end > read_to.get(partition, 0)
-        )
+        }
 
     def _options(self) -> dict[str, str]:
         return {

@@ -125,6 +125,7 @@ class JavaProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                start_new_session=True,  # it outlives its group, which may be killed as a whole
             )
 
     def name_log(self) -> Path:

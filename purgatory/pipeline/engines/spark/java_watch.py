@@ -18,38 +18,40 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 _BY_ITSELF_MS = 1_500
 
 
 def watch(program: int, java: int, folders: Sequence[str]) -> None:
-    """Wait for the end of a program, and end its Java; returns at once when Java has ended."""
+    """Wait for the end of a program, end its Java, and remove their folders."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    try:
-        java_descriptor = os.pidfd_open(java)
-    except ProcessLookupError:
-        return
-    try:
-        program_descriptor = os.pidfd_open(program)
-    except ProcessLookupError:
-        pass
-    else:
-        if program_descriptor not in _ended((program_descriptor, java_descriptor)):
-            return
-    if not _ended((java_descriptor,), _BY_ITSELF_MS):
-        signal.pidfd_send_signal(java_descriptor, signal.SIGKILL)
-        _ended((java_descriptor,))
+    descriptor = _open(java)
+    _wait(_open(program))
+    if not _wait(descriptor, _BY_ITSELF_MS) and descriptor is not None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        _wait(descriptor)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ended(descriptors: Sequence[int], timeout_ms: int | None = None) -> set[int]:
-    """Which of some processes have ended, once one has."""
+def _open(process: int) -> int | None:
+    """A descriptor of a process; None if it has ended."""
+    try:
+        return os.pidfd_open(process)
+    except ProcessLookupError:
+        return None
+
+
+def _wait(descriptor: int | None, timeout_ms: int | None = None) -> bool:
+    """Wait for the end of a process; returns whether it has ended within the time."""
+    if descriptor is None:
+        return True
     waiting = select.poll()
-    for descriptor in descriptors:
-        waiting.register(descriptor, select.POLLIN)
-    return {descriptor for descriptor, _ in waiting.poll(timeout_ms)}
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(timeout_ms))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 --
 -- No task holds all waits of a row: operations are counted by steps, ranges of waits that are ten
 -- percent wide or less; the counts give the rank of each step; and only the operations in the few
--- steps around a percentile are counted by their own waits. For approximate percentiles, a step is
--- a rounded wait, which stands for all waits in it, and operations are read once.
+-- steps around a percentile are counted by their waits, or, for approximate percentiles, by their
+-- rounded waits.
 
 -- An operation and its topics: an array with a null where its keys are unknown.
 create view operation_topics as
@@ -24,7 +24,8 @@ from operation_topics;
 
 create view stepped_operations as
 select run_id, window_start_us, window_us, purgatory, topic, kind, outcome, wait_us,
-    case when :approximate then rounded_wait(wait_us) else coarse_wait(wait_us) end as step
+    coarse_wait(wait_us) as step,
+    case when :approximate then rounded_wait(wait_us) else wait_us end as counted_us
 from topic_operations;
 
 -- The operations of one topic, kind and outcome in a step.
@@ -89,13 +90,9 @@ where waits_number > 0
 
 -- A wait in such a step, and how many operations have it.
 create view wanted_waits as
-select run_id, window_start_us, purgatory, topic, all_kinds, kind, all_outcomes, outcome, step,
-    step as wait_us, waits_number as number, first_rank, total, longest_us
-from wanted_steps
-where :approximate
-union all
 select w.run_id, w.window_start_us, w.purgatory, w.topic, w.all_kinds, w.kind, w.all_outcomes,
-    w.outcome, w.step, o.wait_us, count(*) as number, w.first_rank, w.total, w.longest_us
+    w.outcome, w.step, o.counted_us as wait_us, count(*) as number, w.first_rank, w.total,
+    w.longest_us
 from stepped_operations o
 join wanted_steps w
     on o.run_id = w.run_id and o.purgatory = w.purgatory and o.step = w.step
@@ -103,9 +100,8 @@ join wanted_steps w
     and o.topic is not distinct from w.topic
     and (w.all_kinds or o.kind = w.kind)
     and (o.outcome = w.outcome or w.all_outcomes and o.outcome <> 'pending')
-where not :approximate
 group by w.run_id, w.window_start_us, w.purgatory, w.topic, w.all_kinds, w.kind, w.all_outcomes,
-    w.outcome, w.step, o.wait_us, w.first_rank, w.total, w.longest_us;
+    w.outcome, w.step, o.counted_us, w.first_rank, w.total, w.longest_us;
 
 create view ranked_waits as
 select run_id, window_start_us, purgatory, topic, all_kinds, kind, all_outcomes, outcome, wait_us,
