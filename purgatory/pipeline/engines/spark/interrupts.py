@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _CANCEL_TIMEOUT_S = 1.0
 _STOP_TIMEOUT_S = 2.0
+_SERVER_TIMEOUT_S = 5.0
 _CALL_TIMEOUT_S = 20.0
 _RAISED_AS_WELL = (
     "KeyboardInterrupt while sending command.",
@@ -56,7 +57,7 @@ def cancel_jobs_on_signal(session: SparkSession) -> Iterator[None]:
         signals.append(ending(number))
         for one in before:
             signal.signal(one, _AT_ONCE[one])
-        _or_end_java(lambda: _cancel(session), _CANCEL_TIMEOUT_S)
+        _or_end_java(session, lambda: _cancel(session), _CANCEL_TIMEOUT_S)
         raise signals[0]
 
     with no_repetitions():
@@ -72,7 +73,7 @@ def cancel_jobs_on_signal(session: SparkSession) -> Iterator[None]:
         finally:
             try:
                 if signals:
-                    _or_end_java(session.stop, _STOP_TIMEOUT_S)
+                    _or_end_java(session, session.stop, _STOP_TIMEOUT_S)
                 else:
                     session.stop()
             finally:
@@ -125,9 +126,14 @@ def _cancel(session: SparkSession) -> None:
         session.sparkContext.cancelAllJobs()
 
 
-def _or_end_java(call: Callable[[], object], timeout_s: float) -> None:
-    """Call something of the Java of this program, and kill it if that takes longer."""
-    if not run_in_thread(call, timeout_s):
+def _or_end_java(session: SparkSession, call: Callable[[], object], timeout_s: float) -> None:
+    """Call something of the Java of this program, and kill it if that takes longer.
+
+    A Spark Connect server goes on: it has more time to learn that it shall cancel.
+    """
+    if is_connect(session):
+        run_in_thread(call, _SERVER_TIMEOUT_S)
+    elif not run_in_thread(call, timeout_s):
         end_java()
 
 

@@ -241,7 +241,7 @@ def _start(
         )
         with java.exit_errors(), _ended_by_signals(java):
             configuration = SparkConf(_jvm=gateway.jvm)
-            for name, value in {**defaults, **_folder_settings(java)}.items():
+            for name, value in {**defaults, **_folder_settings(java, master)}.items():
                 configuration.setIfMissing(name, value)
             configuration.setAll(list(required.items()))
             context = SparkContext(conf=configuration, gateway=gateway)
@@ -294,11 +294,10 @@ def _launch_settings(java: JavaProcess, master: str, java_options: str) -> Spark
     )
 
 
-def _folder_settings(java: JavaProcess) -> dict[str, str]:
-    return {
-        "spark.local.dir": str(java.folder / "local"),
-        "spark.sql.warehouse.dir": str(java.folder / "warehouse"),
-    }
+def _folder_settings(java: JavaProcess, master: str) -> dict[str, str]:
+    """The folders of the driver; of Kubernetes, the pods of executors would have it, too."""
+    spill = {} if master.startswith("k8s") else {"spark.local.dir": str(java.folder / "local")}
+    return {**spill, "spark.sql.warehouse.dir": str(java.folder / "warehouse")}
 
 
 def _required_settings(master: str) -> dict[str, str]:
