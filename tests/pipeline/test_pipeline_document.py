@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.result_folder import TABLES
 from purgatory.pipeline.engines.run import run_job
-from purgatory.pipeline.engines.spark.session import MOST_SMALL_ROWS
+from purgatory.pipeline.engines.spark.session import ROWS_PER_TASK
 from purgatory.pipeline.jobs.result_orders import MOST_KEYS
 from purgatory.pipeline.jobs.run_spans import MOST_POINTS, MOST_WINDOWS
 from purgatory.pipeline.report.audit_section import verdict_line
@@ -98,7 +98,7 @@ def test_the_numbers_that_are_named() -> None:
         " ".join((DOCUMENT_FOLDER / f"{name}.md").read_text(encoding="utf-8").split())
         for name in ("pipeline", "occupancy")
     )
-    assert f"Up to {MOST_SMALL_ROWS:,} rows" in pipeline
+    assert f"one task per {ROWS_PER_TASK:,} rows" in pipeline
     assert f"at most {MOST_POINTS} buckets" in occupancy
     assert f"at most {MOST_WINDOWS} per run" in pipeline
     assert f"the {MOST_KEYS} keys with the most" in pipeline

@@ -25,7 +25,7 @@ CONNECT_PORT = 15002
 # PySpark decides by these, for the whole process, whether its functions are those of Connect.
 _MODE = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE")
 
-SQL_SETTINGS = {
+SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Otherwise a file with columns of one name but for the case can't be read at all.
     "spark.sql.caseSensitive": "true",
@@ -68,7 +68,7 @@ def _start(address: str) -> SparkSession:
 
     try:
         session = SparkSession.builder.remote(address).create()
-        for name, value in SQL_SETTINGS.items():
+        for name, value in SESSION_SETTINGS.items():
             session.conf.set(name, value)
     except ImportError as error:
         raise SessionError(

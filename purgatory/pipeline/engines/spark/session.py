@@ -25,7 +25,7 @@ from purgatory.pipeline.engines.engine import total_memory_bytes
 from purgatory.pipeline.engines.spark.connect import (
     CONNECT,
     CONNECT_PORT,
-    SQL_SETTINGS,
+    SESSION_SETTINGS,
     connect_session,
 )
 from purgatory.pipeline.engines.spark.failures import failure_text, stack_text
@@ -46,10 +46,9 @@ _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 _REACH_TIMEOUT_S = 5.0
 _MOST_PORT = 65_535
 
-MOST_SMALL_ROWS = 500_000
-"""For who still asks for a session for few rows."""
+ROWS_PER_TASK = 250_000
+"""How many rows that are read make for one more task of a shuffle."""
 
-_ROWS_PER_PARTITION = 250_000
 _MOST_PARTITIONS = 2_000
 _MIB = 1 << 20
 _LEAST_HEAP_BYTES = 512 * _MIB
@@ -308,7 +307,7 @@ def _required_settings(master: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         # Otherwise each expression of a job asks Java six times for where in Python it is made.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        **SQL_SETTINGS,
+        **SESSION_SETTINGS,
     }
 
 
@@ -334,7 +333,7 @@ def shuffle_partitions(master: str, rows: int | None) -> int | None:
         rows: that are read; None: nobody knows.
     """
     if rows is not None:
-        return min(_MOST_PARTITIONS, 1 + rows // _ROWS_PER_PARTITION)
+        return min(_MOST_PARTITIONS, 1 + rows // ROWS_PER_TASK)
     return 2 * (os.cpu_count() or 1) if master.startswith("local") else None
 
 
