@@ -83,25 +83,31 @@ from (
 ) as places_of_highest
 where place = 1;
 
--- A row per record that was applied late: its value is the least that was read at its place.
-create table late_records as
+-- A row per place of a late effect: its value, the least that was read there.
+create view late_records as
 select run_id, topic, "partition", "offset", min(value_id) as value_id
 from reads
 semi join late_effects using (run_id, topic, "partition", "offset")
 group by run_id, topic, "partition", "offset";
 
--- A row per such value: who sent it first.
+-- A row per such place, with who sent its value first. What was sent again in another transaction
+-- counts as it was sent there.
 create view late_senders as
-select run_id, topic, value_id, "group" as producer_group, producer, sequence
+select
+    run_id, topic, "partition", "offset", value_id, "group" as producer_group, producer, sequence
 from (
     select
-        run_id, topic, value_id, "group", producer, sequence,
+        run_id, topic, late_records."partition", late_records."offset", value_id, "group", producer,
+        sequence,
         row_number() over (
-            partition by run_id, topic, value_id
-            order by hidden, attempt, "group", producer, sequence
+            partition by run_id, topic, late_records."partition", late_records."offset"
+            order by
+                coalesce(fate = 'aborted' and outcome <> 'fail', false), attempt, "group", producer,
+                sequence
         ) as place
-    from resolved_sends
-    semi join late_records using (run_id, topic, value_id)
+    from late_records
+    left join sends using (run_id, topic, value_id)
+    left join transaction_ends using (run_id, transaction)
 ) as attempts_of_late
 where place = 1;
 
@@ -118,5 +124,4 @@ select
 from late_effects
 join latest_places
     using (run_id, "group", topic, "key", time_us, "partition", "offset", version)
-left join late_records using (run_id, topic, "partition", "offset")
-left join late_senders using (run_id, topic, value_id);
+left join late_senders using (run_id, topic, "partition", "offset");

@@ -83,75 +83,68 @@ semi join written_places using (run_id, topic, "partition", "offset")
 left join consumer_settings using (run_id, "group")
 group by run_id, topic, "partition", "offset", "group";
 
--- A row per transaction, group and place of the transaction up to which the group read, or beyond.
-create table transaction_places as
+-- A row per transaction, group and place of the transaction up to which the group read, or beyond;
+-- and whether it read a part of the transaction.
+create view transaction_places as
 select /*+ broadcast(reached_offsets) */
-    run_id, "group", transaction, topic, "partition", "offset", value_id, fate,
+    run_id, "group", transaction, topic, "partition", "offset", value_id,
+    read_us is not null as is_seen,
     read_us, committed_read, unknown_read,
     committed_read_us is not null
-        and (fate = 'open' or coalesce(committed_read_us < decided_us, false)) as early
+        and (fate = 'open' or coalesce(committed_read_us < decided_us, false)) as early,
+    fate <> 'open'
+        and count(read_us) over (partition by run_id, "group", transaction) > 0
+        and count(read_us) over (partition by run_id, "group", transaction)
+            < count(*) over (partition by run_id, "group", transaction) as split
 from written_places
 join reached_offsets using (run_id, topic, "partition")
 left join delivered_places using (run_id, topic, "partition", "offset", "group")
 where "offset" <= reached;
 
--- A row per transaction and group that saw it in parts or early.
-create view split_transactions as
+-- The same, with a mark at the first place that the group read, and at the first that shows the case:
+-- it missed that one, or else read it early.
+create view marked_places as
 select
-    run_id, "group", transaction,
-    max(fate) <> 'open' and count(read_us) > 0 and count(read_us) < count(*) as split,
-    bool_or(coalesce(committed_read, false)) as committed_read,
-    bool_or(coalesce(unknown_read, false)) as unknown_read,
-    min(read_us) as time_us
-from transaction_places
-group by run_id, "group", transaction
-having bool_or(early)
-    or (max(fate) <> 'open' and count(read_us) > 0 and count(read_us) < count(*));
+    run_id, "group", transaction, topic, "partition", "offset", value_id, read_us, committed_read,
+    unknown_read,
+    is_seen and row_number() over (
+        partition by run_id, "group", transaction, is_seen order by topic, "partition", "offset"
+    ) = 1 as is_first_seen,
+    is_shown and row_number() over (
+        partition by run_id, "group", transaction, is_shown order by topic, "partition", "offset"
+    ) = 1 as is_first_shown
+from (
+    select *, case when split then not is_seen else early end as is_shown from transaction_places
+) as places;
 
--- The same, with the first place that the group read, and the first that it missed, or else read
--- early.
 create view part_cases as
 select
     run_id,
     'partial_transaction' as anomaly,
-    "group" as consumer_group,
-    max(case when shown then topic end) as topic,
-    max(case when shown then "partition" end) as "partition",
-    max(case when shown then "offset" end) as "offset",
-    max(case when shown then value_id end) as value_id,
-    transaction,
-    time_us,
+    consumer_group, topic, "partition", "offset", value_id, transaction, time_us,
     case when not committed_read and not unknown_read then 'isolation=read_uncommitted' end
         as permit,
     case when not committed_read and unknown_read then 'configuration unknown: isolation' end
         as doubt,
     'isolation=read_committed' as broken,
-    max(case when seen then topic end) as record_topic,
-    max(case when seen then value_id end) as record_value,
-    max(case when shown then topic end) as other_topic,
-    max(case when shown then value_id end) as other_value
+    record_topic, record_value,
+    topic as other_topic,
+    value_id as other_value
 from (
     select
-        run_id, "group", transaction, topic, "partition", "offset", value_id,
-        time_us, committed_read, unknown_read,
-        is_seen and row_number() over (
-            partition by run_id, "group", transaction, is_seen
-            order by topic, "partition", "offset"
-        ) = 1 as seen,
-        is_shown and row_number() over (
-            partition by run_id, "group", transaction, is_shown
-            order by topic, "partition", "offset"
-        ) = 1 as shown
-    from (
-        select
-            run_id, "group", transaction, topic, "partition", "offset", value_id,
-            split_transactions.time_us,
-            split_transactions.committed_read,
-            split_transactions.unknown_read,
-            read_us is not null as is_seen,
-            case when split then read_us is null else early end as is_shown
-        from transaction_places
-        join split_transactions using (run_id, "group", transaction)
-    ) as places
-) as first_places
-group by run_id, "group", transaction, time_us, committed_read, unknown_read;
+        run_id,
+        "group" as consumer_group,
+        transaction,
+        max(case when is_first_shown then topic end) as topic,
+        max(case when is_first_shown then "partition" end) as "partition",
+        max(case when is_first_shown then "offset" end) as "offset",
+        max(case when is_first_shown then value_id end) as value_id,
+        max(case when is_first_seen then topic end) as record_topic,
+        max(case when is_first_seen then value_id end) as record_value,
+        bool_or(coalesce(committed_read, false)) as committed_read,
+        bool_or(coalesce(unknown_read, false)) as unknown_read,
+        min(read_us) as time_us
+    from marked_places
+    group by run_id, "group", transaction
+    having bool_or(is_first_shown)
+) as split_transactions;

@@ -95,54 +95,40 @@ from (
 ) steps
 where first_offset is not null and (has_holes or coalesce(step <> 1, false));
 
--- A row per offset of these polls and of those before them: the least of its values.
-create table odd_poll_offsets as
-select r.run_id, r."group", r.consumer, r.topic, r."partition", r.poll, r."offset",
-    min(r.value_id) as value_id, min(r.time_us) as time_us
-from (
-    select run_id, "group", consumer, topic, "partition", poll, "offset", value_id, time_us
-    from reads
-    where (run_id, "group", consumer, topic, "partition", poll) in (
-        select run_id, "group", consumer, topic, "partition", poll from odd_polls
-        union all
-        select run_id, "group", consumer, topic, "partition", earlier_poll from odd_polls
-        where earlier_poll is not null
-    )
-) r
-    left join unplaced_records u
-        on r.run_id = u.run_id and r.topic = u.topic and r.value_id = u.value_id
-    join read_pieces p
-        on r.run_id = p.run_id and r."group" = p."group" and r.consumer = p.consumer
-        and r.topic = p.topic and r."partition" = p."partition" and r.poll = p.poll
-        and int_div(r."offset" + 600000000000000000, 60) = p.piece
-where u.value_id is null
-    and p.shown_bits
-        & (cast(1 as bigint) << cast((r."offset" + 600000000000000000) % 60 as int)) <> 0
-group by r.run_id, r."group", r.consumer, r.topic, r."partition", r.poll, r."offset";
-
--- A row per odd poll, with the values at its ends and at the end of the poll before it.
+-- A row per odd poll, with the values at its ends and at the end of the poll before it: of several at
+-- one offset, the least.
 create view odd_poll_values as
-select o.run_id, o."group", o.consumer, o.topic, o."partition", o.poll, o.first_offset, o.has_holes,
-    o.step, t.time_us, f.value_id as first_value, l.value_id as last_value,
-    e.value_id as earlier_value
-from odd_polls o
+select
+    run_id, "group", consumer, topic, "partition", poll, first_offset, has_holes, step,
+    min(case when is_own then time_us end) as time_us,
+    min(case when is_own and "offset" = first_offset then value_id end) as first_value,
+    min(case when is_own and "offset" = last_offset then value_id end) as last_value,
+    min(case when not is_own and "offset" = earlier_offset then value_id end) as earlier_value
+from (
+    select
+        run_id, "group", consumer, topic, "partition", odd.poll, first_offset, last_offset,
+        has_holes, step, earlier_offset, is_own, read_poll, value_id, time_us, "offset",
+        int_div("offset" + 600000000000000000, 60) as piece,
+        cast(1 as bigint) << cast(("offset" + 600000000000000000) % 60 as int) as bit
+    from (
+        select *, true as is_own, poll as read_poll from odd_polls
+        union all
+        select *, false as is_own, earlier_poll as read_poll from odd_polls
+    ) as odd
     join (
-        select run_id, "group", consumer, topic, "partition", poll, min(time_us) as time_us
-        from odd_poll_offsets
-        group by run_id, "group", consumer, topic, "partition", poll
-    ) t using (run_id, "group", consumer, topic, "partition", poll)
-    join odd_poll_offsets f
-        on o.run_id = f.run_id and o."group" = f."group" and o.consumer = f.consumer
-        and o.topic = f.topic and o."partition" = f."partition" and o.poll = f.poll
-        and o.first_offset = f."offset"
-    join odd_poll_offsets l
-        on o.run_id = l.run_id and o."group" = l."group" and o.consumer = l.consumer
-        and o.topic = l.topic and o."partition" = l."partition" and o.poll = l.poll
-        and o.last_offset = l."offset"
-    left join odd_poll_offsets e
-        on o.run_id = e.run_id and o."group" = e."group" and o.consumer = e.consumer
-        and o.topic = e.topic and o."partition" = e."partition" and o.earlier_poll = e.poll
-        and o.earlier_offset = e."offset";
+        select run_id, "group", consumer, topic, "partition", poll as read_poll, value_id, time_us,
+            "offset"
+        from reads
+    ) as reads_of_polls using (run_id, "group", consumer, topic, "partition", read_poll)
+) as reads_of_odd
+anti join unplaced_records using (run_id, topic, value_id)
+join (
+    select run_id, "group", consumer, topic, "partition", poll as read_poll, piece, shown_bits
+    from read_pieces
+) as pieces_of_polls using (run_id, "group", consumer, topic, "partition", read_poll, piece)
+where (shown_bits & bit) <> 0
+group by
+    run_id, "group", consumer, topic, "partition", poll, first_offset, has_holes, step;
 
 -- No rebalance takes place within a poll, so nothing excuses what is skipped there.
 create view poll_cases as

@@ -4,7 +4,7 @@
 
 -- Records of which all attempts were aborted, and an answer is missing: nobody knows where they lie,
 -- and wherever they were read, a consumer may skip them.
-create table unplaced_records as
+create view unplaced_records as
 select run_id, topic, value_id, true as skippable
 from records
 where unplaced > 0 and oks + unknowns = 0;

@@ -33,29 +33,43 @@ from (
 ) intervals
 where start_us < other_end_us;
 
--- A row per overlap and end of an interval: of what is sent in one microsecond, the lower value counts
--- as sent first.
-create table overlapping_values as
-select run_id, topic, "partition", "group", producer, send_us, min(value_id) as first_value,
-    max(value_id) as last_value
-from sends
-where outcome <> 'fail' and (run_id, topic, "partition", "group", producer, send_us) in (
-    select run_id, topic, "partition", "group", producer, start_us from overlapping_writers
+-- The same, with the first value that the one sent, and the last of the other. Of what is sent in one
+-- microsecond, the lower value counts as sent first.
+create view overlapping_values as
+select
+    run_id, topic, "partition", "group", producer, start_us, other_group,
+    min(case when is_first then value_id end) as first_value,
+    max(case when not is_first then value_id end) as other_last_value
+from (
+    select
+        run_id, topic, "partition", "group", producer, start_us, other_group,
+        true as is_first, "group" as sender_group, producer as sender, start_us as send_us
+    from overlapping_writers
     union all
-    select run_id, topic, "partition", other_group, other_producer, other_last_us from overlapping_writers
-)
-group by run_id, topic, "partition", "group", producer, send_us;
+    select
+        run_id, topic, "partition", "group", producer, start_us, other_group,
+        false, other_group, other_producer, other_last_us
+    from overlapping_writers
+) as ends_of_intervals
+join (
+    select
+        run_id, topic, "partition", "group" as sender_group, producer as sender, send_us, value_id
+    from sends
+    where outcome <> 'fail'
+) as values_sent using (run_id, topic, "partition", sender_group, sender, send_us)
+group by run_id, topic, "partition", "group", producer, start_us, other_group;
 
 create view writer_cases as
-select o.run_id, 'multi_writer' as anomaly, o."group" as producer_group, o.other_group, o.topic,
-    o."partition", o.producer, f.first_value as value_id, o.start_us as time_us, true as excusable,
-    o.topic as record_topic, l.last_value as record_value,
-    o.topic as other_topic, f.first_value as other_value
-from overlapping_writers o
-    join overlapping_values f
-        on o.run_id = f.run_id and o.topic = f.topic and o."partition" = f."partition"
-        and o."group" = f."group" and o.producer = f.producer and o.start_us = f.send_us
-    join overlapping_values l
-        on o.run_id = l.run_id and o.topic = l.topic and o."partition" = l."partition"
-        and o.other_group = l."group" and o.other_producer = l.producer
-        and o.other_last_us = l.send_us;
+select
+    run_id,
+    'multi_writer' as anomaly,
+    "group" as producer_group,
+    other_group, topic, "partition", producer,
+    first_value as value_id,
+    start_us as time_us,
+    true as excusable,
+    topic as record_topic,
+    other_last_value as record_value,
+    topic as other_topic,
+    first_value as other_value
+from overlapping_values;
