@@ -27,21 +27,14 @@ having
     or count(sent) > 1
     or (count(sent) = 1 and count(*) = 1);
 
--- A row per send that alone makes no record a suspect.
-create view ordinary_sends as
-select
-    run_id, topic, value_id, "partition", "offset", "group", producer, sequence, attempt, "key",
-    acks, send_us
-from resolved_sends
-where outcome = 'ok' and not aborted and not late and "offset" >= 0;
-
 -- A row per record that was sent, and is no suspect.
 create view plain_records as
 select
     run_id, topic, value_id, "partition", "offset", "group", producer, sequence, attempt, "key",
     acks, send_us
-from ordinary_sends
-anti join suspects using (run_id, topic, value_id);
+from resolved_sends
+anti join suspects using (run_id, topic, value_id)
+where outcome = 'ok' and not aborted and not late and "offset" >= 0;
 
 -- A row per attempt to send a suspect; the first is number 1. What was sent again in another
 -- transaction counts as it was sent there.
@@ -234,18 +227,3 @@ left join (
     from suspect_partitions
     group by run_id, topic, value_id
 ) as placed using (run_id, topic, value_id);
-
--- A row per read that a consumer had to deliver: reads of aborted records, which it may skip, are
--- left out. If the response was lost, the offset of an aborted record is unknown: it is where the
--- value was read, if all attempts that may have stored the value were aborted.
-create view visible_reads as
-select
-    run_id, "group", consumer, poll, topic, "partition", "offset", value_id, time_us, fetch_offset,
-    isolation
-from reads
-anti join (
-    select run_id, topic, "partition", "offset" from suspect_places where hides
-) as hidden_places using (run_id, topic, "partition", "offset")
-anti join (
-    select run_id, topic, value_id from records where unplaced > 0 and oks + unknowns = 0
-) as aborted_records using (run_id, topic, value_id);

@@ -218,7 +218,7 @@ from weighed_cases;
 -- A row per run, anomaly, group, verdict and setting: how many cases. An anomaly that was not found
 -- has a row with the count 0: with the verdict `none`, or `indeterminate` where the trace lacks the
 -- rows that would show it.
-create table audit as
+create view audit as
 select
     run_id, anomaly, "group",
     coalesce(verdict, case when reason is null then 'none' else 'indeterminate' end) as verdict,

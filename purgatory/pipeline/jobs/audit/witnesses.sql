@@ -117,7 +117,7 @@ from (
 where number <= :most_events;
 
 -- A row per witness, with its earliest rows of the trace in their order.
-create table witnesses as
+create view witnesses as
 select
     run_id, anomaly, "rank", verdict, setting, "group", topic, "partition", "offset", producer,
     consumer, "key", value_id, sequence, transaction, time_us, weight as "count",
