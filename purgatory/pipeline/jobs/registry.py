@@ -29,6 +29,7 @@ from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.clients import attempts_chain, latencies_chain, throughput_chain
 from purgatory.pipeline.jobs.occupancy import (
     hot_keys_chain,
+    key_occupancy_chain,
     littles_law_chain,
     occupancy_chain,
     peaks_chain,
@@ -283,6 +284,7 @@ def _occupancy_statements(options: Options) -> list[Statement]:
         *littles_law_chain(),
         *peaks_chain(),
         *hot_keys_chain(options["hot_keys"]),
+        *key_occupancy_chain(),
     ]
 
 

@@ -29,7 +29,7 @@ def occupancy_chain() -> list[Statement]:
     A broker of null stands for all brokers. Every bucket from 0 to the end of the run has a row,
     also without parked operations.
     """
-    return read_chain("occupancy/occupancy.sql")
+    return read_chain("occupancy/size_changes.sql", "occupancy/occupancy.sql")
 
 
 def littles_law_chain() -> list[Statement]:
@@ -48,14 +48,18 @@ def peaks_chain(number: int = MOST_PEAKS) -> list[Statement]:
     """
     check_number(number)
     return read_chain(
-        "occupancy/peaks.sql", number=number, most_named=MOST_NAMED, buckets_apart=BUCKETS_APART
+        "occupancy/size_changes.sql",
+        "occupancy/peaks.sql",
+        number=number,
+        most_named=MOST_NAMED,
+        buckets_apart=BUCKETS_APART,
     )
 
 
 def hot_keys_chain(number: int = 10) -> list[Statement]:
-    """The chain of `hot_keys` and `key_occupancy`.
+    """The chain of `hot_keys`: of each run and purgatory, the keys with the highest mean size.
 
-    An operation with several keys counts under each. A trace without keys has no hot keys.
+    An operation with several keys counts under each. A trace without keys has no rows.
 
     Args:
         number: how many of each run and purgatory, at least 1.
@@ -64,9 +68,9 @@ def hot_keys_chain(number: int = 10) -> list[Statement]:
         ValueError: a number below 1.
     """
     check_number(number)
-    return read_chain("occupancy/hot_keys.sql", hot_keys=number)
+    return read_chain("occupancy/key_operations.sql", "occupancy/hot_keys.sql", hot_keys=number)
 
 
 def key_occupancy_chain() -> list[Statement]:
-    """The chain of `key_occupancy` alone, of the keys in a table `hot_keys` that is there."""
-    return [one for one in hot_keys_chain() if one.name != "hot_keys"]
+    """The chain of `key_occupancy`, of the keys in a table `hot_keys`, after its chain or given."""
+    return read_chain("occupancy/key_operations.sql", "occupancy/key_occupancy.sql")

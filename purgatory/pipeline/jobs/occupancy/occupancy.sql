@@ -1,30 +1,9 @@
--- The number of parked operations over time: the size of a purgatory as a step function.
---
--- The size rises by one when an operation starts to wait, and falls by one when its wait ends. A
--- wait includes its start, and not its end. Each bucket of time has the exact mean and maximum: a
--- peak of one microsecond is in the maximum of its bucket.
+-- The mean and the maximum of a purgatory's size in each bucket of time. Both are exact: a peak of
+-- one microsecond is in the maximum of its bucket.
 --
 -- No task has a whole run. The starts and ends in one run, purgatory and bucket are one task, which
 -- sums them in the order of time, and finds how far the size rose above that at the start of the
 -- bucket. That one is the sum of all earlier changes, one sum per bucket.
-
-create view wait_ends as
-select run_id, purgatory, broker, start_us as at_us, 1 as change
-from operations
-where outcome <> 'immediate'
-union all
-select run_id, purgatory, broker, end_us as at_us, -1 as change
-from operations
-where outcome not in ('immediate', 'pending');
-
--- A start or an end of a wait, before the end of the run; `left_us` is the time from then to the
--- end of its bucket.
-create view size_changes as
-select /*+ broadcast(spans) */ run_id, purgatory, broker, at_us, int_div(at_us, width_us) as bucket,
-    change, least((int_div(at_us, width_us) + 1) * width_us, end_us) - at_us as left_us
-from wait_ends
-join spans using (run_id)
-where at_us < end_us;
 
 -- How far the size rose above that at the start of the bucket, over all brokers and of each. A sum
 -- in order of time is up to all changes of the same time.
@@ -56,13 +35,11 @@ union all
 select distinct run_id, purgatory, cast(null as int) as broker from purgatory_brokers;
 
 -- Every bucket from 0 to the end of the run, also without changes.
-create view last_buckets as
-select run_id, int_div(end_us - 1, width_us) as last_bucket from spans where end_us > 0;
-
 create view every_bucket as
 select run_id, purgatory, broker, explode(sequence(0, last_bucket)) as bucket
 from size_series
-join last_buckets using (run_id);
+join (select run_id, int_div(end_us - 1, width_us) as last_bucket from spans where end_us > 0)
+    using (run_id);
 
 create view changed_buckets as
 select run_id, purgatory, broker, bucket, change, area, rise, left_us from broker_buckets

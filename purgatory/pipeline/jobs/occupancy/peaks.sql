@@ -130,18 +130,23 @@ left join faults f
     and coalesce(f.until_us, m.at_us) >= m.at_us - m.before_us
 group by m.run_id, m.purgatory, m.rank;
 
+create view purgatory_entries as
+select run_id, purgatory, count(*) as entries
+from operations
+where outcome <> 'immediate'
+group by run_id, purgatory;
+
 -- A row per peak: its size and moment, the age of the oldest parked operation, arrivals just before
 -- and those of an average time as long, and what was parked.
 create table peaks as
 select m.run_id, m.purgatory, m.rank, m.at_us, m.size, m.at_us - c.oldest_start_us as oldest_us,
     m.before_us, coalesce(c.arrivals_before, 0) as arrivals_before,
-    l.entries * (m.before_us / m.end_us) as arrivals_usual,
+    e.entries * (m.before_us / m.end_us) as arrivals_usual,
     array_compact(n.kinds) as kinds, array_compact(n.outcomes) as outcomes,
     array_compact(n.brokers) as brokers, array_compact(n.keys) as keys, f.faults
 from peak_moments m
 join peak_faults f using (run_id, purgatory, rank)
-left join littles_law l
-    on m.run_id = l.run_id and m.purgatory = l.purgatory and l.broker is null
+left join purgatory_entries e on m.run_id = e.run_id and m.purgatory = e.purgatory
 left join peak_counts c
     on m.run_id = c.run_id and m.purgatory = c.purgatory and m.rank = c.rank
 left join name_lists n
