@@ -1,40 +1,45 @@
 -- The attempts, acknowledgements and places (partition and offset) of each record.
 --
 -- A record is a value within its topic: its copy in another topic is another record. Most were sent
--- once, and read where they were acknowledged: they are told from the `suspects` by one aggregation
--- of few columns, and all else is about those.
+-- once, and read where they were acknowledged: one aggregation of few columns tells the `suspects`
+-- from them, and all else is about those.
 
--- A row per record that is to be looked at. Out of it are those that were sent once, with an
--- acknowledged offset, neither aborted nor late, and read there and nowhere else; and those that
--- nobody sent, read at one place. A send that is none of these has the offset -1 here.
-create table suspects as
-select run_id, topic, value_id
+-- A row per record that was sent or read. No suspect is one that was sent once, with an acknowledged
+-- offset, neither aborted nor late, and read there and nowhere else; nor one that nobody sent, read
+-- at one place: of these, `partition` and `offset` are that place. A send that may make its record a
+-- suspect has the offset -1 here.
+create table traced_records as
+select
+    run_id, topic, value_id,
+    min("partition") as "partition",
+    min("offset") as "offset",
+    min(producer) as producer,
+    min(sequence) as sequence,
+    min("partition") <> max("partition")
+        or min("offset") <> max("offset")
+        or min("offset") < 0
+        or count(producer) > 1
+        or (count(producer) = 1 and count(*) = 1) as suspect
 from (
     select
         run_id, topic, value_id, "partition",
         case when outcome = 'ok' and not aborted and not late then coalesce("offset", -1) else -1
         end as "offset",
-        1 as sent
+        producer, sequence
     from resolved_sends
     union all
-    select run_id, topic, value_id, "partition", "offset", cast(null as int) as sent from reads
+    select run_id, topic, value_id, "partition", "offset", null, null from reads
 ) as observations
-group by run_id, topic, value_id
-having
-    min("partition") <> max("partition")
-    or min("offset") <> max("offset")
-    or min("offset") < 0
-    or count(sent) > 1
-    or (count(sent) = 1 and count(*) = 1);
+group by run_id, topic, value_id;
+
+create table suspects as
+select run_id, topic, value_id from traced_records where suspect;
 
 -- A row per record that was sent, and is no suspect.
 create view plain_records as
-select
-    run_id, topic, value_id, "partition", "offset", "group", producer, sequence, attempt, "key",
-    acks, send_us
-from resolved_sends
-anti join suspects using (run_id, topic, value_id)
-where outcome = 'ok' and not aborted and not late and "offset" >= 0;
+select run_id, topic, value_id, "partition", "offset", producer, sequence
+from traced_records
+where not suspect and producer is not null;
 
 -- A row per attempt to send a suspect; the first is number 1. What was sent again in another
 -- transaction counts as it was sent there.
