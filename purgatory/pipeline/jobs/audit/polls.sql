@@ -2,98 +2,54 @@
 --
 -- Offsets may be sparse, so they are ranked densely in each partition, over all that anybody read in
 -- it. A poll is what a reader got at once: it should begin one rank behind the end of the last one.
--- Windows see ranges of pieces or of polls; what the ranges before them hold is one row each.
+-- Windows see sets of bits or polls, not records.
 
--- A row per piece of a partition: all offsets that somebody read.
+-- A row per piece of a partition: all offsets in it that somebody read, and how many there are before.
 create view known_pieces as
-select run_id, topic, "partition", piece, int_div(piece, :split) as stretch,
-    bit_or(shown_bits) as known_bits
-from read_pieces
-where shown_bits <> 0
-group by run_id, topic, "partition", piece;
-
--- A row per stretch of pieces: how many offsets are known in the stretches before it.
-create view stretches as
-select run_id, topic, "partition", stretch,
-    coalesce(cast(sum(known) over (
-        partition by run_id, topic, "partition" order by stretch
+select
+    run_id, topic, "partition", piece, known_bits,
+    coalesce(cast(sum(bit_count(known_bits)) over (
+        partition by run_id, topic, "partition" order by piece
         rows between unbounded preceding and 1 preceding
     ) as bigint), 0) as known_before
 from (
-    select run_id, topic, "partition", stretch, sum(bit_count(known_bits)) as known
-    from known_pieces
-    group by run_id, topic, "partition", stretch
-) known_by_stretch;
-
--- A row per piece: its offsets, and how many are known before it.
-create view ranked_pieces as
-select k.run_id, k.topic, k."partition", k.piece, k.known_bits,
-    s.known_before + coalesce(cast(sum(bit_count(k.known_bits)) over (
-        partition by k.run_id, k.topic, k."partition", k.stretch order by k.piece
-        rows between unbounded preceding and 1 preceding
-    ) as bigint), 0) as known_before
-from known_pieces k join stretches s
-    on k.run_id = s.run_id and k.topic = s.topic and k."partition" = s."partition"
-    and k.stretch = s.stretch;
+    select run_id, topic, "partition", piece, bit_or(shown_bits) as known_bits
+    from read_pieces
+    where shown_bits <> 0
+    group by run_id, topic, "partition", piece
+) as known_offsets;
 
 -- A row per poll and partition: the ranks and offsets of its first and its last record, and how many
 -- offsets it has. `b & -b` is the lowest bit of b, and `bin(b)` is as long as its highest is high.
 create view polls as
-select p.run_id, p."group", p.consumer, p.topic, p."partition", p.poll,
-    int_div(p.poll, :split) as poll_range,
-    min(k.known_before + bit_count(k.known_bits & ((p.shown_bits & -p.shown_bits) - 1)) + 1)
-        as first_rank,
-    max(k.known_before
-        + bit_count(k.known_bits & ((cast(1 as bigint) << length(bin(p.shown_bits))) - 1)))
+select
+    run_id, "group", consumer, topic, "partition", poll,
+    min(known_before + bit_count(known_bits & ((shown_bits & -shown_bits) - 1)) + 1) as first_rank,
+    max(known_before + bit_count(known_bits & ((cast(1 as bigint) << length(bin(shown_bits))) - 1)))
         as last_rank,
-    cast(sum(bit_count(p.shown_bits)) as bigint) as distinct_offsets,
-    min(p.piece * 60 - 600000000000000000 + bit_count((p.shown_bits & -p.shown_bits) - 1))
+    cast(sum(bit_count(shown_bits)) as bigint) as distinct_offsets,
+    min(piece * 60 - 600000000000000000 + bit_count((shown_bits & -shown_bits) - 1))
         as first_offset,
-    max(p.piece * 60 - 600000000000000001 + length(bin(p.shown_bits))) as last_offset
-from read_pieces p join ranked_pieces k
-    on p.run_id = k.run_id and p.topic = k.topic and p."partition" = k."partition"
-    and p.piece = k.piece
-where p.shown_bits <> 0
-group by p.run_id, p."group", p.consumer, p.topic, p."partition", p.poll;
-
--- A row per range of a reader's polls but the first: the end of the last poll before it.
-create view previous_ends as
-select run_id, "group", consumer, topic, "partition", poll_range, poll, last_rank, last_offset
-from (
-    select run_id, "group", consumer, topic, "partition", poll_range,
-        lag(poll) over w as poll, lag(last_rank) over w as last_rank,
-        lag(last_offset) over w as last_offset
-    from (
-        select run_id, "group", consumer, topic, "partition", poll_range, max(poll) as poll,
-            max_by(last_rank, poll) as last_rank, max_by(last_offset, poll) as last_offset
-        from polls
-        group by run_id, "group", consumer, topic, "partition", poll_range
-    ) ends_of_ranges
-    window w as (partition by run_id, "group", consumer, topic, "partition" order by poll_range)
-) shifted_ends
-where poll is not null;
+    max(piece * 60 - 600000000000000001 + length(bin(shown_bits))) as last_offset
+from read_pieces
+join known_pieces using (run_id, topic, "partition", piece)
+where shown_bits <> 0
+group by run_id, "group", consumer, topic, "partition", poll;
 
 -- A row per poll that skips, in itself or behind the one before it, or goes back.
 create table odd_polls as
 select *
 from (
-    select run_id, "group", consumer, topic, "partition", poll, first_offset, last_offset,
+    select
+        run_id, "group", consumer, topic, "partition", poll, first_offset, last_offset,
         last_rank - first_rank + 1 > distinct_offsets as has_holes,
-        first_rank - lag(last_rank) over w as step,
-        lag(poll) over w as earlier_poll,
-        lag(last_offset) over w as earlier_offset
-    from (
-        select * from polls
-        union all
-        select run_id, "group", consumer, topic, "partition", poll, poll_range, null, last_rank,
-            null, null, last_offset
-        from previous_ends
-    ) polls_and_ends
-    window w as (
-        partition by run_id, "group", consumer, topic, "partition", poll_range order by poll
-    )
-) steps
-where first_offset is not null and (has_holes or coalesce(step <> 1, false));
+        first_rank - lag(last_rank) over reader as step,
+        lag(poll) over reader as earlier_poll,
+        lag(last_offset) over reader as earlier_offset
+    from polls
+    window reader as (partition by run_id, "group", consumer, topic, "partition" order by poll)
+) as steps
+where has_holes or coalesce(step <> 1, false);
 
 -- A row per odd poll, with the values at its ends and at the end of the poll before it: of several at
 -- one offset, the least.

@@ -1,11 +1,11 @@
 -- Order within a producer: records that lie behind later ones, and numbers that are missing.
 --
 -- Numbers may begin anew under one producer: records of one number have no order among them, and a
--- number is missing only if none of them is stored. Windows see slices of a producer's numbers, or
--- pieces of 60 as sets of bits (`read_pieces`); what other slices hold is one row each.
+-- number is missing only if none of them is stored. Windows see a slice of a producer's numbers, and
+-- one row for what the later slices hold; or numbers as sets of bits (`read_pieces`).
 
 -- A row per record that was sent and partition that holds it; one without an offset if none does.
-create table numbered_records as
+create view numbered_records as
 select
     run_id, producer, sequence, topic, value_id, "partition", "offset" as first_offset,
     false as aborted
@@ -85,83 +85,68 @@ from (
 ) as places_of_overtaking
 where place = 1;
 
--- A row per producer and piece of its numbers: those that were sent, and those that are stored.
-create table number_pieces as
+-- A row per producer and piece of its numbers: those that were sent, and those that are stored; the
+-- first and the last that the producer stored, and the last that it sent in the pieces before.
+create view number_pieces as
 select
-    run_id, producer, int_div(sequence + 600000000000000000, 60) as piece,
-    bit_or(cast(1 as bigint) << cast((sequence + 600000000000000000) % 60 as int)) as sent_bits,
-    bit_or(case
-        when first_offset is null then 0
-        else cast(1 as bigint) << cast((sequence + 600000000000000000) % 60 as int)
-    end) as stored_bits
-from numbered_records
-group by run_id, producer, int_div(sequence + 600000000000000000, 60);
-
--- A row per producer: its first and its last stored number.
-create view stored_spans as
-select
-    run_id, producer,
-    min(piece * 60 - 600000000000000000 + bit_count((stored_bits & -stored_bits) - 1))
-        as stored_from,
-    max(piece * 60 - 600000000000000001 + length(bin(stored_bits))) as stored_to
-from number_pieces
-where stored_bits <> 0
-group by run_id, producer;
-
--- A row per piece: the first and the last number in it that was sent.
-create view piece_ends as
-select
-    run_id, producer, piece, int_div(piece, :split) as stretch, sent_bits,
-    piece * 60 - 600000000000000000 + bit_count((sent_bits & -sent_bits) - 1) as first_number,
-    piece * 60 - 600000000000000001 + length(bin(sent_bits)) as last_number
-from number_pieces;
-
--- A row per two numbers that were sent, and none between them.
-create view number_steps as
-select run_id, producer, low_number, high_number
+    run_id, producer, piece * 60 - 600000000000000000 as start_number, sent_bits, stored_bits,
+    min(case when stored_bits <> 0
+        then piece * 60 - 600000000000000000 + bit_count((stored_bits & -stored_bits) - 1) end
+    ) over (partition by run_id, producer) as stored_from,
+    max(case when stored_bits <> 0
+        then piece * 60 - 600000000000000001 + length(bin(stored_bits)) end
+    ) over (partition by run_id, producer) as stored_to,
+    lag(piece * 60 - 600000000000000001 + length(bin(sent_bits))) over (
+        partition by run_id, producer order by piece
+    ) as sent_before
 from (
     select
-        run_id, producer,
-        lag(last_number) over (partition by run_id, producer, stretch order by piece) as low_number,
-        first_number as high_number
-    from (
-        select run_id, producer, stretch, piece, first_number, last_number from piece_ends
-        union all
-        select run_id, producer, stretch, null, null, lag(last_of_stretch) over (
-            partition by run_id, producer order by stretch
-        )
-        from (
-            select run_id, producer, stretch, max(last_number) as last_of_stretch
-            from piece_ends
-            group by run_id, producer, stretch
-        ) as stretches_of_numbers
-    ) as pieces_and_stretches
-) as steps_between_pieces
-where high_number - low_number > 1
-union all
-select run_id, producer, low_number, high_number
-from (
-    select
-        run_id, producer, high_number,
-        lag(high_number) over (partition by run_id, producer, piece order by high_number)
-            as low_number
+        run_id, producer, piece, bit_or(bit) as sent_bits,
+        bit_or(case when is_stored then bit else 0 end) as stored_bits
     from (
         select
-            run_id, producer, piece,
-            piece * 60 - 600000000000000000 + place_in_piece as high_number,
-            sent_bits & (cast(1 as bigint) << cast(place_in_piece as int)) as bit
-        from (
-            select run_id, producer, piece, sent_bits, explode(sequence(0, 59)) as place_in_piece
-            from piece_ends
-            where last_number - first_number + 1 > bit_count(sent_bits)
-        ) as places_of_incomplete
-    ) as numbers_of_incomplete
-    where bit <> 0
-) as steps_in_pieces
-where high_number - low_number > 1;
+            run_id, producer, first_offset is not null as is_stored,
+            int_div(sequence + 600000000000000000, 60) as piece,
+            cast(1 as bigint) << cast((sequence + 600000000000000000) % 60 as int) as bit
+        from numbered_records
+    ) as piecewise_numbers
+    group by run_id, producer, piece
+) as numbers_in_pieces;
 
--- A row per gap between stored numbers of which nothing was sent, with the last record before it and
--- the first behind it.
+-- A row per number between stored ones that was sent, and either is not stored, or is not the next
+-- one after the `low_number`, that was sent before.
+create table odd_numbers as
+select run_id, producer, stored_from, stored_to, low_number, high_number, unstored
+from (
+    select
+        run_id, producer, stored_from, stored_to,
+        start_number + place as high_number,
+        case
+            when lower_bits = 0 then sent_before
+            else start_number + length(bin(lower_bits)) - 1
+        end as low_number,
+        (stored_bits & bit) = 0 as unstored
+    from (
+        select
+            run_id, producer, start_number, place, stored_from, stored_to, sent_before,
+            stored_bits, sent_bits,
+            cast(1 as bigint) << cast(place as int) as bit,
+            sent_bits & ((cast(1 as bigint) << cast(place as int)) - 1) as lower_bits
+        from (
+            select *, explode(sequence(0, 59)) as place
+            from number_pieces
+            where
+                stored_bits <> 1152921504606846975
+                or start_number - sent_before > 1
+        ) as places_in_pieces
+    ) as places_with_bits
+    where (sent_bits & bit) <> 0
+) as sent_numbers
+where
+    stored_from <= high_number and high_number <= stored_to
+    and (unstored or (stored_from <= low_number and high_number - low_number > 1));
+
+-- A row per gap of which nothing was sent, with the last record before it and the first behind it.
 create view number_gaps as
 select
     run_id, producer, low_number, high_number,
@@ -183,12 +168,13 @@ from (
                 value_id, topic, "partition"
         ) as place
     from (
-        select run_id, producer, low_number, high_number, is_low,
-            case when is_low then low_number else high_number end as sequence
-        from number_steps
-        join stored_spans using (run_id, producer)
-        cross join (select true as is_low union all select false) as sides
-        where stored_from <= low_number and high_number <= stored_to
+        select run_id, producer, low_number, high_number, true as is_low, low_number as sequence
+        from odd_numbers
+        where high_number - low_number > 1 and low_number >= stored_from
+        union all
+        select run_id, producer, low_number, high_number, false, high_number
+        from odd_numbers
+        where high_number - low_number > 1 and low_number >= stored_from
     ) as ends_of_gaps
     join numbered_records using (run_id, producer, sequence)
 ) as records_at_gaps
@@ -256,7 +242,8 @@ from known_disorders
 union all
 -- Records that nobody stored, though there are stored numbers before and behind.
 select
-    run_id, 'sequence_gap', "group", topic, null, null, producer, "key", value_id, sequence,
+    records.run_id, 'sequence_gap', "group", topic, null, null, records.producer, "key", value_id,
+    sequence,
     send_us, 1,
     case
         when oks > 0 and acks = 1 then 'acks=1'
@@ -267,14 +254,11 @@ select
     case when oks = 0 and open then 'open at the end of the run' end,
     case when oks > 0 then 'acks=all' end,
     topic, value_id, null, null
-from (
-    select *, int_div(sequence + 600000000000000000, 60) as piece
-    from records
-    anti join stored_places using (run_id, topic, value_id)
-    where attempts > 0 and aborts <> attempts
-) as unstored_records
-join number_pieces using (run_id, producer, piece)
-join stored_spans using (run_id, producer)
+from records
+anti join stored_places using (run_id, topic, value_id)
+join odd_numbers
+    on records.run_id = odd_numbers.run_id and records.producer = odd_numbers.producer
+    and records.sequence = odd_numbers.high_number
 where
-    stored_from < sequence and sequence < stored_to
-    and (stored_bits & (cast(1 as bigint) << cast((sequence + 600000000000000000) % 60 as int))) = 0;
+    attempts > 0 and aborts <> attempts and unstored
+    and stored_from < sequence and sequence < stored_to;
