@@ -9,10 +9,8 @@ moment, as when it collects garbage for minutes, is killed.
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -22,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from purgatory.pipeline.engines.spark.connect import is_connect
-from purgatory.pipeline.engines.spark.java_process import end_java
+from purgatory.pipeline.engines.spark.java_process import end_java, no_repetitions
 from purgatory.pipeline.engines.termination import ENDING, ending, is_free
 
 if TYPE_CHECKING:
@@ -33,12 +31,6 @@ _CANCEL_TIMEOUT_S = 1.0
 _STOP_TIMEOUT_S = 2.0
 _SERVER_TIMEOUT_S = 5.0
 _CALL_TIMEOUT_S = 20.0
-_RAISED_AS_WELL = (
-    "KeyboardInterrupt while sending command.",
-    "Exception while sending command.",
-    "Exception occurred while shutting down connection",
-)
-_LOGGED_BY = (None, "py4j.clientserver")
 
 
 @contextmanager
@@ -94,29 +86,6 @@ def _handlers() -> dict[signal.Signals, Any]:
         return {}
     others = [number for number in ENDING if number != signal.SIGINT and is_free(number)]
     return {number: signal.getsignal(number) for number in (signal.SIGINT, *others)}
-
-
-@contextmanager
-def no_repetitions() -> Iterator[None]:
-    """Keep back the tracebacks and warnings of the bridge to Java on what it raises as well.
-
-    They come at an interrupt, and when Java ends in the middle of a call.
-    """
-    # A filter sees what is logged by its very logger, not what comes up to it from others.
-    loggers = [logging.getLogger(name) for name in _LOGGED_BY]
-    for logger in loggers:
-        logger.addFilter(_is_no_repetition)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
-            yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(_is_no_repetition)
-
-
-def _is_no_repetition(record: logging.LogRecord) -> bool:
-    return record.msg not in _RAISED_AS_WELL
 
 
 def _cancel(session: SparkSession) -> None:

@@ -8,12 +8,14 @@ Python exits, and by another process (`java_watch`) when Python was killed.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -32,6 +34,12 @@ from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import SessionEndedError, SessionError
 
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+_RAISED_AS_WELL = (
+    "KeyboardInterrupt while sending command.",
+    "Exception while sending command.",
+    "Exception occurred while shutting down connection",
+)
+_LOGGED_BY = (None, "py4j.clientserver")
 _ABOUT_TO_END_S = 1.0
 """How long a process may take to end after its connections broke."""
 
@@ -166,8 +174,10 @@ class JavaProcess:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_ABOUT_TO_END_S)
         process.poll()
-        status: int | None = process.returncode
-        return status
+        if process.returncode is None:
+            return None
+        self.process = process
+        return int(process.returncode)
 
     def end(self) -> None:
         """Kill it, and remove its files; sessions that are still open end with it."""
@@ -175,6 +185,11 @@ class JavaProcess:
             return  # a fork of the program
         if self in _processes:
             _processes.remove(self)
+        if self.process is not None and SparkContext._gateway is not None:
+            # A thread of the bridge still tells Java of objects that are gone.
+            SparkContext._gateway._gateway_client.is_connected = False
+            for name in _LOGGED_BY:
+                logging.getLogger(name).addFilter(_is_no_repetition)
             # Remains of a session must not be in the way of the next one.
             SparkContext._gateway = SparkContext._jvm = None
             SparkContext._active_spark_context = None
@@ -201,6 +216,29 @@ class _SparkSubmit(subprocess.Popen[bytes]):
     def poll(self) -> int | None:
         # PySpark would wait for ever for one that ended with status 0.
         return super().poll() if self.returncode != 0 else 256
+
+
+@contextmanager
+def no_repetitions() -> Iterator[None]:
+    """Keep back the tracebacks and warnings of the bridge to Java on what it raises as well.
+
+    They come at an interrupt, and when Java ends in the middle of a call.
+    """
+    # A filter sees what is logged by its very logger, not what comes up to it from others.
+    loggers = [logging.getLogger(name) for name in _LOGGED_BY]
+    for logger in loggers:
+        logger.addFilter(_is_no_repetition)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
+            yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_is_no_repetition)
+
+
+def _is_no_repetition(record: logging.LogRecord) -> bool:
+    return record.msg not in _RAISED_AS_WELL
 
 
 _processes: list[JavaProcess] = []

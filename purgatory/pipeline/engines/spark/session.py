@@ -29,9 +29,9 @@ from purgatory.pipeline.engines.spark.connect import (
     connect_session,
 )
 from purgatory.pipeline.engines.spark.failures import failure_text, stack_text
-from purgatory.pipeline.engines.spark.interrupts import cancel_jobs_on_signal, no_repetitions
+from purgatory.pipeline.engines.spark.interrupts import cancel_jobs_on_signal
 from purgatory.pipeline.engines.spark.java import find_java_home
-from purgatory.pipeline.engines.spark.java_process import JavaProcess, java_process
+from purgatory.pipeline.engines.spark.java_process import JavaProcess, java_process, no_repetitions
 from purgatory.pipeline.engines.spark.progress import spark_progress
 from purgatory.pipeline.errors import PipelineError, SessionError
 from purgatory.settings.addresses import split_host_and_port
