@@ -213,6 +213,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
             raise ClusterError(f"nothing was recorded: {type(self).__name__}(..., recorded=True)")
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
+        from purgatory.pipeline.jobs.audit.client_settings import observed
 
         def tables() -> Mapping[str, Any]:
             return rows.tables(
@@ -227,7 +228,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         return audit_arrow(
             self._name,
             tables_copy,
-            configuration,
+            observed(configuration),
             expect=expect,
             witnesses=witnesses,
             texts=rows.texts,

@@ -190,6 +190,7 @@ class WorldCluster(Cluster):
         """
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
+        from purgatory.pipeline.jobs.audit.client_settings import observed
 
         tables = dict(self._tables(AUDIT_TABLES))
         if effects is not None:
@@ -198,7 +199,7 @@ class WorldCluster(Cluster):
         return audit_arrow(
             "cluster",
             tables,
-            configuration,
+            observed(configuration),
             expect=expect,
             witnesses=witnesses,
             texts=self._rows.texts,

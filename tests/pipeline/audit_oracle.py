@@ -341,6 +341,26 @@ class Oracle:
         timely = any(not self._late(send) and send.outcome != "fail" for send in attempts)
         if "ok" in late or ("unknown" in late and readings and not timely):
             yield "zombie_write", group, ("violation", None)
+        if self._failed(value):
+            last_first = sorted(attempts, key=_in_attempts, reverse=True)
+            errors = [send.error for send in last_first if send.error is not None]
+            yield "failed_send", group, ("permitted", errors[0] if errors else "no response")
+
+    def _failed(self, value: Record) -> bool:
+        """Whether a producer knows that a record may not be stored, and it isn't."""
+        attempts = self.attempts[value]
+        if not attempts or self.readings[value] or self.places[value]:
+            return False
+        last = max(attempts, key=lambda send: send.attempt)
+        lasts = [send for send in attempts if send.attempt == last.attempt]
+        is_open = any(send.outcome == "unknown" and send.answer_us is None for send in lasts)
+        return (
+            self._first(value).acks != 0
+            and not is_open
+            and all(send.outcome != "ok" for send in attempts)
+            and not any(self._hidden(send) or send.error in ABORTS for send in attempts)
+            and not any(self._fate(send.transaction) == "aborted" for send in attempts)
+        )
 
     def _why_unseen(self, waiting: list[Place], lost_answer: bool) -> str:
         if not waiting:
@@ -419,28 +439,15 @@ class Oracle:
                     continue
                 yield "sequence_gap", after.group, self._absent(verdict), 1
             for value in values:
-                attempts = self.attempts[value]
-                if self._aborted_all(value):
-                    continue
-                told = self._gap_verdict(self._first(value), attempts)
-                yield "sequence_gap", self._first(value).group, told, 1
+                first = self._first(value)
+                is_acked = any(self._outcome(send) == "ok" for send in self.attempts[value])
+                if not self._aborted_all(value) and (is_acked or first.acks == 0):
+                    yield "sequence_gap", first.group, self._gap_verdict(first.acks), 1
 
-    def _gap_verdict(self, first: Send, attempts: list[Send]) -> Verdict:
-        acks, last = first.acks, attempts[-1]
+    def _gap_verdict(self, acks: int) -> Verdict:
         if acks == 0:
             return "permitted", "acks=0"
-        if any(self._outcome(send) == "ok" for send in attempts):
-            return self._absent(("permitted", "acks=1") if acks == 1 else ("violation", "acks=all"))
-        retries = self._setting(first.group, "retries")
-        if retries is not None and len(attempts) > retries:
-            return "permitted", f"retries={retries}"
-        if self._outcome(last) == "unknown" and last.answer_us is None:
-            return "indeterminate", "open at the end of the run"
-        if not self.configuration.complete:
-            return "indeterminate", "incomplete run"
-        if retries is None:
-            return "indeterminate", "configuration unknown: retries"
-        return "violation", f"retries={retries}"
+        return self._absent(("permitted", "acks=1") if acks == 1 else ("violation", "acks=all"))
 
     def _writers(self) -> Iterator[tuple[str, str | None, Verdict]]:
         spans: dict[tuple[str, int], dict[tuple[int, str], list[int]]] = defaultdict(dict)
@@ -577,6 +584,10 @@ class Oracle:
 
 def _record(row: Send | Read) -> Record:
     return row.topic, row.value_id
+
+
+def _in_attempts(send: Send) -> tuple[Any, ...]:
+    return send.attempt, send.group, send.producer, send.sequence, send.key, send.acks
 
 
 def _in_order(sent: tuple[int, Record]) -> tuple[int, int, str]:

@@ -54,7 +54,7 @@ class TraceHead:
 
     `tables` has the numbers of parts and rows, or is None where the head does not say. `producers`
     and `consumers` are the settings of the groups, or None where they are not known. `seed` is None
-    where another program wrote the trace.
+    where another program wrote the trace. `observed`: brokers or a proxy wrote it.
     """
 
     run_id: str
@@ -65,6 +65,7 @@ class TraceHead:
     faults: Sequence[Fault]
     producers: Sequence[Mapping[str, Any]] | None
     consumers: Sequence[Mapping[str, Any]] | None
+    observed: bool
     tables: Mapping[str, Any] | None
 
 
@@ -119,6 +120,7 @@ def parse_head(
         faults=_faults(head, path),
         producers=_settings(head, "producers", path),
         consumers=_settings(head, "consumers", path),
+        observed=head.get("observed") is True,
         tables=field(head, "tables", dict, path) if says_tables else None,
     )
 

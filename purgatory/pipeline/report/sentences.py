@@ -279,6 +279,10 @@ _SENTENCES: Mapping[str, tuple[str, str]] = {
         "One record is missing between stored ones",
         "{n} records are missing between stored ones",
     ),
+    "failed_send": (
+        "One record was never stored, as its producer could know",
+        "{n} records were never stored, as their producers could know",
+    ),
     "multi_writer": (
         "Once a producer wrote to a partition while another one did",
         "{n} times a producer wrote to a partition while another one did",

@@ -19,6 +19,7 @@ ANOMALIES: Mapping[str, str] = {
     "retry_reorder": "a record that was sent again lies behind a later one of its producer",
     "nonmonotonic_send": "a record that was sent once lies behind a later one of its producer",
     "sequence_gap": "a producer's record is missing between stored ones",
+    "failed_send": "a record that was never stored, as its producer could know",
     "multi_writer": "two producers wrote to a partition at the same time",
     "poll_skip": "a reader's polls jump over known offsets",
     "nonmonotonic_poll": "a reader's next poll goes back",
@@ -64,6 +65,13 @@ UNREAD = "nobody read its partition"
 UNREAD_COPIES = "nobody read its partition, and an answer was lost"
 """Why nobody can tell whether an acknowledged record is there; and whether it is there once."""
 
+EQUAL_RECORDS = "equal records: on purpose, or one that was sent again; effects would show it"
+"""Why nobody can tell whether a record is stored twice."""
+FETCHED_AGAIN = "fetched again by one consumer: a seek, or what it never got; effects would show it"
+"""Why nobody can tell whether a record was processed twice, or in another order."""
+NO_EFFECTS = "no effects: nothing tells whether what was delivered was processed"
+"""What brokers can't see of a service."""
+
 NO_SENDS = "no sends in the trace"
 NONE_STORED = "every send failed"
 NO_READS = "no reads in the trace"
@@ -74,7 +82,7 @@ GROUNDS: Mapping[str, tuple[str, ...]] = {
     NO_SENDS: (
         *("duplicate", "lost_ack_duplicate", "lost_write", "moved_write", "unseen"),
         *("aborted_read", "zombie_write", "retry_reorder", "nonmonotonic_send", "sequence_gap"),
-        "multi_writer",
+        *("failed_send", "multi_writer"),
     ),
     NONE_STORED: (
         *("duplicate", "lost_ack_duplicate", "zombie_write", "retry_reorder", "nonmonotonic_send"),

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from purgatory.pipeline.jobs.audit.anomalies import (
     ANOMALIES,
+    EQUAL_RECORDS,
+    FETCHED_AGAIN,
     GROUNDS,
+    NO_EFFECTS,
     NO_READS,
     NO_SENDS,
     NONE_ACKNOWLEDGED,
@@ -65,6 +68,9 @@ def audit_chain(witnesses: int, split: int, split_us: int) -> list[Statement]:
         no_reads=NO_READS,
         unread=UNREAD,
         unread_copies=UNREAD_COPIES,
+        equal_records=EQUAL_RECORDS,
+        fetched_again=FETCHED_AGAIN,
+        no_effects=NO_EFFECTS,
     )
 
 

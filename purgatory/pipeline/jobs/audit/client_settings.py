@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from purgatory.pipeline.errors import TraceError
@@ -44,12 +44,14 @@ class ConsumerSettings:
 class RunConfiguration:
     """The configuration of a run; the settings of other groups are unknown.
 
-    `complete` is false for an interrupted run, whose tables may lack rows.
+    `complete` is false for an interrupted run, whose tables may lack rows. `observed`: brokers or a
+    proxy wrote the trace, which can't see what clients do.
     """
 
     producers: Sequence[ProducerSettings] = ()
     consumers: Sequence[ConsumerSettings] = ()
     complete: bool = True
+    observed: bool = False
 
 
 Configuration = RunConfiguration | Mapping[str, RunConfiguration] | None
@@ -71,7 +73,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "assignment": "string",
         "isolation": "string",
     },
-    "runs": {"run_id": "string", "complete": "boolean"},
+    "runs": {"run_id": "string", "complete": "boolean", "observed": "boolean"},
     "expectations": {"anomaly": "string", "expected": "string"},
 }
 """The columns of the small tables of a configuration and expectations."""
@@ -107,7 +109,7 @@ def settings_rows(
             for run_id, run in runs.items()
             for group in run.consumers
         ],
-        "runs": [(run_id, run.complete) for run_id, run in runs.items()],
+        "runs": [(run_id, run.complete, run.observed) for run_id, run in runs.items()],
         "expectations": list(_expected_by_anomaly(expect).items()),
     }
 
@@ -136,6 +138,11 @@ def expectation_names(expect: str | Sequence[str]) -> Sequence[str]:
     if unknown:
         raise ValueError(f"nobody can expect {unknown[0]!r}; choose of {', '.join(EXPECTATIONS)}")
     return names
+
+
+def observed(configuration: RunConfiguration | None) -> RunConfiguration:
+    """The configuration of a run that brokers or a proxy observed."""
+    return replace(configuration or RunConfiguration(), observed=True)
 
 
 def check_run(run_id: str | None, run: RunConfiguration) -> None:
@@ -185,7 +192,11 @@ def configuration_of(
         complete = trace.complete and trace.run_id not in damaged
         try:
             configuration[trace.run_id] = configuration_of_head(
-                trace.run_id, trace.producers or (), trace.consumers or (), complete=complete
+                trace.run_id,
+                trace.producers or (),
+                trace.consumers or (),
+                complete=complete,
+                observed=trace.observed,
             )
         except ValueError as error:
             raise TraceError(f"{trace.folder}: {error}") from error
@@ -198,6 +209,7 @@ def configuration_of_head(
     consumers: Sequence[Mapping[str, Any]],
     *,
     complete: bool,
+    observed: bool = False,
 ) -> RunConfiguration:
     """The configuration of one run from its head.
 
@@ -208,6 +220,7 @@ def configuration_of_head(
         producers=[_settings(ProducerSettings, group) for group in producers],
         consumers=[_settings(ConsumerSettings, group) for group in consumers],
         complete=complete,
+        observed=observed,
     )
     check_run(run_id, run)
     return run

@@ -1,8 +1,12 @@
 -- Inputs delivered or applied again, results without offsets and offsets without results.
 --
 -- What a group applied is in the effects, if they have rows of that group; else in its reads.
--- Effects count once their transaction is committed. Most inputs are as they should be: sets of bits
--- of 60 offsets (`read_pieces`) tell where not, and only there inputs are counted.
+-- Effects count once their transaction is committed. Brokers don't see what clients do: where they
+-- wrote the trace, an input that was only delivered again is no case, unless its group began anew
+-- from the start, without any commit; and offsets need not hold with results.
+--
+-- Most inputs are as they should be: sets of bits of 60 offsets (`read_pieces`) tell where not, and
+-- only there inputs are counted.
 
 create view committed_effects as
 select
@@ -48,6 +52,26 @@ select
 from committed_effects
 left join offsets_with_results using (run_id, "group", topic, "partition", transaction);
 
+-- A row per group and topic in which it committed an offset.
+create view committing_groups as
+select distinct run_id, "group", topic, true as commits_offsets from commits;
+
+-- A row per group and partition that the group read again from where it had begun, when it had had no
+-- members in between.
+create view begun_again as
+select run_id, "group", topic, "partition", true as began_again
+from (
+    select
+        run_id, "group", topic, "partition", restarts, min(fetch_offset) as began,
+        min(min(fetch_offset)) over (partition by run_id, "group", topic, "partition") as first_began
+    from read_rows
+    where restarts is not null
+    group by run_id, "group", topic, "partition", restarts
+) as lives
+where began = first_began
+group by run_id, "group", topic, "partition"
+having count(*) > 1;
+
 -- A row per group and piece: how often its offsets were read and applied, and which of them.
 create view input_pieces as
 select
@@ -56,14 +80,15 @@ select
     sum(applications) > bit_count(bit_or(effect_bits)) as applied_again,
     bit_or(read_bits) as read_bits,
     bit_or(effect_bits) as effect_bits,
+    bit_or(accepted_bits) as accepted_bits,
     bool_or(stray) as stray
 from (
     select
         run_id, "group", topic, "partition", piece, readings, read_bits,
-        0 as applications, cast(0 as bigint) as effect_bits, false as stray
+        accepted_bits, 0 as applications, cast(0 as bigint) as effect_bits, false as stray
     from read_pieces
     union all
-    select run_id, "group", topic, "partition", piece, 0, 0, 1, bit, stray from piecewise_effects
+    select run_id, "group", topic, "partition", piece, 0, 0, 0, 1, bit, stray from piecewise_effects
 ) as readings_and_applications
 group by run_id, "group", topic, "partition", piece;
 
@@ -76,8 +101,9 @@ select /*+ broadcast(recorded_groups), broadcast(committed_offsets) */
 from (
     select
         run_id, "group", topic, "partition", piece, read_again, applied_again, read_bits,
-        effect_bits, stray, coalesce(commits_some, false) as compared,
-        case
+        effect_bits, stray,
+        coalesce(recorded and (commits_some or accepted_bits <> 0), false) as compared,
+        accepted_bits | case
             when committed >= piece * 60 - 599999999999999940 then 1152921504606846975
             when committed > piece * 60 - 600000000000000000 then
                 (cast(1 as bigint) << cast(committed - (piece * 60 - 600000000000000000) as int)) - 1
@@ -97,6 +123,10 @@ create table odd_inputs as
 select
     run_id, "group", topic, "partition", "offset",
     sum(delivered) as deliveries,
+    sum(accepted) as accepts,
+    count(reading) as readings,
+    count(distinct reading) as distinct_readings,
+    max(restarts) > min(restarts) as restarted,
     case when recorded then sum(has_effect) else sum(applied) end as applications,
     min(value_id) as value_id,
     min(consumer) as consumer,
@@ -107,13 +137,15 @@ select
 from (
     select
         run_id, "group", topic, "partition", "offset", 1 as delivered,
+        case when accepted then 1 else 0 end as accepted, reading, restarts,
         cast(applied as int) as applied, 0 as has_effect, value_id, consumer, time_us,
         cast(null as bigint) as transaction,
         int_div("offset" + 600000000000000000, 60) as piece
-    from reads
+    from read_rows
     union all
     select
-        run_id, "group", topic, "partition", "offset", 0, 0, 1, null, consumer, time_us,
+        run_id, "group", topic, "partition", "offset", 0, 0, null, null, 0, 1, null, consumer,
+        time_us,
         transaction, int_div("offset" + 600000000000000000, 60)
     from committed_effects
 ) as deliveries_and_effects
@@ -128,9 +160,27 @@ select
     case when applications > 1 then 'effect_duplicate' else 'reprocess' end as anomaly,
     "group" as consumer_group, topic, "partition", "offset", consumer, value_id, transaction,
     time_us,
-    applications = 1 as excusable
-from odd_inputs
-where applications > 1 or (deliveries > 1 and applications = 1);
+    case when applications > 1 and observed and transaction is null then 'at-least-once' end
+        as permit,
+    applications <= 1 and accepts <= 1 and not again_by_reader as excusable,
+    case when applications = 0 and accepts <= 1 and again_by_reader then :fetched_again end as doubt
+from (
+    select
+        odd_inputs.*,
+        coalesce(observed, false) as observed,
+        coalesce(began_again and restarted and commits_offsets is null, false) as read_from_start,
+        not coalesce(began_again and restarted and commits_offsets is null, false)
+            and readings > distinct_readings as again_by_reader
+    from odd_inputs
+    left join begun_again using (run_id, "group", topic, "partition")
+    left join committing_groups using (run_id, "group", topic)
+    left join audited_runs using (run_id)
+) as known_inputs
+where
+    applications > 1
+    or (applications = 1 and deliveries > 1 and not observed)
+    or (applications = 0 and recorded is null
+        and (read_from_start or again_by_reader or accepts > 1));
 
 -- Groups with effects and commits: the last committed offsets against the results, and against
 -- those in their transactions. A copy that was dropped as one lacks no result.
@@ -149,15 +199,17 @@ from (
         deliveries,
         applications > 0 as has_result,
         coalesce(committed, cast('-9223372036854775808' as bigint)) as committed,
-        coalesce("offset" < committed, false) as covered,
+        coalesce("offset" < committed, false) or accepts > 0 as covered,
+        coalesce(observed, false) as observed,
         transaction is not null and coalesce(committed_with_it <= "offset", true) as stray
     from odd_inputs
     left join committed_offsets using (run_id, "group", topic, "partition")
     left join offsets_with_results using (run_id, "group", topic, "partition", transaction)
-    where commits_some
+    left join audited_runs using (run_id)
+    where commits_some or (recorded and accepts > 0)
 ) as compared_inputs
 left join (select run_id, topic, value_id, true as copied from records where places > 1) as copies
     using (run_id, topic, value_id)
 where
-    (has_result and (stray or not covered))
+    (has_result and (stray or not covered) and not observed)
     or (not has_result and covered and deliveries > 0);

@@ -4,14 +4,16 @@
 -- Most transactions were read as a whole. Sets of bits of 60 offsets (`read_pieces`) tell which may
 -- not have been, and only their records are compared with what was read.
 
--- A row per acknowledged record of a transaction that was not aborted.
+-- A row per acknowledged record of a transaction that was not aborted, if compaction takes none.
 create view transactional_writes as
 select
     run_id, topic, "partition", "offset", value_id, transaction, fate, decided_us,
     int_div("offset" + 600000000000000000, 60) as piece
 from sends
 join transaction_ends using (run_id, transaction)
-where fate in ('committed', 'open') and sends.outcome = 'ok' and "offset" is not null;
+where
+    fate in ('committed', 'open') and sends.outcome = 'ok' and "offset" is not null
+    and compaction is null;
 
 -- A row per transaction and piece: where it wrote.
 create view written_pieces as
@@ -73,12 +75,12 @@ create view delivered_places as
 select /*+ broadcast(consumer_settings) */
     run_id, topic, "partition", "offset", "group",
     min(time_us) as read_us,
-    min(case when coalesce(reads.isolation, consumer_settings.isolation) = 'read_committed'
+    min(case when coalesce(read_rows.isolation, consumer_settings.isolation) = 'read_committed'
         then time_us end) as committed_read_us,
-    bool_or(coalesce(reads.isolation, consumer_settings.isolation, '') = 'read_committed')
+    bool_or(coalesce(read_rows.isolation, consumer_settings.isolation, '') = 'read_committed')
         as committed_read,
-    bool_or(coalesce(reads.isolation, consumer_settings.isolation) is null) as unknown_read
-from reads
+    bool_or(coalesce(read_rows.isolation, consumer_settings.isolation) is null) as unknown_read
+from read_rows
 semi join written_places using (run_id, topic, "partition", "offset")
 left join consumer_settings using (run_id, "group")
 group by run_id, topic, "partition", "offset", "group";

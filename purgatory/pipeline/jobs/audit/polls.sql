@@ -23,7 +23,7 @@ from (
 -- offsets it has. `b & -b` is the lowest bit of b, and `bin(b)` is as long as its highest is high.
 create view polls as
 select
-    run_id, "group", consumer, topic, "partition", poll,
+    run_id, "group", reader, topic, "partition", poll,
     min(known_before + bit_count(known_bits & ((shown_bits & -shown_bits) - 1)) + 1) as first_rank,
     max(known_before + bit_count(known_bits & ((cast(1 as bigint) << length(bin(shown_bits))) - 1)))
         as last_rank,
@@ -33,21 +33,21 @@ select
     max(piece * 60 - 600000000000000001 + length(bin(shown_bits))) as last_offset
 from read_pieces
 join known_pieces using (run_id, topic, "partition", piece)
-where shown_bits <> 0
-group by run_id, "group", consumer, topic, "partition", poll;
+where shown_bits <> 0 and reader is not null
+group by run_id, "group", reader, topic, "partition", poll;
 
 -- A row per poll that skips, in itself or behind the one before it, or goes back.
 create table odd_polls as
 select *
 from (
     select
-        run_id, "group", consumer, topic, "partition", poll, first_offset, last_offset,
+        run_id, "group", reader, topic, "partition", poll, first_offset, last_offset,
         last_rank - first_rank + 1 > distinct_offsets as has_holes,
-        first_rank - lag(last_rank) over reader as step,
-        lag(poll) over reader as earlier_poll,
-        lag(last_offset) over reader as earlier_offset
+        first_rank - lag(last_rank) over of_reader as step,
+        lag(poll) over of_reader as earlier_poll,
+        lag(last_offset) over of_reader as earlier_offset
     from polls
-    window reader as (partition by run_id, "group", consumer, topic, "partition" order by poll)
+    window of_reader as (partition by run_id, "group", reader, topic, "partition" order by poll)
 ) as steps
 where has_holes or coalesce(step <> 1, false);
 
@@ -55,15 +55,18 @@ where has_holes or coalesce(step <> 1, false);
 -- one offset, the least.
 create view odd_poll_values as
 select
-    run_id, "group", consumer, topic, "partition", poll, first_offset, has_holes, step,
+    run_id, "group", reader, topic, "partition", poll, first_offset, has_holes, step,
     min(case when is_own then time_us end) as time_us,
+    min(case when is_own then consumer end) as consumer,
+    bool_or(is_own and reading is not null) as observed,
     min(case when is_own and "offset" = first_offset then value_id end) as first_value,
     min(case when is_own and "offset" = last_offset then value_id end) as last_value,
     min(case when not is_own and "offset" = earlier_offset then value_id end) as earlier_value
 from (
     select
-        run_id, "group", consumer, topic, "partition", odd.poll, first_offset, last_offset,
-        has_holes, step, earlier_offset, is_own, read_poll, value_id, time_us, "offset",
+        run_id, "group", reader, topic, "partition", odd.poll, first_offset, last_offset,
+        has_holes, step, earlier_offset, is_own, read_poll, value_id, time_us, consumer, reading,
+        "offset",
         int_div("offset" + 600000000000000000, 60) as piece,
         cast(1 as bigint) << cast(("offset" + 600000000000000000) % 60 as int) as bit
     from (
@@ -72,33 +75,42 @@ from (
         select *, false as is_own, earlier_poll as read_poll from odd_polls
     ) as odd
     join (
-        select run_id, "group", consumer, topic, "partition", poll as read_poll, value_id, time_us,
-            "offset"
-        from reads
-    ) as reads_of_polls using (run_id, "group", consumer, topic, "partition", read_poll)
+        select run_id, "group", reader, topic, "partition", poll as read_poll, value_id, time_us,
+            "offset", consumer, reading
+        from read_rows
+    ) as reads_of_polls using (run_id, "group", reader, topic, "partition", read_poll)
 ) as reads_of_odd
 anti join unplaced_records using (run_id, topic, value_id)
 join (
-    select run_id, "group", consumer, topic, "partition", poll as read_poll, piece, shown_bits
+    select run_id, "group", reader, topic, "partition", poll as read_poll, piece, shown_bits
     from read_pieces
-) as pieces_of_polls using (run_id, "group", consumer, topic, "partition", read_poll, piece)
+) as pieces_of_polls using (run_id, "group", reader, topic, "partition", read_poll, piece)
 where (shown_bits & bit) <> 0
 group by
-    run_id, "group", consumer, topic, "partition", poll, first_offset, has_holes, step;
+    run_id, "group", reader, topic, "partition", poll, first_offset, has_holes, step;
 
--- No rebalance takes place within a poll, so nothing excuses what is skipped there.
+-- A row per topic of which compaction takes records: they may be skipped.
+create view compacted_topics as
+select distinct run_id, topic, true as compacts from sends where compaction is not null;
+
+-- No rebalance takes place within a poll, so nothing excuses what is skipped there. Where brokers
+-- saw a reader go back without a reason, it may have sought, or given up what it had fetched.
 create view poll_cases as
 select run_id, anomaly, "group" as consumer_group, topic, "partition", first_offset as "offset",
-    consumer, first_value as value_id, time_us, excusable, topic as record_topic,
-    case when excusable then earlier_value else first_value end as record_value,
+    consumer, first_value as value_id, time_us,
+    between_polls and not (observed and anomaly = 'nonmonotonic_poll') as excusable,
+    topic as record_topic,
+    case when between_polls then earlier_value else first_value end as record_value,
     topic as other_topic,
-    case when excusable then first_value else last_value end as other_value
+    case when between_polls then first_value else last_value end as other_value,
+    case when observed and anomaly = 'nonmonotonic_poll' then :fetched_again end as doubt
 from (
-    select *, true as excusable,
+    select *, true as between_polls,
         case when step > 1 then 'poll_skip' when step < 1 then 'nonmonotonic_poll' end as anomaly
     from odd_poll_values
     union all
-    select *, false as excusable, case when has_holes then 'poll_skip' end as anomaly
+    select *, false as between_polls, case when has_holes then 'poll_skip' end as anomaly
     from odd_poll_values
 ) kinds
-where anomaly is not null;
+left join compacted_topics using (run_id, topic)
+where anomaly = 'nonmonotonic_poll' or (anomaly = 'poll_skip' and compacts is null);

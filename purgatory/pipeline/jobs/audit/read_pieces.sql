@@ -22,16 +22,28 @@ from (
 ) as hidden_places
 group by run_id, topic, "partition", piece;
 
+-- A row per read. Its group is the one that brokers know, or else that of the trace. Its reader is a
+-- reading, where the trace tells these apart, or else a consumer; share groups have no order, and so
+-- no reader.
+create view read_rows as
+select
+    run_id, coalesce(consumer_group, "group") as "group", "group" as client,
+    case when delivery is null then coalesce(-1 - reading, consumer) end as reader,
+    consumer, poll, topic, "partition", "offset", value_id, time_us, applied, isolation,
+    fetch_offset, restarts, reading, acknowledged = 'accept' as accepted
+from reads;
+
 -- A row per read, with its place in its piece.
 create view piecewise_reads as
 select /*+ broadcast(consumer_settings) */
-    run_id, "group", consumer, topic, "partition", poll,
+    run_id, "group", reader, topic, "partition", poll,
     int_div("offset" + 600000000000000000, 60) as piece,
     cast(1 as bigint) << cast(("offset" + 600000000000000000) % 60 as int) as bit,
     skippable,
-    case when coalesce(reads.isolation, consumer_settings.isolation) = 'read_committed'
+    accepted,
+    case when coalesce(read_rows.isolation, consumer_settings.isolation) = 'read_committed'
         then time_us end as committed_us
-from reads
+from read_rows
 left join unplaced_records using (run_id, topic, value_id)
 left join consumer_settings using (run_id, "group");
 
@@ -39,17 +51,18 @@ left join consumer_settings using (run_id, "group");
 -- read with read_committed.
 create table read_pieces as
 select
-    run_id, "group", consumer, topic, "partition", poll, piece, readings, read_bits,
+    run_id, "group", reader, topic, "partition", poll, piece, readings, read_bits,
     shown_bits & ~coalesce(hidden_bits, 0) as shown_bits,
-    committed_us
+    accepted_bits, committed_us
 from (
     select
-        run_id, "group", consumer, topic, "partition", poll, piece,
+        run_id, "group", reader, topic, "partition", poll, piece,
         count(*) as readings,
         bit_or(bit) as read_bits,
         bit_or(case when skippable then 0 else bit end) as shown_bits,
+        bit_or(case when accepted then bit else 0 end) as accepted_bits,
         min(committed_us) as committed_us
     from piecewise_reads
-    group by run_id, "group", consumer, topic, "partition", poll, piece
+    group by run_id, "group", reader, topic, "partition", poll, piece
 ) as pieces_of_polls
 left join hidden_offsets using (run_id, topic, "partition", piece);

@@ -11,12 +11,19 @@ select
     coalesce(send_us, read_us) as time_us,
     places > 1 as copied,
     coalesce(lost_ack, false) as lost_ack,
-    coalesce(lost_ack, false) and places <= oks + unknowns as explained,
+    coalesce(lost_ack, false) and places <= oks + unknowns
+        and not (observed and (first_attempts > 1 or not coalesce(surely_lost_ack, false)))
+        as explained,
     case
         when attempts = 0 then 'its sends are not in the trace'
+        when observed and first_attempts > 1 then :equal_records
+        when observed and lost_ack and not coalesce(surely_lost_ack, false) then :equal_records
         when unplaced > 0 then 'a copy, perhaps of an aborted transaction'
     end as copy_doubt,
-    oks > 0 and readings = hidden_readings as unread,
+    oks > 0 and readings = hidden_readings and not taken as unread,
+    attempts > 0 and fails + unknowns = attempts and hiddens = 0 and aborts = 0 and readings = 0
+        and stored_partition is null and acks <> 0 and not open as failed,
+    coalesce(last_error, 'no response') as failure,
     missed_partition, missed_offset, waiting_partition, waiting_offset, unvisited,
     unplaced_unknowns,
     case when acks in (0, 1) then 'acks=' || cast(acks as string) end as acks_permit,
@@ -30,35 +37,77 @@ select
     case when fails = attempts and attempts > 0 then unknown_readings
         else hidden_unknown_readings end as aborted_unknown_readings,
     late_oks > 0 or (late_unknowns > 0 and timely = 0 and readings > 0) as zombie
-from records;
+from records
+left join audited_runs using (run_id);
+
+-- A row per record that is equal to an earlier one, where nothing tells whether it is that one, sent
+-- again; if both are stored.
+create table equal_records as
+select
+    run_id, topic, value_id,
+    min(equal_to) as equal_to, min("group") as producer_group, min(producer) as producer,
+    min("key") as "key", min(sequence) as sequence, min("partition") as "partition",
+    min("offset") as "offset", min(send_us) as time_us, count(*) as attempts
+from resolved_sends
+where equal_to is not null and outcome <> 'fail' and not hidden
+group by run_id, topic, value_id;
+
+create view stored_equals as
+select run_id, topic, value_id
+from (
+    select run_id, topic, value_id from equal_records
+    union
+    select run_id, topic, equal_to from equal_records
+) as equal_values
+anti join suspects using (run_id, topic, value_id)
+union
+select run_id, topic, value_id from records where stored_partition is not null;
 
 create view record_cases as
 select
     run_id, 'duplicate' as anomaly, producer_group, topic, "partition", stored_offset as "offset",
     producer, "key", value_id, sequence, transaction, time_us,
     cast(null as string) as permit, explained as excusable, attempts, copy_doubt as doubt,
-    cast(null as string) as broken
+    cast(null as string) as broken,
+    cast(null as string) as other_topic, cast(null as bigint) as other_value
 from examined_records
 where copied
 union all
 select
+    run_id, 'duplicate', producer_group, topic, "partition", "offset",
+    producer, "key", value_id, sequence, null, time_us,
+    null, false, attempts, :equal_records, null, topic, equal_to
+from equal_records
+semi join stored_equals using (run_id, topic, value_id)
+semi join (
+    select run_id, topic, value_id as equal_to from stored_equals
+) as stored_before using (run_id, topic, equal_to)
+union all
+select
+    run_id, 'failed_send', producer_group, topic, "partition", null,
+    producer, "key", value_id, sequence, transaction, time_us,
+    failure, false, attempts, null, null, null, null
+from examined_records
+where failed
+union all
+select
     run_id, 'lost_ack_duplicate', producer_group, topic, "partition", stored_offset,
     producer, "key", value_id, sequence, transaction, time_us,
-    null, explained, attempts, copy_doubt, null
+    null, explained, attempts, copy_doubt, null, null, null
 from examined_records
 where copied and lost_ack
 union all
 select
     run_id, 'lost_write', producer_group, topic, missed_partition, missed_offset,
     producer, "key", value_id, sequence, transaction, time_us,
-    acks_permit, false, attempts, passing_doubt, 'acks=all'
+    acks_permit, false, attempts, passing_doubt, 'acks=all', null, null
 from examined_records
 where unread and missed_partition is not null and waiting_partition is null
 union all
 select
     run_id, 'moved_write', producer_group, topic, missed_partition, missed_offset,
     producer, "key", value_id, sequence, transaction, time_us,
-    acks_permit, false, attempts, passing_doubt, 'acks=all'
+    acks_permit, false, attempts, passing_doubt, 'acks=all', null, null
 from examined_records
 where missed_partition is not null and stored_partition is not null
 union all
@@ -72,7 +121,7 @@ select
         when unplaced_unknowns > 0 then :unread_copies
         else :unread
     end,
-    null
+    null, null, null
 from examined_records
 where unread and (missed_partition is null or waiting_partition is not null)
 union all
@@ -85,13 +134,13 @@ select
     false, attempts,
     case when may_hide and aborted_committed_readings = 0
         then 'configuration unknown: isolation' end,
-    case when may_hide then 'isolation=read_committed' end
+    case when may_hide then 'isolation=read_committed' end, null, null
 from examined_records
 where aborted_readings > 0
 union all
 select
     run_id, 'zombie_write', producer_group, topic, "partition", stored_offset,
     producer, "key", value_id, sequence, transaction, time_us,
-    null, false, attempts, null, null
+    null, false, attempts, null, null, null, null
 from examined_records
 where zombie;

@@ -41,18 +41,28 @@ select run_id, topic, value_id, "partition", "offset", producer, sequence
 from traced_records
 where not suspect and producer is not null;
 
+-- A row per key of a compacted partition: the last offset of its records. Compaction may take all
+-- before it.
+create view key_ends as
+select run_id, topic, "partition", "key", max("offset") as key_end
+from resolved_sends
+where compaction is not null and outcome = 'ok' and not hidden and "offset" is not null
+group by run_id, topic, "partition", "key";
+
 -- A row per attempt to send a suspect; the first is number 1. What was sent again in another
 -- transaction counts as it was sent there.
 create view suspect_sends as
 select
     run_id, topic, value_id, "group", producer, sequence, "key", acks, "partition", "offset",
     attempt, outcome, error, send_us, answer_us, transaction, aborted, hidden, late,
+    coalesce(compaction = 'tombstone' or "offset" < key_end, false) as takeable,
     row_number() over (
         partition by run_id, topic, value_id
         order by hidden, attempt, "group", producer, sequence, "key", acks, "partition"
     ) as number
 from resolved_sends
-semi join suspects using (run_id, topic, value_id);
+semi join suspects using (run_id, topic, value_id)
+left join key_ends using (run_id, topic, "partition", "key");
 
 -- A row per suspect that was sent. `open` is its last attempt, if no answer came.
 create view suspect_attempts as
@@ -76,6 +86,10 @@ select
     count(*) filter (where late and outcome = 'ok') as late_oks,
     count(*) filter (where late and outcome = 'unknown') as late_unknowns,
     count(*) filter (where not late and outcome <> 'fail') as timely,
+    count(*) filter (where attempt = 1 and outcome <> 'fail' and not hidden) as first_attempts,
+    max_by(error, number) filter (where error is not null) as last_error,
+    min(case when outcome = 'unknown' and not hidden and coalesce(error, '') <> 'sent again'
+        then attempt end) < max(attempt) as surely_lost_ack,
     max(case when hidden or late then transaction end) as transaction,
     max(attempt) as last_attempt,
     min(case when outcome = 'unknown' and not hidden then attempt end) < max(attempt) as lost_ack,
@@ -103,6 +117,7 @@ select
     bool_or(acked) as acked,
     bool_or(told) as told,
     bool_or(hides) as hides,
+    bool_or(takeable) as takeable,
     count(isolation) as readings,
     count(*) filter (where isolation = 'read_committed') as committed_readings,
     count(*) filter (where isolation = 'unknown') as unknown_readings,
@@ -113,6 +128,7 @@ from (
         outcome = 'ok' and not hidden as acked,
         not hidden as told,
         hidden as hides,
+        takeable,
         cast(null as string) as isolation,
         cast(null as bigint) as read_us
     from suspect_sends
@@ -123,6 +139,7 @@ from (
         false as acked,
         false as told,
         false as hides,
+        false as takeable,
         coalesce(reads.isolation, consumer_settings.isolation, 'unknown') as isolation,
         time_us as read_us
     from reads
@@ -134,16 +151,18 @@ group by run_id, topic, value_id, "partition", "offset";
 -- A row per suspect and partition that a send or a read tells of. A place holds a copy if somebody
 -- read the record there, or if a broker stored it there and it lies above all that was read in the
 -- partition: it is `waiting` there. An acknowledged place below that, where nobody read the record,
--- is `missed`; it is `passed` unless all readers of the partition began behind it. Places where a
--- transaction was aborted hold nothing.
+-- is `missed`, unless compaction may have taken it: then it is `taken`, and counts as held. A missed
+-- place is `passed` unless all readers of the partition began behind it. Places where a transaction
+-- was aborted hold nothing.
 create view suspect_partitions as
 select /*+ broadcast(read_partitions) */
     run_id, topic, value_id, "partition",
     min(case when holds then "offset" end) as first_offset,
     count(*) filter (where holds) as copies,
-    count(*) filter (where acked and unread and not above) as misses,
-    min(case when acked and unread and not above then "offset" end) as missed_offset,
-    bool_or(acked and unread and not above and "offset" >= began) as passed,
+    count(*) filter (where misses) as misses,
+    min(case when misses then "offset" end) as missed_offset,
+    bool_or(misses and "offset" >= began) as passed,
+    bool_or(taken) as taken,
     min(case when acked and unread and above then "offset" end) as waiting_offset,
     bool_or(acked and unread and reached is null) as unvisited,
     min(case when hides and not unread then "offset" end) as hidden_offset,
@@ -157,7 +176,9 @@ select /*+ broadcast(read_partitions) */
 from (
     select
         run_id, topic, value_id, "partition", "offset", acked, hides, began, reached, unread, above,
-        case when unread then told and above else not hides end as holds,
+        acked and unread and not above and not takeable as misses,
+        acked and unread and not above and takeable as taken,
+        case when unread then told and (above or takeable) else not hides end as holds,
         readings, committed_readings, unknown_readings, read_us
     from (
         select
@@ -201,11 +222,12 @@ select
     coalesce(hidden_readings, 0) as hidden_readings,
     coalesce(hidden_committed_readings, 0) as hidden_committed_readings,
     coalesce(hidden_unknown_readings, 0) as hidden_unknown_readings,
-    transaction, last_attempt, lost_ack, open, send_us, read_us,
+    coalesce(first_attempts, 0) as first_attempts,
+    transaction, last_attempt, last_error, lost_ack, surely_lost_ack, open, send_us, read_us,
     coalesce(places, 0) as places,
     missed_partition, missed_offset, coalesce(passed, false) as passed,
     waiting_partition, waiting_offset, coalesce(unvisited, false) as unvisited,
-    hidden_offset, stored_partition, stored_offset
+    hidden_offset, stored_partition, stored_offset, coalesce(taken, false) as taken
 from suspects
 left join suspect_attempts using (run_id, topic, value_id)
 left join (
@@ -227,6 +249,7 @@ left join (
             as waiting_offset,
         bool_or(unvisited) as unvisited,
         min(hidden_offset) as hidden_offset,
+        bool_or(taken) as taken,
         min(case when copies > 0 then "partition" end) as stored_partition,
         min_by(first_offset, "partition") filter (where copies > 0) as stored_offset
     from suspect_partitions

@@ -18,7 +18,15 @@ from records
 left join stored_places
     on records.run_id = stored_places.run_id and records.topic = stored_places.topic
     and records.value_id = stored_places.value_id
-where attempts > 0;
+where attempts > 0
+union all
+-- Under another number than the record's: a transaction was aborted, and the record sent again.
+select
+    run_id, suspect_sends.producer, suspect_sends.sequence, topic, value_id, null, null,
+    suspect_sends.aborted
+from suspect_sends
+join records using (run_id, topic, value_id)
+where suspect_sends.producer <> records.producer or suspect_sends.sequence <> records.sequence;
 
 -- A row per slice of a producer's numbers and partition: the first offset of the later slices.
 create view later_slices as
@@ -181,7 +189,8 @@ from (
 where place = 1
 group by run_id, producer, low_number, high_number;
 
--- A row per record behind others, or behind a gap.
+-- A row per record behind others, or behind a gap: if clients wrote the trace, or else a record that
+-- no broker got was given up by its producer.
 create table disorders as
 select
     run_id, topic, value_id, producer, behind_records.sequence, "partition", first_offset,
@@ -192,7 +201,8 @@ union all
 select
     run_id, topic, value_id, producer, low_number + 1, "partition", first_offset,
     high_number - low_number - 1, low_topic, low_value, aborted
-from number_gaps;
+from number_gaps
+anti join (select run_id from audited_runs where observed) as observed_runs using (run_id);
 
 -- The same, with what the attempts to send the record say.
 create view known_disorders as
@@ -240,7 +250,8 @@ select
     case when never_sent is null then other_value else value_id end as other_value
 from known_disorders
 union all
--- Records that nobody stored, though there are stored numbers before and behind.
+-- Acknowledged records that nobody stored, though there are stored numbers before and behind. Of
+-- others, their producer knows that they may not be: they are failed sends.
 select
     records.run_id, 'sequence_gap', "group", topic, null, null, records.producer, "key", value_id,
     sequence,
@@ -249,9 +260,9 @@ select
         when oks > 0 and acks = 1 then 'acks=1'
         when acks = 0 then 'acks=0'
     end,
-    oks = 0,
+    false,
     attempts,
-    case when oks = 0 and open then 'open at the end of the run' end,
+    null,
     case when oks > 0 then 'acks=all' end,
     topic, value_id, null, null
 from records
@@ -260,5 +271,5 @@ join odd_numbers
     on records.run_id = odd_numbers.run_id and records.producer = odd_numbers.producer
     and records.sequence = odd_numbers.high_number
 where
-    attempts > 0 and aborts <> attempts and unstored
+    attempts > 0 and aborts <> attempts and (oks > 0 or acks = 0) and unstored
     and stored_from < sequence and sequence < stored_to;

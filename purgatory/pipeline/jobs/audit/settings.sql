@@ -1,8 +1,9 @@
 -- The runs, and the settings of their groups. What the configuration has for all runs, with the
 -- run null, is repeated for each.
 
--- A row per run in the tables and in the configuration: which rows it has, and whether it is
--- complete. Sends in transactions make a run transactional, also without the table of transactions.
+-- A row per run in the tables and in the configuration: which rows it has, whether it is complete,
+-- and whether it is `observed`: brokers or a proxy wrote it, and not the clients. Sends in
+-- transactions make a run transactional, also without the table of transactions.
 create table audited_runs as
 select
     run_id,
@@ -16,7 +17,10 @@ select
     bool_or(kind = 'transaction') as has_transactions,
     coalesce(
         bool_and(complete), (select bool_and(complete) from runs where run_id is null), true
-    ) as complete
+    ) as complete,
+    coalesce(
+        bool_or(observed), (select bool_or(observed) from runs where run_id is null), false
+    ) as observed
 from (
     select
         run_id,
@@ -25,22 +29,29 @@ from (
         bool_or(outcome <> 'fail') as has_stored,
         bool_or(outcome = 'ok' and acks <> 0) as has_acknowledged,
         bool_or(transactional_id is not null) as has_transactional,
-        cast(null as boolean) as complete
+        cast(null as boolean) as complete,
+        cast(null as boolean) as observed
     from sends
     group by run_id
     union all
-    select run_id, 'read', false, false, false, false, null from reads group by run_id
+    select
+        run_id, 'read', false, false, false, false, null,
+        case when count(reading) + count(delivery) > 0 then true end
+    from reads
+    group by run_id
     union all
-    select run_id, 'effect', false, false, false, false, null from effects group by run_id
+    select run_id, 'effect', false, false, false, false, null, null from effects group by run_id
     union all
-    select run_id, 'commit', false, false, false, false, null from commits group by run_id
+    select run_id, 'commit', false, false, false, false, null, null from commits group by run_id
     union all
-    select run_id, 'transaction', false, false, false, false, null
+    select run_id, 'transaction', false, false, false, false, null, null
     from transactions
     group by run_id
     union all
     -- A run may have no rows.
-    select run_id, 'none', false, false, false, false, complete from runs where run_id is not null
+    select run_id, 'none', false, false, false, false, complete, observed
+    from runs
+    where run_id is not null
 ) as known_runs
 group by run_id;
 
@@ -55,11 +66,24 @@ select run_id, "group", idempotence, max_in_flight, retries, single_writer
 from producers
 where run_id is not null;
 
--- A row per run and group of consumers whose settings are known.
-create view consumer_settings as
+-- A row per run and group of consumers whose settings are given.
+create view given_consumer_settings as
 select audited_runs.run_id, "group", assignment, isolation
 from consumers
 cross join audited_runs
 where consumers.run_id is null
 union all
 select run_id, "group", assignment, isolation from consumers where run_id is not null;
+
+-- The same, with the groups of clients whose settings are given by client id.
+create view consumer_settings as
+select run_id, "group", assignment, isolation from given_consumer_settings
+union all
+select
+    run_id, consumer_group as "group", min(assignment) as assignment, min(isolation) as isolation
+from given_consumer_settings
+join (
+    select distinct run_id, "group", consumer_group from reads where consumer_group is not null
+) as clients using (run_id, "group")
+where (run_id, consumer_group) not in (select run_id, "group" from given_consumer_settings)
+group by run_id, consumer_group;

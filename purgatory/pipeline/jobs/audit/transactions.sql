@@ -43,6 +43,7 @@ create view resolved_sends as
 select /*+ broadcast(superseded_epochs) */
     run_id, "group", producer, sequence, attempt, "key", value_id, acks, outcome, error,
     send_us, answer_us, topic, "partition", "offset", transactional_id, epoch, transaction,
+    equal_to, compaction,
     fate,
     decided_us,
     coalesce(fate = 'aborted', false) or coalesce(error in :abort_errors, false) as aborted,

@@ -34,7 +34,7 @@ union all
 select
     run_id, anomaly, producer_group, null, null, topic, "partition", "offset", producer, null,
     "key", value_id, sequence, transaction, time_us, 1, permit, excusable, attempts, doubt, broken,
-    topic, value_id, null, null, null, null, null, null, null, null
+    topic, value_id, other_topic, other_value, null, null, null, null, null, null
 from record_cases
 union all
 select
@@ -51,13 +51,13 @@ from writer_cases
 union all
 select
     run_id, anomaly, null, null, consumer_group, topic, "partition", "offset", null, consumer,
-    null, value_id, null, null, time_us, 1, null, excusable, null, null, null,
+    null, value_id, null, null, time_us, 1, null, excusable, null, doubt, null,
     record_topic, record_value, other_topic, other_value, null, null, null, null, null, null
 from poll_cases
 union all
 select
     run_id, anomaly, null, null, consumer_group, topic, "partition", "offset", null, consumer,
-    null, value_id, null, transaction, time_us, 1, null, excusable, null, null, null,
+    null, value_id, null, transaction, time_us, 1, permit, excusable, null, doubt, null,
     topic, value_id, null, null, consumer_group, topic, "partition", "offset", null, null
 from input_cases
 union all
@@ -110,9 +110,6 @@ select /*+ broadcast(p), broadcast(o), broadcast(c), broadcast(anomalies), broad
             when p.max_in_flight = 1 then 'max_in_flight=1'
             when p.retries = 0 then 'retries=0'
         end
-        when anomaly = 'sequence_gap' then case
-            when attempts <= p.retries then 'retries=' || cast(p.retries as string)
-        end
         when anomaly = 'multi_writer' then case
             when p.single_writer or o.single_writer then 'single_writer=true'
         end
@@ -133,10 +130,9 @@ left join consumer_settings as c
 -- The same with the settings that permit it, and those that would decide and are unknown.
 --
 -- A retry after a lost response is stored twice, unless producers are idempotent; it may be stored
--- behind later records, if several requests were in flight. A producer without a successful response
--- retries until its retries are used up. Several producers may write, unless one of the two groups
--- requires a single writer. With subscribe, partitions are reassigned; with assign, a reader keeps
--- its position.
+-- behind later records, if several requests were in flight. Several producers may write, unless one
+-- of the two groups requires a single writer. With subscribe, partitions are reassigned; with assign,
+-- a reader keeps its position.
 create view excused_cases as
 select
     configured_cases.*,
@@ -147,9 +143,6 @@ select
         when anomaly in ('retry_reorder', 'key_order_violation') then case
             when not idempotence and max_in_flight > 1
                 then 'idempotence=false with max_in_flight=' || cast(max_in_flight as string)
-        end
-        when anomaly = 'sequence_gap' then case
-            when attempts > retries then 'retries=' || cast(retries as string)
         end
         when anomaly = 'multi_writer' then case
             when not first_single and not other_single then 'single_writer=false'
@@ -167,7 +160,6 @@ select
             when idempotence is null then 'idempotence'
             when max_in_flight is null then 'max_in_flight'
         end
-        when anomaly = 'sequence_gap' then case when retries is null then 'retries' end
         when anomaly = 'multi_writer' then case
             when first_single is null or other_single is null then 'single_writer'
         end
@@ -235,6 +227,8 @@ from (
             when needs_reads and not has_reads and not (anomaly = 'effect_duplicate' and has_effects)
                 then :no_reads
             -- Where there are transactions, commits tell whether they hold.
+            when observed and not has_effects
+                and anomaly in ('effect_duplicate', 'offset_without_result') then :no_effects
             when not has_effects and (
                 anomaly = 'key_order_violation' or (of_commits and not has_transactions)
             ) then 'no effects in the trace'

@@ -71,9 +71,9 @@ join witness_records using (run_id, topic, value_id)
 union all
 select /*+ broadcast(witness_inputs) */
     run_id, anomaly, "rank",
-    time_us, 'read', "group", null, consumer, null, null, null, null, null, null, poll, applied,
+    time_us, 'read', client, null, consumer, null, null, null, null, null, null, poll, applied,
     null, null, value_id, topic, "partition", "offset", null, null, null, isolation, null
-from reads
+from read_rows
 join witness_inputs using (run_id, "group", topic, "partition", "offset")
 union all
 select /*+ broadcast(witness_inputs) */
