@@ -28,14 +28,15 @@ _TOPIC = "regexp_replace(watch_key, '-[0-9]+' || chr(92) || 'z', '')"
 """The key without `-` and the partition's number; a key without these is a topic itself."""
 
 _SPARK_TOPICS = f"""
-    case when watch_keys is null then array(cast(null as string))
-    when size(watch_keys) = 1 then transform(watch_keys, watch_key -> {_TOPIC})
-    else array_distinct(transform(watch_keys, watch_key -> {_TOPIC})) end
+    case when watch_keys is null then array('*', null)
+    when size(watch_keys) = 1 then array({_TOPIC.replace("watch_key", "watch_keys[0]")})
+    else array_distinct(array_prepend(transform(watch_keys, watch_key -> {_TOPIC}), '*')) end
 """
 _DUCKDB_TOPICS = f"""
-    case when watch_keys is null then [null]
-    when len(watch_keys) = 1 then list_transform(watch_keys, lambda watch_key: {_TOPIC})
-    else list_distinct(list_transform(watch_keys, lambda watch_key: {_TOPIC})) end
+    case when watch_keys is null then ['*', null]
+    when len(watch_keys) = 1 then [{_TOPIC.replace("watch_key", "watch_keys[1]")}]
+    else list_prepend('*', list_distinct(list_transform(watch_keys, lambda watch_key: {_TOPIC})))
+    end
 """
 
 _EVENTS = f"array<struct<{','.join(f'`{name}`:{kind}' for name, kind in EVENT.items())}>>"
@@ -77,6 +78,7 @@ MACROS = (
     ),
     Macro("rounded_wait", "wait_us bigint", "bigint", *[rounded_sql("wait_us")] * 2),
     Macro("coarse_wait", "wait_us bigint", "bigint", *[rounded_sql("wait_us", 100)] * 2),
+    Macro("list_size", "list array<string>", "int", "array_size(list)", "len(list)"),
     Macro("topics_of", "watch_keys array<string>", "array<string>", _SPARK_TOPICS, _DUCKDB_TOPICS),
 )
 """All of them. A Spark function of its own can't aggregate, and can't stand in `explode`."""

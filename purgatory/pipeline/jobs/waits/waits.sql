@@ -6,39 +6,44 @@
 -- steps around a percentile are counted by their waits, or, for approximate percentiles, by their
 -- rounded waits.
 
--- An operation and its topics: an array with a null where its keys are unknown.
-create view operation_topics as
-select run_id, window_start_us, window_us, purgatory, kind, outcome, wait_us,
-    topics_of(watch_keys) as topics
-from timed_operations
-where :by_topic;
-
--- An operation, once under * and once under each of its topics.
-create view topic_operations as
-select run_id, window_start_us, window_us, purgatory, '*' as topic, kind, outcome, wait_us
-from timed_operations
-union all
-select run_id, window_start_us, window_us, purgatory, explode(topics) as topic, kind, outcome,
-    wait_us
-from operation_topics;
-
 create view stepped_operations as
-select run_id, window_start_us, window_us, purgatory, topic, kind, outcome, wait_us,
+select run_id, window_start_us, window_us, purgatory, kind, outcome, wait_us, watch_keys,
     coarse_wait(wait_us) as step,
     case when :approximate then rounded_wait(wait_us) else wait_us end as counted_us
-from topic_operations;
+from timed_operations;
+
+-- An operation and its topics, with a null where its keys are unknown. A single one also stands for
+-- all topics; elsewhere, * is one of the topics.
+create view operation_topics as
+select run_id, window_start_us, window_us, purgatory, kind, outcome, wait_us, step, counted_us,
+    topics_of(watch_keys) as topics, coalesce(list_size(watch_keys) = 1, false) as has_single
+from stepped_operations
+where :by_topic;
+
+create view topic_operations as
+select run_id, window_start_us, window_us, purgatory, '*' as topic, true as of_all, kind, outcome,
+    wait_us, step
+from stepped_operations
+where not :by_topic
+union all
+select run_id, window_start_us, window_us, purgatory, explode(topics) as topic,
+    has_single as of_all, kind, outcome, wait_us, step
+from operation_topics;
 
 -- The operations of one topic, kind and outcome in a step.
 create view step_counts as
-select run_id, window_start_us, max(window_us) as window_us, purgatory, topic, kind, outcome, step,
-    count(*) as operations, cast(sum(wait_us) as bigint) as sum_us, max(wait_us) as max_us
-from stepped_operations
-group by run_id, window_start_us, purgatory, topic, kind, outcome, step;
-
--- The operations in a step, also of all kinds and of all outcomes. Waits over all outcomes are
--- those of settled operations: how long pending ones will wait is unknown.
-create view all_step_counts as
 select run_id, window_start_us, max(window_us) as window_us, purgatory, topic,
+    of_all or coalesce(topic = '*', false) as of_all, kind, outcome, step, count(*) as operations,
+    cast(sum(wait_us) as bigint) as sum_us, max(wait_us) as max_us
+from topic_operations
+group by run_id, window_start_us, purgatory, topic, of_all, kind, outcome, step;
+
+-- The operations in a step of each topic and over all topics, also of all kinds and of all
+-- outcomes. Waits over all outcomes are those of settled operations: how long pending ones will
+-- wait is unknown.
+create view all_step_counts as
+select run_id, window_start_us, max(window_us) as window_us, purgatory,
+    case when grouping(topic) = 1 then '*' else topic end as row_topic,
     grouping(kind) = 1 as all_kinds, kind, grouping(outcome) = 1 as all_outcomes, outcome, step,
     cast(sum(operations) as bigint) as operations,
     cast(sum(case when outcome = 'expired' then operations else 0 end) as bigint) as expired,
@@ -47,12 +52,14 @@ select run_id, window_start_us, max(window_us) as window_us, purgatory, topic,
     max(case when outcome <> 'pending' then max_us end) as settled_max_us,
     cast(sum(sum_us) as bigint) as sum_us, max(max_us) as max_us
 from step_counts
-group by run_id, window_start_us, purgatory, topic, step, cube(kind, outcome);
+group by run_id, window_start_us, purgatory, step, cube(kind, outcome),
+    grouping sets ((topic), (of_all))
+having grouping(topic) = 0 and topic is distinct from '*' or of_all;
 
 -- The same, with the waits that count in the row.
 create view row_steps as
-select run_id, window_start_us, window_us, purgatory, topic, all_kinds, kind, all_outcomes, outcome,
-    step, operations, expired,
+select run_id, window_start_us, window_us, purgatory, row_topic as topic, all_kinds, kind,
+    all_outcomes, outcome, step, operations, expired,
     case when all_outcomes then settled else operations end as waits_number,
     case when all_outcomes then settled_sum_us else sum_us end as sum_us,
     case when all_outcomes then settled_max_us else max_us end as max_us
@@ -79,40 +86,60 @@ window
 create view shares as
 select share from (values (0.5e0), (0.95e0), (0.99e0), (0.999e0)) as listed(share);
 
--- A step with a wait at a rank around a percentile.
+-- A step with a wait at a rank around a percentile, and a number for it.
 create table wanted_steps as
-select distinct run_id, window_start_us, purgatory, topic, all_kinds, kind, all_outcomes, outcome,
-    step, waits_number, first_rank, total, longest_us
-from ranked_steps
-cross join shares
-where waits_number > 0
-    and floor(share * (total - 1)) between first_rank - 1 and first_rank + waits_number - 1;
+select run_id, window_start_us, purgatory, topic, all_kinds, kind, all_outcomes, outcome, step,
+    first_rank, total, longest_us,
+    row_number() over (
+        order by run_id, window_start_us, purgatory, topic, all_kinds, kind, all_outcomes, outcome,
+            step
+    ) as place
+from (
+    select distinct run_id, window_start_us, purgatory, topic, all_kinds, kind, all_outcomes,
+        outcome, step, first_rank, total, longest_us
+    from ranked_steps
+    cross join shares
+    where waits_number > 0
+        and floor(share * (total - 1)) between first_rank - 1 and first_rank + waits_number - 1
+) as distinct_steps;
+
+create view wanted_topic_operations as
+select run_id, window_start_us, purgatory, explode(topics) as topic, kind, outcome, step, counted_us
+from operation_topics;
 
 -- A wait in such a step, and how many operations have it.
 create view wanted_waits as
-select w.run_id, w.window_start_us, w.purgatory, w.topic, w.all_kinds, w.kind, w.all_outcomes,
-    w.outcome, w.step, o.counted_us as wait_us, count(*) as number, w.first_rank, w.total,
-    w.longest_us
+select w.place, o.counted_us, count(*) as number
 from stepped_operations o
 join wanted_steps w
     on o.run_id = w.run_id and o.purgatory = w.purgatory and o.step = w.step
     and o.window_start_us is not distinct from w.window_start_us
-    and o.topic is not distinct from w.topic
     and (w.all_kinds or o.kind = w.kind)
     and (o.outcome = w.outcome or w.all_outcomes and o.outcome <> 'pending')
-group by w.run_id, w.window_start_us, w.purgatory, w.topic, w.all_kinds, w.kind, w.all_outcomes,
-    w.outcome, w.step, o.counted_us, w.first_rank, w.total, w.longest_us;
+where w.topic = '*'
+group by w.place, o.counted_us
+union all
+select w.place, o.counted_us, count(*) as number
+from wanted_topic_operations o
+join wanted_steps w
+    on o.run_id = w.run_id and o.purgatory = w.purgatory and o.step = w.step
+    and o.topic is not distinct from w.topic
+    and o.window_start_us is not distinct from w.window_start_us
+    and (w.all_kinds or o.kind = w.kind)
+    and (o.outcome = w.outcome or w.all_outcomes and o.outcome <> 'pending')
+where w.topic is distinct from '*'
+group by w.place, o.counted_us;
 
 create view ranked_waits as
-select run_id, window_start_us, purgatory, topic, all_kinds, kind, all_outcomes, outcome, wait_us,
-    total, longest_us, number,
+select run_id, window_start_us, purgatory, topic, all_kinds, kind, all_outcomes, outcome,
+    counted_us as wait_us, total, longest_us, number,
     first_rank - number + cast(
         sum(number) over (
-            partition by run_id, window_start_us, purgatory, topic, all_kinds, kind, all_outcomes,
-                outcome, step
-            order by wait_us rows between unbounded preceding and current row) as bigint
+            partition by place order by counted_us
+            rows between unbounded preceding and current row) as bigint
     ) as first_rank
-from wanted_waits;
+from wanted_waits
+join wanted_steps using (place);
 
 -- The waits at the two ranks around a share. The last rank is the longest wait, also of rounded.
 create view share_waits as
