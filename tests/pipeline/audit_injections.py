@@ -142,6 +142,19 @@ def _sequence_gap(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     return run.trace(), Counter(sequence_gap=k)
 
 
+def _failed_send(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """Records that were refused for good."""
+    run.transactional = False
+    for partition, index in run.some(k):
+        sent = run.sends[partition][index]
+        log = run.logs[partition]
+        log[:] = [(offset, value) for offset, value in log if value != sent.value_id]
+        run.sends[partition][index] = sent._replace(
+            acks=-1, outcome="fail", error="MESSAGE_TOO_LARGE", offset=None
+        )
+    return run.trace(), Counter(failed_send=k)
+
+
 def _multi_writer(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     for number in range(k):
         sent = run.send(0, 0, None, producer=100 + number, value_id=50_000 + number, send_us=1500)
@@ -409,6 +422,7 @@ INJECTIONS: Mapping[str, tuple[Injection, bool]] = {
     "retry_reorder": (_retry_reorder, False),
     "nonmonotonic_send": (_nonmonotonic_send, False),
     "sequence_gap": (_sequence_gap, False),
+    "failed_send": (_failed_send, False),
     "multi_writer": (_multi_writer, False),
     "poll_skip": (_poll_skip, True),
     "nonmonotonic_poll": (_nonmonotonic_poll, True),

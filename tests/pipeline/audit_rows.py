@@ -43,6 +43,8 @@ class Send(NamedTuple):
     transactional_id: str | None = None
     epoch: int | None = None
     transaction: int | None = None
+    equal_to: int | None = None
+    compaction: str | None = None
 
 
 class Read(NamedTuple):
@@ -59,6 +61,11 @@ class Read(NamedTuple):
     topic: str = "orders"
     isolation: str | None = None
     fetch_offset: int | None = None
+    consumer_group: str | None = None
+    restarts: int | None = None
+    reading: int | None = None
+    delivery: int | None = None
+    acknowledged: str | None = None
 
 
 class Effect(NamedTuple):

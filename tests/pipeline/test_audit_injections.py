@@ -107,6 +107,7 @@ VERDICTS: Mapping[str, Mapping[str, tuple[str, str | None]]] = {
     },
     "nonmonotonic_send": _ALWAYS,
     "sequence_gap": {"acks=0": ("permitted", "acks=0"), "incomplete": INCOMPLETE},
+    "failed_send": {"": ("permitted", "MESSAGE_TOO_LARGE")},
     "multi_writer": {
         "": ("violation", "single_writer=true"),
         "lax": ("permitted", "single_writer=false"),
