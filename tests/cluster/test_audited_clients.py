@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
+import purgatory
+from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec, start_trace
 from purgatory.pipeline.jobs.audit.findings import Findings
 from purgatory.proxy import ProxyConfig, ThreadedProxy
 from purgatory.trace.effects import Effect
@@ -197,3 +199,26 @@ def test_effects_name_their_group_if_several_read_the_topic() -> None:
         on.audit(expect=["once"], effects=done).assert_no_violations()
         found = on.audit(expect=["once"], effects=[*done, done[0]])
         assert [(one.anomaly, one.group) for one in found.violations] == [("effect_duplicate", "a")]
+
+
+@pytest.mark.parametrize("has_observed", [True, False])
+def test_a_trace_in_a_folder_is_audited_with_effects(tmp_path: Path, has_observed: bool) -> None:
+    trace, writer = start_trace(tmp_path / "trace", "shop")
+    with ThreadedCluster(ClusterConfig(brokers=1, topics=[TopicSpec("t")]), trace) as on:
+        send(producer(on, enable_idempotence=True), *map(str, range(4)))
+        messages = read(on, 4)
+    trace.close()
+    writer.finish(trace.duration_ms, {})
+    head = tmp_path / "trace" / "run.json"
+    assert '"observed": true' in head.read_text()
+    if not has_observed:  # as in a trace of an earlier version: the reads tell
+        head.write_text(head.read_text().replace('"observed": true,', ""))
+    for _ in range(2):  # nothing is written into the trace
+        found = purgatory.audit(tmp_path / "trace", expect=["no-loss"], effects=messages[:3])
+        assert [(one.anomaly, one.group, one.count) for one in found.violations] == [
+            ("offset_without_result", "g", 1)
+        ]
+    purgatory.audit(tmp_path / "trace", effects=messages).assert_no_violations()
+    without = purgatory.audit(tmp_path / "trace", expect=["no-loss"])
+    without.assert_no_violations()
+    assert "no effects" in without.unchecked["offset_without_result"]

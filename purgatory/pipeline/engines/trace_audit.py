@@ -6,15 +6,19 @@ import os
 from typing import TYPE_CHECKING
 
 from purgatory.pipeline.engines.engine import RunOptions
-from purgatory.pipeline.engines.run import run_job
+from purgatory.pipeline.engines.run import run_opened
+from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.ingest.stores import parse_location
 from purgatory.pipeline.jobs.audit.anomalies import WITNESSES
 from purgatory.pipeline.jobs.audit.findings import Findings, findings_of
+from purgatory.pipeline.jobs.registry import JOBS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from os import PathLike
     from pathlib import Path
+
+    from purgatory.trace.effects import GivenEffect
 
 
 def audit(
@@ -22,6 +26,7 @@ def audit(
     *,
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
+    effects: Iterable[GivenEffect] | None = None,
     progress: bool | None = False,
     mapping: Path | None = None,
     strict: bool = False,
@@ -35,22 +40,22 @@ def audit(
         expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
             settings permit it.
         witnesses: how many cases of each run and anomaly come with their rows.
+        effects: what the service did, of a single trace: for each record that it processed a tuple
+            of topic, partition and offset, a client's message, or an `Effect` of `purgatory.trace`.
         progress, mapping, strict, memory: as `engines.engine.RunOptions` has them.
 
     Raises:
         TraceError: there are no traces there, or, strict, something in them is bad.
-        ValueError: an unknown expectation, or a number below 0.
+        ValueError: an unknown expectation, or a number below 0; or an effect that is none, or of
+            which nobody can say whose it is.
     """
     roots = [paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else list(paths)
     locations = [parse_location(os.fspath(root)) for root in roots]
-    results = run_job(
-        "audit",
-        locations,
-        engine="duckdb",
-        run_options=RunOptions(progress=progress, mapping=mapping, strict=strict, memory=memory),
-        page=True,
-        expect=expect,
-        witnesses=witnesses,
-    )
+    settings = RunOptions(progress=progress, mapping=mapping, strict=strict, memory=memory)
+    job = JOBS["audit"]
+    with defer_signals():  # C code that is interrupted while it is imported raises ImportError
+        from purgatory.pipeline.engines.duckdb.traces import open_traces
+    with open_traces(locations, None, job, settings, effects) as opened:
+        results = run_opened(job, opened, page=True, expect=expect, witnesses=witnesses)
     rows = results.rows
     return findings_of(rows["audit"], rows["witnesses"], results.bad_rows, expect)

@@ -29,9 +29,10 @@ from purgatory.pipeline.ingest.store_copies import local_copies
 from purgatory.pipeline.ingest.stores import Uri, resolve_locations, without_hadoop
 from purgatory.pipeline.ingest.trace_set import QUARANTINE_ORDER, TraceSet, read_trace_set
 from purgatory.pipeline.jobs.chain import literal, order_by
+from purgatory.trace.effects import effects_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from purgatory.pipeline.engines.engine import RunOptions
     from purgatory.pipeline.engines.result_folder import OutputFolder
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from purgatory.pipeline.ingest.stores import Location
     from purgatory.pipeline.ingest.trace_set import RowCheck
     from purgatory.pipeline.jobs.registry import Job
+    from purgatory.trace.effects import GivenEffect
 
 
 class DuckDBReader:
@@ -48,12 +50,21 @@ class DuckDBReader:
         engine: gets the tables.
         trace_set: the traces, all on this machine.
         strict: stop at a bad row or file.
+        effects: more rows of the table `effects`, as somebody tells them.
     """
 
-    def __init__(self, engine: DuckDBEngine, trace_set: TraceSet, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        engine: DuckDBEngine,
+        trace_set: TraceSet,
+        *,
+        strict: bool = False,
+        effects: Iterable[GivenEffect] | None = None,
+    ) -> None:
         self._engine = engine
         self._trace_set = trace_set
         self._strict = strict
+        self._effects = effects
 
     def read(self, tables: Sequence[str], *, count: bool) -> RowCheck:
         connection = self._engine.connection
@@ -71,7 +82,27 @@ class DuckDBReader:
                 for table in tables
             }
             check = replace(check, good=good)
+        if self._effects is not None:
+            self._add_effects(self._effects)
         return check
+
+    def _add_effects(self, given: Iterable[GivenEffect]) -> None:
+        runs = [trace.run_id for trace in self._trace_set.traces]
+        if len(runs) != 1:
+            raise ValueError(f"effects are of one run, and there are {len(runs)}")
+        query = self._engine.query
+        reads = query('select topic, "group", consumer_group from reads group by all')
+        commits = query('select topic, "group" from commits group by all')
+        connection = self._engine.connection
+        connection.register("given_effects", effects_table(runs[0], given, reads, commits))
+        connection.execute(
+            "CREATE TEMP TABLE all_effects AS FROM effects UNION ALL BY NAME FROM given_effects"
+        )
+        [(kind,)] = connection.execute(
+            "SELECT table_type FROM information_schema.tables WHERE table_name = 'effects'"
+        ).fetchall()
+        connection.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} effects")
+        connection.execute("ALTER TABLE all_effects RENAME TO effects")
 
     def write_quarantine(self, folder: OutputFolder) -> None:
         assert isinstance(folder, Path), "DuckDB writes on this machine"
@@ -88,7 +119,11 @@ class DuckDBReader:
 
 @contextmanager
 def open_traces(
-    roots: Sequence[Location], out: Location | None, job: Job, run_options: RunOptions
+    roots: Sequence[Location],
+    out: Location | None,
+    job: Job,
+    run_options: RunOptions,
+    effects: Iterable[GivenEffect] | None = None,
 ) -> Iterator[OpenedTraces]:
     """All traces in some folders, in a connection of their own; results count once all are there.
 
@@ -97,6 +132,7 @@ def open_traces(
         out: the folder to make, in S3 as well; None writes nothing.
         job: the job that reads them.
         run_options: how it runs.
+        effects: what the service did in the one run, beside its table `effects`.
 
     Raises:
         PipelineError: a trace, the output folder or the room is not as it must be, or, strict,
@@ -120,7 +156,7 @@ def open_traces(
         duckdb_connection(progress=run_options.progress, memory=memory, rows=rows) as connection,
     ):
         engine = DuckDBEngine(connection)
-        reader = DuckDBReader(engine, local_set, strict=run_options.strict)
+        reader = DuckDBReader(engine, local_set, strict=run_options.strict, effects=effects)
         yield OpenedTraces(engine, reader, trace_set, folder)
 
 
