@@ -43,7 +43,7 @@ group by run_id, window_start_us, purgatory, topic, of_all, kind, outcome, step;
 -- wait is unknown.
 create view all_step_counts as
 select run_id, window_start_us, max(window_us) as window_us, purgatory,
-    case when grouping(topic) = 1 then '*' else topic end as row_topic,
+    grouping(topic) = 1 as all_topics, topic, of_all,
     grouping(kind) = 1 as all_kinds, kind, grouping(outcome) = 1 as all_outcomes, outcome, step,
     cast(sum(operations) as bigint) as operations,
     cast(sum(case when outcome = 'expired' then operations else 0 end) as bigint) as expired,
@@ -53,17 +53,18 @@ select run_id, window_start_us, max(window_us) as window_us, purgatory,
     cast(sum(sum_us) as bigint) as sum_us, max(max_us) as max_us
 from step_counts
 group by run_id, window_start_us, purgatory, step, cube(kind, outcome),
-    grouping sets ((topic), (of_all))
-having grouping(topic) = 0 and topic is distinct from '*' or of_all;
+    grouping sets ((topic), (of_all));
 
 -- The same, with the waits that count in the row.
 create view row_steps as
-select run_id, window_start_us, window_us, purgatory, row_topic as topic, all_kinds, kind,
-    all_outcomes, outcome, step, operations, expired,
+select run_id, window_start_us, window_us, purgatory,
+    case when all_topics then '*' else topic end as topic, all_kinds, kind, all_outcomes, outcome,
+    step, operations, expired,
     case when all_outcomes then settled else operations end as waits_number,
     case when all_outcomes then settled_sum_us else sum_us end as sum_us,
     case when all_outcomes then settled_max_us else max_us end as max_us
-from all_step_counts;
+from all_step_counts
+where of_all or not all_topics and topic is distinct from '*';
 
 -- The same, with the rank of the step's shortest wait among those of the row, from 0.
 create table ranked_steps as
