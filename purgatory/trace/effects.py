@@ -51,14 +51,27 @@ def effects_of(given: Iterable[GivenEffect]) -> list[Effect]:
     return [_effect(number, one) for number, one in enumerate(given)]
 
 
-def effect_rows(
-    given: Iterable[GivenEffect], groups: Mapping[str, Sequence[str]]
-) -> list[dict[str, Any]]:
+class Groups(NamedTuple):
+    """The groups of one topic in a trace, in their order.
+
+    Attributes:
+        reading: those with reads: by their names, or else by client ids.
+        named: those that reads or commits name; all that read, if there is none.
+    """
+
+    reading: Sequence[str]
+    named: Sequence[str]
+
+
+_NO_GROUPS = Groups((), ())
+
+
+def effect_rows(given: Iterable[GivenEffect], groups: Mapping[str, Groups]) -> list[dict[str, Any]]:
     """Return the rows of the table `effects`, without `run_id`. O(effects).
 
     Args:
         given: in the order in which the service did them.
-        groups: the groups that read each topic.
+        groups: those of each topic.
 
     Raises:
         ValueError: an effect is none, or nobody can say whose it is.
@@ -68,7 +81,7 @@ def effect_rows(
         has_version = effect.key is not None and effect.version is not None
         rows.append(
             {
-                "group": effect.group or _only_group(effect, groups.get(effect.topic, ())),
+                "group": _group_of(effect, groups.get(effect.topic, _NO_GROUPS)),
                 "consumer": 0,
                 "topic": effect.topic,
                 "partition": effect.partition,
@@ -82,25 +95,39 @@ def effect_rows(
     return rows
 
 
-def groups_by_topic(reads: pa.Table, commits: pa.Table | None = None) -> dict[str, list[str]]:
-    """Return the groups that read each topic: those with that name, or else the clients' ids."""
-    rows = reads.select(["topic", "group", "consumer_group"]).group_by(
-        ["topic", "group", "consumer_group"]
-    )
-    named: dict[str, dict[str, None]] = {}
-    others: dict[str, dict[str, None]] = {}
-    for row in rows.aggregate([]).to_pylist():
-        known = others if row["consumer_group"] is None else named
-        known.setdefault(row["topic"], {})[row["consumer_group"] or row["group"]] = None
-    if commits is not None:
-        distinct = commits.select(["topic", "group"]).group_by(["topic", "group"]).aggregate([])
-        for row in distinct.to_pylist():
-            named.setdefault(row["topic"], {})[row["group"]] = None
-    return {topic: sorted(groups) for topic, groups in {**others, **named}.items()}
+def groups_by_topic(reads: pa.Table, commits: pa.Table) -> dict[str, Groups]:
+    """Return the groups of each topic. O(reads + commits).
+
+    Args:
+        reads: with `topic`, `group` and `consumer_group`.
+        commits: with `topic` and `group`.
+    """
+    named: dict[str, set[str]] = {}
+    reading: dict[str, set[str]] = {}
+    for row in _distinct(reads, "topic", "group", "consumer_group"):
+        name = row["consumer_group"]
+        reading.setdefault(row["topic"], set()).add(name or row["group"])
+        if name is not None:
+            named.setdefault(row["topic"], set()).add(name)
+    for row in _distinct(commits, "topic", "group"):
+        named.setdefault(row["topic"], set()).add(row["group"])
+    none: set[str] = set()
+    return {
+        topic: Groups(
+            sorted(reading.get(topic, none)), sorted(named.get(topic) or reading.get(topic, none))
+        )
+        for topic in reading.keys() | named.keys()
+    }
+
+
+def _distinct(table: pa.Table, *columns: str) -> list[dict[str, Any]]:
+    names = list(columns)
+    rows: list[dict[str, Any]] = table.select(names).group_by(names).aggregate([]).to_pylist()
+    return rows
 
 
 def effects_table(
-    run_id: str, given: Iterable[GivenEffect], reads: pa.Table, commits: pa.Table | None = None
+    run_id: str, given: Iterable[GivenEffect], reads: pa.Table, commits: pa.Table
 ) -> pa.Table:
     """Return the table `effects` of one run, beside its other tables. O(effects + reads).
 
@@ -145,17 +172,26 @@ def _effect(number: int, given: GivenEffect) -> Effect:
     return effect
 
 
-def _only_group(effect: Effect, groups: Sequence[str]) -> str:
-    if len(groups) == 1:
-        return groups[0]
-    if not groups:
+def _group_of(effect: Effect, groups: Groups) -> str:
+    group = effect.group
+    if group is None:
+        if len(groups.named) > 1:
+            raise ValueError(
+                f"{', '.join(groups.named)} read {effect.topic}: whose are the effects? "
+                "Effect(..., group=...)"
+            )
+        if not groups.named:
+            raise ValueError(
+                f"nobody read {effect.topic}, and an effect is of partition {effect.partition}, "
+                f"offset {effect.offset}"
+            )
+        [group] = groups.named
+    if group not in groups.reading:
         raise ValueError(
-            f"nobody read {effect.topic}: whose is the effect of {effect.partition}, offset "
-            f"{effect.offset}? Give Effect(..., group=...)"
+            f"the trace has no reads of {effect.topic} by {group}; those of groups whose clients "
+            "have one client id can't be told apart: give them client ids of their own"
         )
-    raise ValueError(
-        f"{', '.join(groups)} read {effect.topic}: whose are the effects? Effect(..., group=...)"
-    )
+    return group
 
 
 def _number(key: object) -> int:

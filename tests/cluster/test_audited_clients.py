@@ -179,7 +179,7 @@ def test_an_offset_beyond_what_was_processed_is_found_by_effects() -> None:
         ([("t", 0, -1)], r"partition and offset are numbers"),
         ([{"topic": "t", "partition": 0}], r"effects\[0\] has no offset"),
         ([{"topic": "t", "partition": 0, "offset": 0, "x": 1}], "an effect has no 'x'"),
-        ([("elsewhere", 0, 0)], "nobody read elsewhere"),
+        ([("elsewhere", 0, 0)], "nobody read elsewhere, and an effect is of partition 0, offset 0"),
     ],
 )
 def test_what_is_no_effect_is_refused(effects: Sequence[Any], told: str) -> None:
@@ -195,6 +195,8 @@ def test_effects_name_their_group_if_several_read_the_topic() -> None:
         places = [("t", 0, offset) for offset in range(3)]
         with pytest.raises(ValueError, match=r"a, b read t: whose are the effects\?"):
             on.audit(effects=places)
+        with pytest.raises(ValueError, match=r"no reads of t by c; .* client ids of their own"):
+            on.audit(effects=[Effect(*places[0], group="c")])
         done = [Effect(*place, group=group) for group in ("a", "b") for place in places]
         on.audit(expect=["once"], effects=done).assert_no_violations()
         found = on.audit(expect=["once"], effects=[*done, done[0]])

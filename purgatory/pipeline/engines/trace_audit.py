@@ -41,7 +41,7 @@ def audit(
             settings permit it.
         witnesses: how many cases of each run and anomaly come with their rows.
         effects: what the service did, of a single trace: for each record that it processed a tuple
-            of topic, partition and offset, a client's message, or an `Effect` of `purgatory.trace`.
+            of topic, partition and offset, a client's message, or an `Effect` (`trace.effects`).
         progress, mapping, strict, memory: as `engines.engine.RunOptions` has them.
 
     Raises:
