@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from purgatory.cluster.observer import ElapsedClock, operation_keys, operation_kind
 from purgatory.cluster.records import read_records, whole_batches
 from purgatory.cluster.sent_records import (
     RESEND_WINDOW_US,
@@ -33,6 +32,7 @@ from purgatory.cluster.sent_records import (
     Wire,
     record_number,
 )
+from purgatory.cluster.traced_brokers import TracedBrokers
 from purgatory.cluster.traced_readers import (
     GROUP_APIS,
     SharedReads,
@@ -40,8 +40,6 @@ from purgatory.cluster.traced_readers import (
     TracedReaders,
 )
 from purgatory.cluster.traced_topics import TracedTopics
-from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
@@ -53,9 +51,8 @@ from purgatory.kafka import (
 from purgatory.kafka.groups.offsets import CommittedOffset
 from purgatory.kafka.replication.fetch import visible_batches
 from purgatory.kafka.share_groups.share_state import Acknowledgement
-from purgatory.trace.change_rows import BROKER, PARKED, ChangeRow, due_ms
-from purgatory.trace.observer import rows_of
-from purgatory.trace.table_rows import SHOWN_BYTES, CommitRow, OperationRow, ReadRow, SendRow
+from purgatory.trace.change_rows import ChangeRow
+from purgatory.trace.table_rows import SHOWN_BYTES, CommitRow, ReadRow, SendRow
 from purgatory.trace.trace_tables import Tables
 from purgatory.trace.traced_transactions import TracedTransactions
 
@@ -64,7 +61,6 @@ if TYPE_CHECKING:
     from purgatory.cluster.protocol.wire import Request
 
 
-_NS_PER_US = 1_000
 _IN_TRANSIT_US = 1_000_000
 """How long a response may be in transit: if the connection closes before, it may be lost."""
 
@@ -79,7 +75,7 @@ _FETCHES = (1, 78)
 """Fetch and ShareFetch."""
 
 
-class ClusterTrace:
+class ClusterTrace(TracedBrokers):
     """Records the events of a cluster as rows.
 
     Args:
@@ -99,97 +95,22 @@ class ClusterTrace:
         texts: dict[int, bytes | None] | None = None,
         forgets: bool = True,
     ) -> None:
-        self._tables = tables
+        super().__init__(tables, change, operations)
         self._texts = texts
-        self.operations = operations
-        self.clock = ElapsedClock()
-        self.now_us = self.clock.now_us
-        self.change = change
-        self._operations = 0
         self.topics = TracedTopics()
         self._sent = SentRecords(forgets)
         self.transactions = TracedTransactions(tables, self.clock.now_us, self.topics.name)
         self._orders: dict[tuple[int, TopicPartition], ProducerOrder] = {}
         self._clients: dict[str, int] = {}
+        self._connections: dict[int, int] = {}
+        """The numbers of those that are open: another one may have its `id` later."""
+        self._connection_count = 0
         self._polls: dict[int, int] = {}
         self._pending_responses: dict[tuple[int, int], list[PendingSend]] = {}
         self._delivered_sends: deque[_DeliveredSends] = deque()
         self._pending_reads: dict[tuple[int, int], list[ReadRow]] = {}
         self._readers = TracedReaders()
         self._shared = SharedReads(tables.read)
-
-    @property
-    def duration_ms(self) -> int:
-        """The duration so far, in milliseconds."""
-        return self.clock.now_us() // 1_000
-
-    # ---- operations
-
-    def record_completed(
-        self, broker: int, purgatory: str, operation: DelayedOperation, outcome: str, wait_ns: int
-    ) -> None:
-        """Record a completed operation."""
-        self._operations += 1
-        end_us = self.now_us()
-        wait_us = min(wait_ns // _NS_PER_US, end_us)
-        keys = operation_keys(operation)
-        self._tables.operation(
-            OperationRow(
-                broker,
-                purgatory,
-                self._operations,
-                len(keys),
-                operation.delay_ms,
-                end_us - wait_us,
-                end_us,
-                wait_us,
-                outcome,
-                operation_kind(purgatory, operation),
-                keys,
-            )
-        )
-
-    # ---- the state of the cluster
-
-    def record_change(self, kind: str, key: Any, before: Any, value: Any) -> None:
-        """Record a change from the observer."""
-        assert self.change is not None, "it is observed"
-        for row in rows_of(self.now_us(), kind, key, before, value):
-            self.change(row)
-
-    def record_started(self, broker: int) -> None:
-        """Record that a broker has started."""
-        if self.change is not None:
-            self.change(ChangeRow(self.now_us(), BROKER, broker, state="alive"))
-
-    def record_stopped(
-        self, broker: int, purgatories: Iterable[AsyncPurgatory], died: bool
-    ) -> None:
-        """Record the waiting operations of a broker that stops. O(operations).
-
-        Args:
-            died: whether the broker died; else the cluster stops.
-        """
-        if self.change is None:
-            return
-        for purgatory in purgatories:
-            for operation in purgatory.core.pending_ends(purgatory.core.num_delayed)[0]:
-                self._operations += 1
-                start_us = max(0, self.clock.us_of_ns(submitted_ns(operation)))
-                self.change(
-                    ChangeRow(
-                        start_us,
-                        PARKED,
-                        broker,
-                        purgatory.name,
-                        number=self._operations,
-                        state=operation_kind(purgatory.name, operation),
-                        due_ms=due_ms(start_us, operation.delay_ms),
-                        names=operation_keys(operation),
-                    )
-                )
-        if died:
-            self.change(ChangeRow(self.now_us(), BROKER, broker, state="dead"))
 
     # ---- sends
 
@@ -207,13 +128,18 @@ class ClusterTrace:
             response = responses.get(topic_partition)
             if response is not None:
                 sends += self._sends(
-                    id(connection), request, topic_partition, batches, response, received_us
+                    self._number_of(connection),
+                    request,
+                    topic_partition,
+                    batches,
+                    response,
+                    received_us,
                 )
         if request.body.acks == 0:  # there is no response
             self._write_sends(sends, None)
         else:
             pending = self._pending_responses.setdefault(
-                (id(connection), request.correlation_id), []
+                (self._number_of(connection), request.correlation_id), []
             )
             pending += sends
 
@@ -246,8 +172,10 @@ class ClusterTrace:
             topic_of: returns a topic's name by its id.
         """
         if request.api_key in _FETCHES:
-            self._readers.on_error(id(connection))
-            rows = self._pending_reads.get((id(connection), request.correlation_id), [])
+            self._readers.on_error(self._number_of(connection))
+            rows = self._pending_reads.get(
+                (self._number_of(connection), request.correlation_id), []
+            )
             rows[:] = [
                 row
                 for row in rows
@@ -269,7 +197,7 @@ class ClusterTrace:
         self, connection: ResponseConnection, request: Request, is_delivered: bool
     ) -> None:
         """Record whether the response to a request reached the client."""
-        key = id(connection), request.correlation_id
+        key = self._connections.get(id(connection), 0), request.correlation_id
         sends = self._pending_responses.pop(key, None)
         if sends is None:
             self._record_other_delivery(key, request, is_delivered)
@@ -280,7 +208,7 @@ class ClusterTrace:
         now_us = self.now_us()
         for send in sends:
             send.sent.answered_us = now_us
-        self._delivered_sends.append(_DeliveredSends(now_us, id(connection), sends))
+        self._delivered_sends.append(_DeliveredSends(now_us, key[0], sends))
         self.release()
 
     def _record_other_delivery(
@@ -300,17 +228,20 @@ class ClusterTrace:
 
     def record_close(self, connection: ResponseConnection) -> None:
         """Record that a connection is closed: its undelivered responses are lost."""
-        for key in [key for key in self._pending_responses if key[0] == id(connection)]:
+        number = self._connections.pop(id(connection), None)
+        if number is None:
+            return
+        for key in [key for key in self._pending_responses if key[0] == number]:
             self._write_lost(self._pending_responses.pop(key))
-        for key in [key for key in self._pending_reads if key[0] == id(connection)]:
+        for key in [key for key in self._pending_reads if key[0] == number]:
             del self._pending_reads[key]
-        self._readers.on_close(id(connection))
+        self._readers.on_close(number)
         if connection.is_cut:
             since_us = self.now_us() - _IN_TRANSIT_US
             for delivered_sends in reversed(self._delivered_sends):
                 if delivered_sends.at_us < since_us:
                     return
-                if delivered_sends.connection == id(connection):
+                if delivered_sends.connection == number:
                     for send in delivered_sends.sends:
                         send.mark_unknown(RESPONSE_LOST)
 
@@ -462,13 +393,18 @@ class ClusterTrace:
         for place, response in responses.items():
             topic, partition = self.topics.name(place[0]), place[1]
             if response.error is not ErrorCode.NONE:
-                readers.on_partition_error(id(connection), TopicPartition(topic, partition))
+                readers.on_partition_error(
+                    self._number_of(connection), TopicPartition(topic, partition)
+                )
                 continue
             if not response.batches:
                 continue
             first = from_offsets[TopicPartition(*place)]
             reading = readers.reading(
-                id(connection), client_id, TopicPartition(topic, partition), received_us
+                self._number_of(connection),
+                client_id,
+                TopicPartition(topic, partition),
+                received_us,
             )
             for batch in visible_batches(response):
                 for record in _readable(batch):
@@ -547,7 +483,7 @@ class ClusterTrace:
         self, connection: ResponseConnection, request: Request, rows: list[ReadRow]
     ) -> None:
         if rows:
-            self._pending_reads[id(connection), request.correlation_id] = rows
+            self._pending_reads[self._number_of(connection), request.correlation_id] = rows
 
     # ---- the parts of all these
 
@@ -593,6 +529,14 @@ class ClusterTrace:
         self._pending_responses.clear()
         self._shared.close()
         self.transactions.close()
+
+    def _number_of(self, connection: ResponseConnection) -> int:
+        """Return a connection's number, which no other one has. O(1)."""
+        number = self._connections.get(id(connection))
+        if number is None:
+            self._connection_count += 1
+            number = self._connections[id(connection)] = self._connection_count
+        return number
 
     def _client(self, request: Request) -> int:
         """Return a client id's number, the same for all of its connections."""

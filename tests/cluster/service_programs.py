@@ -174,8 +174,13 @@ class Run:
         )
         return taken
 
-    def finish(self, orders: int = ORDERS) -> None:
-        """Let another worker do what is left, as one should: work, then commit."""
+    def finish(self, orders: int = ORDERS, effects: int = 0) -> None:
+        """Let another worker do what is left, as one should: work, then commit.
+
+        Args:
+            orders: how many are to be done then.
+            effects: how many effects there are to be, at least.
+        """
         worker = self.worker()
 
         def turn() -> None:
@@ -184,7 +189,7 @@ class Run:
                 self.work(message)
             worker.commit(messages)
 
-        self.until(lambda: self.done >= orders, turn, "the rest")
+        self.until(lambda: self.done >= orders and len(self.effects) >= effects, turn, "the rest")
         worker.leave()
 
 
@@ -230,7 +235,7 @@ def no_commit_on_revoke(run: Run) -> None:
     if run.kind == "share" and run.is_right:
         first.commit(done)
     first.leave()
-    run.finish()
+    run.finish(effects=0 if run.is_right else ORDERS + len(done))
 
 
 def rebalance_in_the_middle(run: Run) -> None:

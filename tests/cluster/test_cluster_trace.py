@@ -165,6 +165,18 @@ def test_a_cut_just_after_the_answer_may_have_lost_it(trace: ClusterTrace, rows:
     assert rows.told() == [(1, "unknown", "answer lost", False), (1, "ok", None, True)]
 
 
+def test_a_cut_concerns_no_other_connection_at_the_same_address_in_memory(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client = Client(trace)
+    client.produce(b"a")
+    client.leave(cut=False)
+    client.produce(b"b")  # as if by another connection, whose `id` is that of the one before
+    client.leave(cut=True)
+    trace.close()
+    assert rows.told() == [(1, "ok", None, True), (1, "unknown", "answer lost", False)]
+
+
 def test_a_client_that_leaves_by_itself_has_its_answers(trace: ClusterTrace, rows: Rows) -> None:
     client = Client(trace)
     client.produce(b"a")
