@@ -6,10 +6,6 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist, variance
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _EXACT_UP_TO = 100
 
@@ -79,19 +75,3 @@ def _below(t: float, freedom: int) -> float:
     else:
         between = 2 / math.pi * (angle + math.sin(angle) * total)
     return 0.5 + between / 2
-
-
-def upper_limit(mean: Column, sd: Column, count: Column, confidence: float, most: int) -> Column:
-    """The one-sided upper limit of a mean, for Spark; null with fewer than two values.
-
-    Args:
-        mean, sd, count: of the values: their mean, standard deviation and number.
-        confidence: that the true mean is below, between 0.5 and 1.
-        most: the highest number of values.
-    """
-    from pyspark.sql import functions as f  # not where DuckDB makes a report
-
-    quantiles = [t_quantile(confidence, freedom) for freedom in range(1, max(2, most))]
-    freedom = (count - 1).cast("int")
-    t = f.when(freedom > 0, f.element_at(f.array(*map(f.lit, quantiles)), freedom))
-    return mean + t * sd / f.sqrt(count)

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
 
-from purgatory.pipeline.confidence_intervals import upper_limit
-from purgatory.pipeline.result_rows import text
-from purgatory.pipeline.sweeps.heatmaps import level
+from purgatory.pipeline.confidence_intervals import t_quantile
+from purgatory.pipeline.engines.spark.connect import local_table
+from purgatory.pipeline.engines.spark.frames import run_chain
+from purgatory.pipeline.jobs.chain import Statement, literal, quoted, read_chain
+from purgatory.pipeline.result_rows import Row, text
+from purgatory.pipeline.sweeps.heatmaps import level_sql
 from purgatory.pipeline.sweeps.plan import Parameter, Plan
 from purgatory.pipeline.sweeps.sweep_file import Question
 
@@ -99,88 +101,105 @@ def answers(points: DataFrame, plan: Plan) -> list[Answer]:
         points: the table of that name.
         plan: the sweep's.
     """
+    questions = plan.sweep.questions
+    rows = _candidates(points, plan) if questions else []
     return [
-        answer for question in plan.sweep.questions for answer in _answers(points, plan, question)
+        answer
+        for number, question in enumerate(questions)
+        for answer in _answers([row for row in rows if row["question"] == number], plan, question)
     ]
 
 
-def _answers(points: DataFrame, plan: Plan, question: Question) -> list[Answer]:
+def _answers(rows: Sequence[Row], plan: Plan, question: Question) -> list[Answer]:
     find = plan.parameter(question.find)
-    per = [plan.parameter(path) for path in question.per]
-    rows = _candidates(points, plan, question, find, per).collect()  # a row per value of settings
-    groups: dict[tuple[int, ...], dict[int, Candidate]] = {}
+    groups: dict[int, dict[int, Candidate]] = {}
     for row in rows:
-        group = tuple(row[f"per{number}"] for number in range(len(per)))
-        groups.setdefault(group, {})[row["level"]] = _candidate(row, find, question)
+        of_group = groups.setdefault(row["per_level"], {})
+        of_group[row["level"]] = _candidate(row, find, question)
     return [
         Answer(
             question,
-            {
-                parameter.path: parameter.levels()[index].label
-                for parameter, index in zip(per, group, strict=True)
-            },
+            _labels(plan, question, group),
             [candidates[at] for at in sorted(candidates, reverse=question.want == "largest")],
         )
         for group, candidates in sorted(groups.items())
     ]
 
 
-def _candidates(
-    points: DataFrame, plan: Plan, question: Question, find: Parameter, per: Sequence[Parameter]
-) -> DataFrame:
-    """A row for each value of the setting asked for and of those it is asked per."""
-    # Worse is greater, whichever side the bound is on.
-    sign = 1.0 if question.above is None else -1.0
-    value = f.col(question.measure).cast("double") * sign
-    groups = [level(parameter).alias(f"per{number}") for number, parameter in enumerate(per)]
-    of_points = points.groupBy("point", level(find).alias("level"), *groups).agg(
-        f.count(value).alias("seeds"),
-        f.avg(value).alias("mean"),
-        f.when(f.min(value) < f.max(value), f.stddev_samp(value))
-        .when(f.count(value) > 1, 0.0)
-        .alias("sd"),
-        f.count(f.when(value < sign * question.bound, 1)).alias("kept"),
-        (f.count("error") == f.count("*")).alias("failed"),
-    )
-    limit = upper_limit(
-        f.col("mean"), f.col("sd"), f.col("seeds"), question.confidence, plan.sweep.repetitions
-    )
-    worst = f.max(f.when(f.col("seeds") > 0, f.struct("mean", "sd", "seeds"))).alias("worst")
-    return (
-        of_points.withColumn("limit", limit)
-        .groupBy("level", *(f"per{number}" for number in range(len(per))))
-        .agg(
-            f.count("*").alias("points"),
-            f.count(f.when(f.col("failed"), 1)).alias("failed"),
-            worst,
-            f.max("limit").alias("limit"),
-            f.count(f.when(f.col("seeds") == 1, 1)).alias("of_one_seed"),
-            f.sum("kept").alias("kept"),
-            f.sum("seeds").alias("measured"),
-        )
-    )
+def _candidates(points: DataFrame, plan: Plan) -> list[Row]:
+    """A row per question, value of the setting asked for and of those it is asked per."""
+    questions = list(enumerate(plan.sweep.questions))
+    # With one seed, nothing tells how much others would differ.
+    quantiles = [
+        (number, seeds, t_quantile(question.confidence, seeds - 1))
+        for number, question in questions
+        for seeds in range(2, plan.sweep.repetitions + 1)
+    ]
+    selects = [
+        f"select {number} as question, point, error, "
+        f"cast({quoted([question.measure])} as double) * {literal(_sign(question))} as measured, "
+        f"{literal(_sign(question) * question.bound)} as bound, "
+        f"{level_sql(plan.parameter(question.find))} as level, "
+        f"{_per_level_sql(plan, question)} as per_level from points"
+        for number, question in questions
+    ]
+    inputs = {
+        "points": points,
+        "t_quantiles": local_table(
+            points.sparkSession, quantiles, "question int, seeds bigint, quantile double"
+        ),
+    }
+    chain = [
+        Statement("question_points", False, " union all ".join(selects)),
+        *read_chain("sweeps/candidates.sql"),
+    ]
+    rows: list[Row] = run_chain(inputs, chain, ["candidates"])[0].toArrow().to_pylist()
+    return rows
+
+
+def _sign(question: Question) -> float:
+    """The factor with which worse is greater, whichever side the bound is on."""
+    return 1.0 if question.above is None else -1.0
+
+
+def _per_level_sql(plan: Plan, question: Question) -> str:
+    """The levels of the settings that a question is asked per, as one number."""
+    number = "cast(0 as bigint)"
+    for path in question.per:
+        parameter = plan.parameter(path)
+        number = f"({number} * {len(parameter.levels())} + {level_sql(parameter)})"
+    return number
+
+
+def _labels(plan: Plan, question: Question, per_level: int) -> dict[str, str]:
+    """The values of these settings by their paths, from that number."""
+    labels = {}
+    for path in reversed(question.per):
+        levels = plan.parameter(path).levels()
+        per_level, index = divmod(per_level, len(levels))
+        labels[path] = levels[index].label
+    return {path: labels[path] for path in question.per}
 
 
 def _candidate(row: Row, find: Parameter, question: Question) -> Candidate:
-    sign = 1.0 if question.above is None else -1.0
+    sign = _sign(question)
     bound = sign * question.bound
-    worst = row["worst"]
-    is_measured = worst is not None and row["failed"] == 0
-    has_limit = is_measured and row["of_one_seed"] == 0 and worst["sd"] > 0
-    limit = row["limit"] if has_limit else None
-    good = is_measured and worst["mean"] < bound
+    mean, sd, limit = row["worst_mean"], row["worst_sd"], row["upper_limit"]
+    is_measured = mean is not None and row["failed"] == 0
+    has_limit = is_measured and row["of_one_seed"] == 0 and sd > 0
+    good = is_measured and mean < bound
     return Candidate(
         label=find.levels()[row["level"]].label,
         points=row["points"],
         failed=row["failed"],
-        mean=None if worst is None else sign * worst["mean"],
-        sd=None if worst is None else worst["sd"],
-        seeds=0 if worst is None else worst["seeds"],
-        limit=None if limit is None else sign * limit,
+        mean=None if mean is None else sign * mean,
+        sd=sd,
+        seeds=row["worst_seeds"],
+        limit=sign * limit if has_limit else None,
         kept=row["kept"],
         measured=row["measured"],
         good=good,
-        confirmed=good and limit is not None and limit < bound,
+        confirmed=good and has_limit and limit < bound,
     )
 
 

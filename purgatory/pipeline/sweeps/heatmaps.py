@@ -8,13 +8,13 @@ the other settings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from itertools import combinations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
 
-from purgatory.pipeline.jobs.registry import SWEEP
+from purgatory.pipeline.engines.spark.connect import local_table
+from purgatory.pipeline.engines.spark.frames import run_chain
+from purgatory.pipeline.jobs.chain import Statement, literal, quoted, read_chain
 from purgatory.pipeline.sweeps.plan import Parameter, Plan
 from purgatory.pipeline.sweeps.sweep_file import HeatmapTable
 
@@ -64,69 +64,48 @@ def heatmaps(points: DataFrame, plan: Plan) -> DataFrame:
         between the seeds of a point (pooled; null with one seed), `least` and `most` are the means
         of the extreme points.
     """
-    tables = [
-        _heatmap(points, plan, number, table) for number, table in enumerate(heatmap_tables(plan))
+    session = points.sparkSession
+    tables = list(enumerate(heatmap_tables(plan)))
+    settings = [(number, one.x, one.y, one.measure) for number, one in tables]
+    labels = [
+        (number, axis, index, level.label)
+        for number, one in tables
+        for axis, path in (("x", one.x), ("y", one.y))
+        if path is not None
+        for index, level in enumerate(plan.parameter(path).levels())
     ]
-    return reduce(DataFrame.unionByName, tables).orderBy(
-        *(name for name, _ in SWEEP.outputs["heatmaps"])
-    )
-
-
-def level(parameter: Parameter) -> Column:
-    """The number of the level of a row's value of a parameter, from 0; null for none."""
-    column, levels = f.col(f"`{parameter.column}`"), parameter.levels()
-    if not parameter.binned:
-        index = f.array_position(f.array(*(f.lit(one.low) for one in levels)), column)
-        return f.when(index > 0, index - 1).cast("int")
-    number = f.lit(0)
-    for one in levels[1:]:
-        number = number + (column >= f.lit(one.low)).cast("int")
-    return number.cast("int")
-
-
-def label(parameter: Parameter, number: Column) -> Column:
-    """The text of a level."""
-    return f.element_at(f.array(*(f.lit(one.label) for one in parameter.levels())), number + 1)
-
-
-def _heatmap(points: DataFrame, plan: Plan, number: int, table: HeatmapTable) -> DataFrame:
-    x = plan.parameter(table.x)
-    y = None if table.y is None else plan.parameter(table.y)
-    value = f.col(table.measure).cast("double")
-    no_level = f.lit(None).cast("int")
-    of_points = points.groupBy(
-        "point",
-        level(x).alias("x_level"),
-        (no_level if y is None else level(y)).alias("y_level"),
-    ).agg(
-        f.count("*").alias("scenarios"),
-        f.count("error").alias("failed"),
-        f.count(value).alias("measured"),
-        f.avg(value).alias("value"),
-        f.var_samp(value).alias("variance"),
-    )
-    freedom = f.when(f.col("measured") > 1, f.col("measured") - 1)
-    pooled = f.sum(f.col("variance") * freedom) / f.sum(freedom)
-    cells = of_points.groupBy("x_level", "y_level").agg(
-        f.count("*").alias("points"),
-        f.sum("scenarios").alias("scenarios"),
-        f.sum("failed").alias("failed"),
-        f.avg("value").alias("mean"),
-        f.sqrt(pooled).alias("seed_sd"),
-        f.min("value").alias("least"),
-        f.max("value").alias("most"),
-    )
-    texts = {
-        "heatmap": f.lit(number),
-        "x_setting": f.lit(table.x),
-        "y_setting": f.lit(table.y),
-        "measure": f.lit(table.measure),
-        "x": label(x, f.col("x_level")),
-        "y": f.lit(None) if y is None else label(y, f.col("y_level")),
+    inputs = {
+        "points": points,
+        "heatmap_settings": local_table(
+            session, settings, "heatmap int, x_setting string, y_setting string, measure string"
+        ),
+        "heatmap_labels": local_table(
+            session, labels, "heatmap int, axis string, level int, label string"
+        ),
     }
-    return cells.select(
-        *(
-            texts.get(name, f.col(name)).cast(kind).alias(name)
-            for name, kind in HEATMAPS_COLUMNS.items()
-        )
+    selects = [
+        f"select {number} as heatmap, point, error, "
+        f"cast({quoted([one.measure])} as double) as measured, "
+        f"{level_sql(plan.parameter(one.x))} as x_level, "
+        f"{'cast(null as int)' if one.y is None else level_sql(plan.parameter(one.y))} as y_level "
+        "from points"
+        for number, one in tables
+    ]
+    chain = [
+        Statement("heatmap_points", False, " union all ".join(selects)),
+        *read_chain("sweeps/heatmaps.sql"),
+    ]
+    return run_chain(inputs, chain, ["heatmaps"])[0]
+
+
+def level_sql(parameter: Parameter) -> str:
+    """The number of the level of a row's value of a parameter, from 0, as SQL; null for none."""
+    column, levels = quoted([parameter.column]), parameter.levels()
+    condition = "< {}" if parameter.binned else "= {}"
+    # A bin ends where the next begins, and the last has no end.
+    lows = [literal(one.low) for one in (levels[1:] if parameter.binned else levels)]
+    cases = "".join(
+        f" when {column} {condition.format(low)} then {index}" for index, low in enumerate(lows)
     )
+    last = f" when {column} is not null then {len(lows)}" if parameter.binned else ""
+    return f"case{cases}{last} end"

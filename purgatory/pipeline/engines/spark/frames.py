@@ -50,7 +50,7 @@ from purgatory.trace.trace_schema import NULLABLE, TABLES
 _numbers = count(1)
 
 
-def _compute(
+def run_chain(
     inputs: Mapping[str, DataFrame], statements: Sequence[Statement], results: Sequence[str]
 ) -> list[DataFrame]:
     """Run a chain on frames, which are its tables of these names, and return some of its tables."""
@@ -103,7 +103,7 @@ def waits(
     """
     check_waits(window_us, percentiles)
     chain = waits_chain(window_us, percentiles, by_topic=by_topic)
-    return _compute({"operations": operations}, chain, ["waits"])[0]
+    return run_chain({"operations": operations}, chain, ["waits"])[0]
 
 
 def slowest(operations: DataFrame, number: int = 10) -> DataFrame:
@@ -120,7 +120,7 @@ def slowest(operations: DataFrame, number: int = 10) -> DataFrame:
         ValueError: a number below 1.
     """
     check_number(number)
-    return _compute({"operations": operations}, slowest_chain(number), ["slowest"])[0]
+    return run_chain({"operations": operations}, slowest_chain(number), ["slowest"])[0]
 
 
 def distribution(operations: DataFrame) -> DataFrame:
@@ -129,7 +129,7 @@ def distribution(operations: DataFrame) -> DataFrame:
     A bin has waits from `low_us` to below `high_us`. Immediate operations, which did not wait, and
     pending ones, whose waits are unknown, are left out.
     """
-    return _compute({"operations": operations}, distribution_chain(), ["distribution"])[0]
+    return run_chain({"operations": operations}, distribution_chain(), ["distribution"])[0]
 
 
 def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
@@ -142,7 +142,7 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
         operations: the trace's table of that name.
         most_keys: the number of keys per run, those with the most expired operations.
     """
-    return _compute({"operations": operations}, expiry_chain(most_keys), ["expiry"])[0]
+    return run_chain({"operations": operations}, expiry_chain(most_keys), ["expiry"])[0]
 
 
 def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
@@ -157,7 +157,7 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
             run; small.
     """
     inputs = {"operations": operations, "spans": spans}
-    return _compute(inputs, occupancy_chain(), ["occupancy"])[0]
+    return run_chain(inputs, occupancy_chain(), ["occupancy"])[0]
 
 
 def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -> DataFrame:
@@ -168,7 +168,7 @@ def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -
         occupancy: the table that the function of that name makes of them.
     """
     inputs = {"operations": operations, "occupancy": occupancy, "spans": spans}
-    return _compute(inputs, littles_law_chain(), ["littles_law"])[0]
+    return run_chain(inputs, littles_law_chain(), ["littles_law"])[0]
 
 
 def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataFrame:
@@ -183,7 +183,7 @@ def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataF
     """
     check_number(number)
     inputs = {"operations": operations, "spans": spans}
-    return _compute(inputs, hot_keys_chain(number), ["hot_keys"])[0]
+    return run_chain(inputs, hot_keys_chain(number), ["hot_keys"])[0]
 
 
 def occupancy_of_keys(operations: DataFrame, spans: DataFrame, keys: DataFrame) -> DataFrame:
@@ -194,7 +194,7 @@ def occupancy_of_keys(operations: DataFrame, spans: DataFrame, keys: DataFrame) 
         keys: `run_id`, `purgatory`, `key`, such as the table of `hot_keys`.
     """
     inputs = {"operations": operations, "spans": spans, "hot_keys": keys}
-    return _compute(inputs, key_occupancy_chain(), ["key_occupancy"])[0]
+    return run_chain(inputs, key_occupancy_chain(), ["key_occupancy"])[0]
 
 
 def peaks(
@@ -222,7 +222,7 @@ def peaks(
     if faults is None:
         faults = local_table(operations.sparkSession, [], spark_columns(FAULTS))
     inputs = {"operations": operations, "occupancy": occupancy, "spans": spans, "faults": faults}
-    return _compute(inputs, peaks_chain(number), ["peaks"])[0]
+    return run_chain(inputs, peaks_chain(number), ["peaks"])[0]
 
 
 def latencies(sends: DataFrame) -> DataFrame:
@@ -230,7 +230,7 @@ def latencies(sends: DataFrame) -> DataFrame:
 
     An attempt counts for each record in it. A span whose times the trace lacks has no row.
     """
-    return _compute({"sends": sends}, latencies_chain(), ["latencies"])[0]
+    return run_chain({"sends": sends}, latencies_chain(), ["latencies"])[0]
 
 
 def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
@@ -239,7 +239,7 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
     `all` stands for all outcomes and `*` for all errors; a record of which attempts had several
     outcomes counts once in each of them, and once in the row over all.
     """
-    return _compute({"sends": sends, "reads": reads}, attempts_chain(), ["attempts"])[0]
+    return run_chain({"sends": sends, "reads": reads}, attempts_chain(), ["attempts"])[0]
 
 
 def throughput(sends: DataFrame, reads: DataFrame, windows: DataFrame) -> DataFrame:
@@ -250,7 +250,7 @@ def throughput(sends: DataFrame, reads: DataFrame, windows: DataFrame) -> DataFr
         windows: `run_id` and `window_us`, the width of its windows; the runs to compute; few.
     """
     inputs = {"sends": sends, "reads": reads, "windows": windows}
-    return _compute(inputs, throughput_chain(), ["throughput"])[0]
+    return run_chain(inputs, throughput_chain(), ["throughput"])[0]
 
 
 def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFrame) -> DataFrame:
@@ -343,4 +343,4 @@ def audit(
         for name, rows in audit_settings(configuration, expect).items()
     }
     chain = audit_chain(witnesses, split, split_us)
-    return Audit(*_compute({**tables, **settings}, chain, ["audit", "witnesses", "cases"]))
+    return Audit(*run_chain({**tables, **settings}, chain, ["audit", "witnesses", "cases"]))
