@@ -3,7 +3,7 @@
 Rounded down, so a percentile of rounded waits is never too large, and too small by at most
 `MAX_RELATIVE_ERROR`. There are at most 9,000 different ones per power of ten, however many waits.
 
-The same rule for one wait, for an array of them and for a column of Spark: `_ENDS_US` says up to
+The same rule for one wait, for an array of them and in SQL: `_ENDS_US` says up to
 where waits are rounded to multiples of which of `_UNITS_US`.
 """
 
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from pyspark.sql import Column
 
 EXACT_BELOW_US = 10_000
 MAX_RELATIVE_ERROR = 0.001
@@ -52,13 +51,3 @@ def rounded_sql(column: str, exact_below_us: int = EXACT_BELOW_US) -> str:
         for unit in _UNITS_US[:-1]
     )
     return f"case{cases} else {column} - {column} % {_UNITS_US[-1]} end"
-
-
-def round_column(wait_us: Column) -> Column:
-    """Waits in microseconds, each rounded, in Spark."""
-    from pyspark.sql import functions as f
-
-    result = f.when(wait_us < EXACT_BELOW_US, wait_us)
-    for end_us, unit in zip(_ENDS_US[1:], _UNITS_US[1:], strict=False):
-        result = result.when(wait_us < end_us, wait_us - wait_us % unit)
-    return result.otherwise(wait_us - wait_us % _UNITS_US[-1])

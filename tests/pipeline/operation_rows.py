@@ -20,6 +20,7 @@ from purgatory.pipeline import (
 from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine
 from purgatory.pipeline.jobs.occupancy import (
     hot_keys_chain,
+    key_occupancy_chain,
     littles_law_chain,
     occupancy_chain,
     peaks_chain,
@@ -135,7 +136,13 @@ def occupancy_of(
     for name, columns, one in (("spans", SPANS, spans), ("faults", FAULTS, faults)):
         computing.make_table(name, columns, [] if one is None else _tuples(one))
     computing.run(
-        [*occupancy_chain(), *littles_law_chain(), *peaks_chain(), *hot_keys_chain(number)]
+        [
+            *occupancy_chain(),
+            *littles_law_chain(),
+            *peaks_chain(),
+            *hot_keys_chain(number),
+            *key_occupancy_chain(),
+        ]
     )
     return {name: in_order(computing, _ORDERS[name], name) for name in names}
 

@@ -16,8 +16,8 @@ from purgatory.trace.percentiles import PERCENTILES
 from purgatory.trace.rounded_waits import (
     MAX_RELATIVE_ERROR,
     round_array,
-    round_column,
     round_us,
+    rounded_sql,
 )
 from tests.pipeline.audit_rows import Engine
 from tests.pipeline.operation_rows import waits_of
@@ -163,7 +163,7 @@ def test_waits_are_rounded_alike_alone_in_arrays_and_in_columns(spark: SparkSess
     values = [0, 9_999, 10_000, 10_009, 10_010, 99_999, 100_099, 2**31 + 5]
     values += [10**18 - 1, 10**18, 2**63 - 1]
     frame = spark.createDataFrame(pa.table({"wait_us": pa.array(values, pa.int64())}))
-    rounded = frame.select(round_column(frame.wait_us).alias("value")).toArrow()
+    rounded = frame.selectExpr(f"{rounded_sql('wait_us')} as value").toArrow()
     found = rounded["value"].to_pylist()
     assert found == [round_us(value) for value in values]
     assert found == round_array(np.array(values)).tolist()

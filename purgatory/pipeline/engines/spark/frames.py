@@ -219,10 +219,17 @@ def peaks(
         ValueError: a number below 1.
     """
     check_number(number)
+    none = local_table(operations.sparkSession, [], spark_columns(FAULTS))
+    inputs = {
+        "operations": operations,
+        "occupancy": occupancy,
+        "spans": spans,
+        "faults": none if faults is None else faults,
+    }
+    made = run_chain(inputs, peaks_chain(number), ["peaks"])[0]
     if faults is None:
-        faults = local_table(operations.sparkSession, [], spark_columns(FAULTS))
-    inputs = {"operations": operations, "occupancy": occupancy, "spans": spans, "faults": faults}
-    return run_chain(inputs, peaks_chain(number), ["peaks"])[0]
+        return made.selectExpr("* except (faults)", "cast(null as array<string>) as faults")
+    return made
 
 
 def latencies(sends: DataFrame) -> DataFrame:
