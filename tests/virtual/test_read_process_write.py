@@ -67,10 +67,8 @@ async def bill(cluster: WorldCluster, transactional_ids: tuple[str, str]) -> Non
     for _ in range(ORDERS):
         await successor.end(await successor.begin())
     await successor.stop()
-    try:
+    with contextlib.suppress(ProducerFenced, KafkaError):  # as it should
         await stalled.end(offsets)
-    except (ProducerFenced, KafkaError):
-        pass  # as it should
     await stalled.stop()
     async with AIOKafkaConsumer(
         "invoices",
