@@ -3,6 +3,8 @@ that takes a new transactional id in each instance, so that nobody fences the la
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, ProducerFenced
