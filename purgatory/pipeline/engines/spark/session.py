@@ -55,8 +55,9 @@ _LEAST_HEAP_BYTES = 512 * _MIB
 _SMALL_HEAP_BYTES = 1024 * _MIB
 _MOST_HEAP_BYTES = 4096 * _MIB
 
-_JAVA_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
-"""What is compiled gets 48 MB if the optimizing compiler is off: a dozen audits fill them."""
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""The optimizing compiler is off: compiling Spark takes it more time than it saves, up to millions
+of rows. What is compiled gets 48 MB then, if nothing else is said, which a dozen audits fill."""
 
 # The second logger is the one that Spark compares with the root before it says on the terminal
 # that it sets a default log level.
