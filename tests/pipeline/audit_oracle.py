@@ -342,9 +342,8 @@ class Oracle:
         if "ok" in late or ("unknown" in late and readings and not timely):
             yield "zombie_write", group, ("violation", None)
         if self._failed(value):
-            last_first = sorted(attempts, key=_in_attempts, reverse=True)
-            errors = [send.error for send in last_first if send.error is not None]
-            yield "failed_send", group, ("permitted", errors[0] if errors else "no response")
+            errors = [(send.attempt, send.error) for send in attempts if send.error is not None]
+            yield "failed_send", group, ("permitted", max(errors)[1] if errors else "no response")
 
     def _failed(self, value: Record) -> bool:
         """Whether a producer knows that a record may not be stored, and it isn't."""
@@ -584,10 +583,6 @@ class Oracle:
 
 def _record(row: Send | Read) -> Record:
     return row.topic, row.value_id
-
-
-def _in_attempts(send: Send) -> tuple[Any, ...]:
-    return send.attempt, send.group, send.producer, send.sequence, send.key, send.acks
 
 
 def _in_order(sent: tuple[int, Record]) -> tuple[int, int, str]:

@@ -96,7 +96,10 @@ def parse_chain(
     return statements
 
 
-_NO_ALIAS = "where|join|left|right|inner|cross|full|group|order|using|on|union|limit|having|except"
+_NO_ALIAS = (
+    "where|join|left|right|inner|cross|full|semi|anti|group|order|using|on|union|limit|having"
+    "|except|window"
+)
 
 
 def renamed(statements: Iterable[Statement], names: Mapping[str, str]) -> list[Statement]:

@@ -37,11 +37,10 @@ select
     case when fails = attempts and attempts > 0 then unknown_readings
         else hidden_unknown_readings end as aborted_unknown_readings,
     late_oks > 0 or (late_unknowns > 0 and timely = 0 and readings > 0) as zombie
-from records
-left join audited_runs using (run_id);
+from records;
 
 -- A row per record that is equal to an earlier one, where nothing tells whether it is that one, sent
--- again; if both are stored.
+-- again.
 create table equal_records as
 select
     run_id, topic, value_id,
@@ -52,62 +51,63 @@ from resolved_sends
 where equal_to is not null and outcome <> 'fail' and not hidden
 group by run_id, topic, value_id;
 
+-- A row per such record that is stored, as the one that it is equal to.
 create view stored_equals as
-select run_id, topic, value_id
+select /*+ broadcast(equal_sides) */ run_id, topic, value_id
 from (
-    select run_id, topic, value_id from equal_records
-    union
-    select run_id, topic, equal_to from equal_records
-) as equal_values
-anti join suspects using (run_id, topic, value_id)
-union
-select run_id, topic, value_id from records where stored_partition is not null;
+    select run_id, topic, value_id, value_id as side from equal_records
+    union all
+    select run_id, topic, value_id, equal_to from equal_records
+) as equal_sides
+join (
+    select run_id, topic, value_id as side from traced_records where not suspect
+    union all
+    select run_id, topic, value_id from records where stored_partition is not null
+) as stored_records using (run_id, topic, side)
+group by run_id, topic, value_id
+having count(*) = 2;
 
-create view record_cases as
+create view equal_cases as
+select
+    run_id, 'duplicate' as anomaly, producer_group, topic, "partition", "offset", producer, "key",
+    value_id, sequence, time_us, attempts, :equal_records as doubt, equal_to as other_value
+from equal_records
+semi join stored_equals using (run_id, topic, value_id);
+
+create table record_cases as
 select
     run_id, 'duplicate' as anomaly, producer_group, topic, "partition", stored_offset as "offset",
     producer, "key", value_id, sequence, transaction, time_us,
     cast(null as string) as permit, explained as excusable, attempts, copy_doubt as doubt,
-    cast(null as string) as broken,
-    cast(null as string) as other_topic, cast(null as bigint) as other_value
+    cast(null as string) as broken
 from examined_records
 where copied
 union all
 select
-    run_id, 'duplicate', producer_group, topic, "partition", "offset",
-    producer, "key", value_id, sequence, null, time_us,
-    null, false, attempts, :equal_records, null, topic, equal_to
-from equal_records
-semi join stored_equals using (run_id, topic, value_id)
-semi join (
-    select run_id, topic, value_id as equal_to from stored_equals
-) as stored_before using (run_id, topic, equal_to)
-union all
-select
     run_id, 'failed_send', producer_group, topic, "partition", null,
     producer, "key", value_id, sequence, transaction, time_us,
-    failure, false, attempts, null, null, null, null
+    failure, false, attempts, null, null
 from examined_records
 where failed
 union all
 select
     run_id, 'lost_ack_duplicate', producer_group, topic, "partition", stored_offset,
     producer, "key", value_id, sequence, transaction, time_us,
-    null, explained, attempts, copy_doubt, null, null, null
+    null, explained, attempts, copy_doubt, null
 from examined_records
 where copied and lost_ack
 union all
 select
     run_id, 'lost_write', producer_group, topic, missed_partition, missed_offset,
     producer, "key", value_id, sequence, transaction, time_us,
-    acks_permit, false, attempts, passing_doubt, 'acks=all', null, null
+    acks_permit, false, attempts, passing_doubt, 'acks=all'
 from examined_records
 where unread and missed_partition is not null and waiting_partition is null
 union all
 select
     run_id, 'moved_write', producer_group, topic, missed_partition, missed_offset,
     producer, "key", value_id, sequence, transaction, time_us,
-    acks_permit, false, attempts, passing_doubt, 'acks=all', null, null
+    acks_permit, false, attempts, passing_doubt, 'acks=all'
 from examined_records
 where missed_partition is not null and stored_partition is not null
 union all
@@ -121,7 +121,7 @@ select
         when unplaced_unknowns > 0 then :unread_copies
         else :unread
     end,
-    null, null, null
+    null
 from examined_records
 where unread and (missed_partition is null or waiting_partition is not null)
 union all
@@ -134,13 +134,13 @@ select
     false, attempts,
     case when may_hide and aborted_committed_readings = 0
         then 'configuration unknown: isolation' end,
-    case when may_hide then 'isolation=read_committed' end, null, null
+    case when may_hide then 'isolation=read_committed' end
 from examined_records
 where aborted_readings > 0
 union all
 select
     run_id, 'zombie_write', producer_group, topic, "partition", stored_offset,
     producer, "key", value_id, sequence, transaction, time_us,
-    null, false, attempts, null, null, null, null
+    null, false, attempts, null, null
 from examined_records
 where zombie;

@@ -56,6 +56,9 @@ select
     run_id, topic, value_id, "group", producer, sequence, "key", acks, "partition", "offset",
     attempt, outcome, error, send_us, answer_us, transaction, aborted, hidden, late,
     coalesce(compaction = 'tombstone' or "offset" < key_end, false) as takeable,
+    max(case when error is not null then attempt end) over (
+        partition by run_id, topic, value_id
+    ) as error_attempt,
     row_number() over (
         partition by run_id, topic, value_id
         order by hidden, attempt, "group", producer, sequence, "key", acks, "partition"
@@ -87,7 +90,7 @@ select
     count(*) filter (where late and outcome = 'unknown') as late_unknowns,
     count(*) filter (where not late and outcome <> 'fail') as timely,
     count(*) filter (where attempt = 1 and outcome <> 'fail' and not hidden) as first_attempts,
-    max_by(error, number) filter (where error is not null) as last_error,
+    max(case when attempt = error_attempt then error end) as last_error,
     min(case when outcome = 'unknown' and not hidden and coalesce(error, '') <> 'sent again'
         then attempt end) < max(attempt) as surely_lost_ack,
     max(case when hidden or late then transaction end) as transaction,
@@ -227,8 +230,10 @@ select
     coalesce(places, 0) as places,
     missed_partition, missed_offset, coalesce(passed, false) as passed,
     waiting_partition, waiting_offset, coalesce(unvisited, false) as unvisited,
-    hidden_offset, stored_partition, stored_offset, coalesce(taken, false) as taken
+    hidden_offset, stored_partition, stored_offset, coalesce(taken, false) as taken,
+    coalesce(observed, false) as observed
 from suspects
+left join audited_runs using (run_id)
 left join suspect_attempts using (run_id, topic, value_id)
 left join (
     select

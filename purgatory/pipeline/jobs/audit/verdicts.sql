@@ -34,8 +34,14 @@ union all
 select
     run_id, anomaly, producer_group, null, null, topic, "partition", "offset", producer, null,
     "key", value_id, sequence, transaction, time_us, 1, permit, excusable, attempts, doubt, broken,
-    topic, value_id, other_topic, other_value, null, null, null, null, null, null
+    topic, value_id, null, null, null, null, null, null, null, null
 from record_cases
+union all
+select
+    run_id, anomaly, producer_group, null, null, topic, "partition", "offset", producer, null,
+    "key", value_id, sequence, null, time_us, 1, null, false, attempts, doubt, null,
+    topic, value_id, topic, other_value, null, null, null, null, null, null
+from equal_cases
 union all
 select
     run_id, anomaly, producer_group, null, null, topic, "partition", "offset", producer, null,
