@@ -30,8 +30,8 @@ def test_the_example_prints_what_is_shown(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def shared_session(master: str, *, small: bool) -> Iterator[SparkSession]:
-        assert (master, small) == ("local[2]", True)
+    def shared_session(master: str) -> Iterator[SparkSession]:
+        assert master == "local[2]"
         yield spark
 
     lines: list[object] = []
