@@ -393,4 +393,5 @@ def test_without_idempotence_and_with_five_in_flight_the_audit_tells_what_broke(
         "lost_ack_duplicate",
         "retry_reorder",
         "sequence_gap",
+        "failed_send",
     }
