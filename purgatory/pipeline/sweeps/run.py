@@ -403,7 +403,7 @@ def _write(path: Path, content: Any) -> None:
 # `structlog`, `prometheus-client`) must be installed on the workers.
 
 
-_SUFFIXES = (".py", ".toml", ".css", ".typed")
+_SUFFIXES = (".py", ".toml", ".css", ".typed", ".sql")
 _TIME = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is made: Spark refuses another file
 
 
