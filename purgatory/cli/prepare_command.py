@@ -7,6 +7,6 @@ from typing import Annotated
 import typer
 
 
-def prepare(overwrite: Annotated[bool, typer.Option("--overwrite", hidden=True)] = False) -> None:
+def prepare(_words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
     """Not needed any more: Spark starts without anything that is made before."""
     print("purgatory prepare: not needed any more, and nothing was done")

@@ -42,9 +42,9 @@ def printed(
 
     @contextmanager
     def shared_session(
-        master: str, *, small: bool, progress: bool | None = False, memory: int | None = None
+        master: str, *, rows: int, progress: bool | None = False, memory: int | None = None
     ) -> Iterator[SparkSession]:
-        assert (master, small, progress, memory) == ("local[2]", True, False, None)
+        assert (master, rows > 0, progress, memory) == ("local[2]", True, False, None)
         yield spark
 
     folder = tmp_path_factory.mktemp("document")

@@ -30,8 +30,8 @@ def _run(
     """What the Python of a document prints."""
 
     @contextmanager
-    def shared_session(master: str, *, small: bool) -> Iterator[SparkSession]:
-        assert (master, small) == ("local[2]", True)
+    def shared_session(master: str) -> Iterator[SparkSession]:
+        assert master == "local[2]"
         yield spark
 
     (folder / "build" / "demo").mkdir(parents=True)

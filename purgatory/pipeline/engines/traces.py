@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from purgatory.pipeline.engines.result_folder import write_table
 from purgatory.pipeline.ingest.trace_set import QUARANTINE
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from purgatory.pipeline.engines.engine import SqlEngine, TraceReader
     from purgatory.pipeline.engines.result_folder import OutputFolder
     from purgatory.pipeline.ingest.trace_set import RowCheck, Trace, TraceSet
-    from purgatory.pipeline.jobs.registry import Is, Job, View
+    from purgatory.pipeline.jobs.registry import Job, View
     from purgatory.pipeline.result_rows import Order, Row
 
 _IDS_ORDER: Order = (("number", None),)
@@ -61,10 +60,10 @@ class OpenedTraces:
             if not check.is_clean:
                 self._reader.write_quarantine(self.folder)
             elif job.quarantine == "always":
-                columns = pa.schema(
-                    [(name, _ARROW_KINDS[kind]) for name, kind in QUARANTINE.items()]
-                )
-                write_table(columns.empty_table(), self.folder / "quarantine")
+                # Arrow imports pandas to look at Python's objects: these are none.
+                columns = [pa.nulls(0, _ARROW_KINDS[kind]) for kind in QUARANTINE.values()]
+                empty = pa.Table.from_arrays(columns, names=list(QUARANTINE))
+                write_table(empty, self.folder / "quarantine")
         return check
 
     def compute(self, job: Job, options: Mapping[str, Any]) -> None:
@@ -90,12 +89,13 @@ class OpenedTraces:
         """The ordered rows of a view for some runs; `most` and one more if it `is_cut`."""
         most = None if view.most is None else view.most + view.is_cut
         if view.table in self._collected:
-            selected = self._collected[view.table]
-            if runs is not None:
-                selected = selected.filter(pc.field("run_id").isin(list(runs)))
-            for one in view.where:
-                selected = selected.filter(_mask(selected[one.column], one))
-            return _rows(selected.slice(0, most))
+            # In Python: Arrow imports pandas to look at Python's objects.
+            return [
+                row
+                for row in self._collected[view.table].to_pylist()
+                if (runs is None or row["run_id"] in runs)
+                and all((row[one.column] == one.value) != one.negated for one in view.where)
+            ][:most]
         conditions = [one.sql for one in view.where]
         if runs is not None:
             conditions.append(f"run_id in {literal(list(runs))}" if runs else "false")
@@ -123,14 +123,6 @@ class OpenedTraces:
         if self.folder is not None:
             write_table(texts, self.folder / "ids")
         return with_texts(witnesses, {row["number"]: row["text"] for row in texts.to_pylist()})
-
-
-def _mask(column: pa.ChunkedArray, condition: Is) -> pa.ChunkedArray:
-    if condition.value is None:
-        found = column.is_null()
-    else:
-        found = pc.fill_null(pc.equal(column, condition.value), False)
-    return pc.invert(found) if condition.negated else found
 
 
 def _rows(table: pa.Table) -> list[Row]:

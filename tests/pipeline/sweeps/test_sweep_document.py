@@ -39,8 +39,8 @@ def test_the_python_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def shared(master: str, *, small: bool) -> Iterator[SparkSession]:
-        assert (master, small) == ("local[2]", True)
+    def shared(master: str) -> Iterator[SparkSession]:
+        assert master == "local[2]"
         yield spark
 
     monkeypatch.chdir(tmp_path)
