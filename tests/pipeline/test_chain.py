@@ -11,9 +11,12 @@ from typing import Any
 
 import duckdb
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine
 from purgatory.pipeline.engines.engine import SqlEngine
+from purgatory.pipeline.engines.spark.frames import run_chain
 from purgatory.pipeline.jobs.chain import Statement, literal, order_by, parse_chain, renamed
 from purgatory.pipeline.jobs.registry import JOBS as JOBS_BY_NAME
 from purgatory.pipeline.jobs.registry import Job
@@ -137,3 +140,16 @@ def test_jobs_make_each_output_once(job: Job) -> None:
     options = {**job.all_options({}), "page": True}
     names = Counter(one.name for one in job.statements(options))
     assert {name: names[name] for name in job.outputs} == dict.fromkeys(job.outputs, 1)
+
+
+@pytest.mark.spark
+def test_chain_that_fails_leaves_no_views_and_no_settings(spark: SparkSession) -> None:
+    def state() -> tuple[set[str], str | None]:
+        views = {table.name for table in spark.catalog.listTables() if table.isTemporary}
+        return views, spark.conf.get("spark.sql.ansi.doubleQuotedIdentifiers")
+
+    before = state()
+    chain = parse_chain("create view v as select id from t; create view w as select none from v;")
+    with pytest.raises(AnalysisException, match="none"):
+        run_chain({"t": spark.range(1)}, chain, ["w"])
+    assert state() == before

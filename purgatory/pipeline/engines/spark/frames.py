@@ -59,13 +59,14 @@ def run_chain(
     names = {name: prefix + name for name in (*inputs, *(one.name for one in statements))}
     with sql_settings(session):
         engine = SparkEngine(session, None)
-        for name, table in inputs.items():
-            _all_columns(name, table).createOrReplaceTempView(names[name])
-        engine.run(renamed(statements, names))
-        found = [session.table(names[name]) for name in results]
-        for name in names.values():
-            session.catalog.dropTempView(name)
-    return found
+        try:
+            for name, table in inputs.items():
+                _all_columns(name, table).createOrReplaceTempView(names[name])
+            engine.run(renamed(statements, names))
+            return [session.table(names[name]) for name in results]
+        finally:
+            for name in names.values():
+                session.catalog.dropTempView(name)
 
 
 def _all_columns(name: str, table: DataFrame) -> DataFrame:
