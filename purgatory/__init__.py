@@ -14,6 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from purgatory import import_names as import_names  # first: it says so if `timer` is not ours
+from purgatory.former_names import check_former, install
+
+install()
 
 if TYPE_CHECKING:
     from purgatory.core.async_purgatory import AsyncPurgatory
@@ -112,6 +115,7 @@ if not TYPE_CHECKING:  # or it would let any name pass
     def __getattr__(name: str) -> Any:
         """Import what is asked for: most programs need little of it, and `audit` needs an extra."""
         if name not in _HOMES:
+            check_former(__name__, name)
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
             found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -16,7 +16,7 @@ import pytest
 import purgatory
 
 ROOT = Path(__file__).parents[2]
-FRONT_DOORS = {"__init__", "__main__", "import_names", "pytest_plugin"}
+FRONT_DOORS = {"__init__", "__main__", "former_names", "import_names", "pytest_plugin"}
 
 
 @cache
