@@ -120,10 +120,8 @@ except typer.Exit as ended:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("where", "status"), [("driver", 2), ("task", 75)])
-def test_a_heap_that_is_full_is_told_and_the_log_has_the_stack(
-    where: str, status: int, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("where", ["driver", "task"])
+def test_a_full_heap_is_reported_and_the_log_has_the_stack(where: str, tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", _FILLS_THE_HEAP, where],
         capture_output=True,
@@ -131,7 +129,8 @@ def test_a_heap_that_is_full_is_told_and_the_log_has_the_stack(
         check=False,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
-    assert ran.returncode == status, ran.stderr
+    # A task's error also ends Java: which of the two Python sees first is a matter of milliseconds.
+    assert ran.returncode in ((2,) if where == "driver" else (2, 75)), ran.stderr
     assert "ran out of heap: set --memory higher" in ran.stderr
     assert ran.stderr.count("\n") == 1, ran.stderr
     log = re.search(r"its log: (\S+)\)", ran.stderr)

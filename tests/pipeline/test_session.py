@@ -191,7 +191,10 @@ def test_where_memory_ends_the_line_says_how_to_give_more(tmp_path: Path) -> Non
     trace = tmp_path / "run"
     trace.mkdir()
     (trace / "operations.jsonl").write_text('{"run_id": "' + "x" * 60_000_000 + '"}\n')
-    command = [sys.executable, "-m", "purgatory", "waits", str(trace), "--engine", "spark"]
+    command = [
+        *(sys.executable, "-m", "purgatory", "waits", str(trace)),
+        *("--engine", "spark", "--memory", "512MiB"),
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
     said = ran.stderr.splitlines()[-1]
     assert said.startswith(
@@ -380,3 +383,26 @@ def test_java_that_is_killed_at_any_call_of_the_start_is_told_so(tmp_path: Path)
     assert len(ended) >= 75
     assert all(" ended Spark's Java process was killed by signal 9" in line for line in ended)
     assert lines[-1].startswith("1000 started")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("named_by", ["variable", "file"])
+def test_another_collector_of_the_user_wins(
+    named_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if named_by == "variable":
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC")
+    else:
+        defaults = "spark.driver.defaultJavaOptions -XX:+UseSerialGC\n"
+        (tmp_path / "spark-defaults.conf").write_text(defaults)
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    program = (
+        "from purgatory.pipeline.engines.spark.session import spark_session\n"
+        "with spark_session('local[1]') as session:\n"
+        "    beans = session._jvm.java.lang.management.ManagementFactory\n"
+        "    print(*(bean.getName() for bean in beans.getGarbageCollectorMXBeans()))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert ran.stdout == "Copy MarkSweepCompact\n", ran.stderr

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import reduce
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.result_folder import OutputFolder, spark_output_path, write_table
+from purgatory.pipeline.engines.spark.interrupts import job_threads
 from purgatory.pipeline.ingest.spark_reader import (
     TableRows,
     id_texts,
@@ -26,18 +27,20 @@ from purgatory.pipeline.ingest.trace_set import QUARANTINE, RowCheck, TraceSet
 def check_rows(
     session: SparkSession, trace_set: TraceSet, table_rows: Mapping[str, TableRows]
 ) -> RowCheck:
-    """Look at all rows of some tables once, in one job for them all; twice where ids are texts.
+    """Look at all rows of some tables once, at the same time; twice where ids are texts.
 
     Raises:
         TraceError: two texts became the same number.
     """
     tables = table_rows.keys()
-    counts = reduce(DataFrame.unionAll, [rows.row_counts() for rows in table_rows.values()])
+    with job_threads(session) as submit:
+        counting = [submit(_row_counts, rows) for rows in table_rows.values()]
+        counts = [row for ended in counting for row in ended.result()]
     good: dict[str, dict[str, int]] = {table: {} for table in tables}
     bad: Counter[tuple[str, str, str]] = Counter()
     last_ends_us: dict[str, int] = {}
     has_texts = False
-    for row in counts.toArrow().to_pylist():
+    for row in counts:
         run_id, table = row["run_id"], row["table"]
         has_texts |= row["has_texts"]
         # Files of other columns are counted apart.
@@ -51,6 +54,11 @@ def check_rows(
     if has_texts:
         require_distinct_ids(id_texts(session, trace_set.traces, tables))
     return RowCheck(good, bad, quarantined, last_ends_us, has_texts)
+
+
+def _row_counts(rows: TableRows) -> list[dict[str, Any]]:
+    counts: list[dict[str, Any]] = rows.row_counts().toArrow().to_pylist()
+    return counts
 
 
 # The quarantine of an analysis: looked for in one pass, and listed only if there is something.

@@ -1,4 +1,4 @@
-"""Signals during a job of Spark: it is cancelled, and what waited for it is left in order.
+"""Jobs that run at the same time, and signals during them: all are cancelled, and left in order.
 
 Python's own way would break off in the middle of a call into the Java process, whose answer would
 then be taken for that of the next call; Spark's handler makes such a next call at once. So the
@@ -12,11 +12,15 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
+from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 
 from purgatory.pipeline.engines.spark.connect import is_connect
@@ -26,6 +30,9 @@ from purgatory.pipeline.engines.termination import ENDING, ending, is_free
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+_THREADS = 6
+"""The number of queries that run at the same time: while some are planned, others compute."""
 
 _CANCEL_TIMEOUT_S = 1.0
 _STOP_TIMEOUT_S = 2.0
@@ -78,6 +85,36 @@ _AT_ONCE: dict[signal.Signals, Any] = {
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
 }
+
+
+_numbers = count(1)
+
+
+@contextmanager
+def job_threads(session: SparkSession) -> Iterator[Callable[..., Future[Any]]]:
+    """Threads in which a session runs several jobs at the same time.
+
+    Yields:
+        `submit` of their pool.
+
+    Where the `with` block fails, the other jobs are cancelled. After a signal nothing is waited
+    for: its handler has cancelled all jobs, and the session is stopped.
+    """
+    tag = f"purgatory-{next(_numbers)}"
+
+    def call(function: Callable[..., object], *args: object) -> object:
+        session.addTag(tag)
+        return function(*args)
+
+    pool = ThreadPoolExecutor(_THREADS, "spark-jobs")
+    try:
+        yield partial(pool.submit, inheritable_thread_target(session)(call))
+    except Exception:
+        session.interruptTag(tag)
+        pool.shutdown(cancel_futures=True)
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _handlers() -> dict[signal.Signals, Any]:

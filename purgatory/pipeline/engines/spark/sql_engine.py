@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
+from graphlib import TopologicalSorter
+from itertools import count
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.engines.spark.connect import local_table
+from purgatory.pipeline.engines.spark.interrupts import job_threads
 from purgatory.pipeline.jobs.chain import Statement
 from purgatory.pipeline.jobs.macros import spark_macros
+
+_NAME = re.compile(r"\b[a-z_]\w*\b")
 
 SQL_SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -35,25 +44,48 @@ class SparkEngine:
     def __init__(self, session: SparkSession, folder: str | None) -> None:
         self.session = session
         self._folder = folder
-        self._kept = 0
+        self._kept = count(1)
         for macro in spark_macros():
             session.sql(macro)
 
     def run(self, statements: Iterable[Statement]) -> None:
-        for one in statements:
-            table = self.session.sql(one.query)
-            if one.kept:
-                table = self.keep(table)
-            table.createOrReplaceTempView(one.name)
+        """Run a chain: statements that don't read one another run at the same time."""
+        chain = {one.name: one for one in statements}
+        order: TopologicalSorter[str] = TopologicalSorter()
+        for one in chain.values():
+            order.add(one.name, *(set(_NAME.findall(one.query)) & chain.keys() - {one.name}))
+        order.prepare()
+        running: dict[Future[None], str] = {}
+        with job_threads(self.session) as submit:
+            while order.is_active():
+                for name in order.get_ready():
+                    running[submit(self._make, chain[name])] = name
+                for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                    ended.result()
+                    order.done(running.pop(ended))
+
+    def _make(self, one: Statement) -> None:
+        table = self.session.sql(one.query)
+        if one.kept:
+            table = self.keep(table)
+        table.createOrReplaceTempView(one.name)
 
     def keep(self, table: DataFrame) -> DataFrame:
-        """A table that is computed now, and not again."""
+        """A table that is computed now, and not again.
+
+        A table without rows becomes a local one: Spark then takes all that is joined to it out of
+        later plans.
+        """
         if self._folder is None:
-            return table.localCheckpoint(True, StorageLevel.MEMORY_AND_DISK_2)
-        self._kept += 1
-        path = f"{self._folder}/{self._kept}"
-        table.write.parquet(path)
-        return self.session.read.schema(table.schema).parquet(path)
+            kept = table.localCheckpoint(True, StorageLevel.MEMORY_AND_DISK_2)
+            is_empty = kept.isEmpty()
+        else:
+            path = f"{self._folder}/{next(self._kept)}"
+            table.write.parquet(path)
+            kept = self.session.read.schema(table.schema).parquet(path)
+            parts = Path(path.removeprefix("file:")).glob("*.parquet")
+            is_empty = not any(pq.read_metadata(part).num_rows for part in parts)
+        return kept.limit(0) if is_empty else kept
 
     def make_table(
         self, name: str, columns: Mapping[str, str], rows: Sequence[tuple[object, ...]] = ()
