@@ -28,7 +28,6 @@ from purgatory.simulation.engine import Engine
 from purgatory.simulation.producer import Producer
 from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.scenario import ArrivalsSection
-from purgatory.simulation.transactional_producer import TransactionalProducer
 
 MAX_NAMED_BAD_ROWS = 20
 """How many bad rows are kept; all are counted."""
@@ -284,7 +283,7 @@ def _parse_size(value: Any, bytes_per_unit: float) -> int:
 def schedule_arrivals(
     engine: Engine,
     group: ProducerGroup,
-    producers: Sequence[Producer] | Sequence[TransactionalProducer],
+    producers: Sequence[Producer],
     log: Arrivals,
     end_ns: int,
 ) -> None:

@@ -16,7 +16,6 @@ event ends the run and reaches the caller.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable
 from typing import Any
@@ -29,37 +28,7 @@ ScheduledEvent = tuple[int, int, Callable[..., object], tuple[Any, ...]]
 """Time, sequence number, function and arguments."""
 
 
-class Engine(ABC):
-    """Runs events in the order of their times."""
-
-    on_event: Callable[[], object] | None = None
-    """Called after each event, and after expirations; observes changes. Set before `run`."""
-
-    @abstractmethod
-    def now_ns(self) -> int:
-        """The time since the start of the run, in nanoseconds."""
-
-    @abstractmethod
-    def call_at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)` at `time_ns`; at once if that has passed. O(log events of the ms).
-
-        Only on the engine's thread.
-        """
-
-    def call_after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)` in `delay_ns` nanoseconds."""
-        self.call_at(self.now_ns() + delay_ns, function, *args)
-
-    @abstractmethod
-    def run(self, keep_running: Callable[[], bool]) -> None:
-        """Run events until none is left or `keep_running` (once per millisecond) is False."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Discard all events."""
-
-
-class EventTask(TimerTask):
+class _EventTask(TimerTask):
     """The wheel's task for all events of one millisecond."""
 
     __slots__ = ("_load_events", "_millisecond")
@@ -86,11 +55,14 @@ class VirtualClock(Clock):
         return False
 
 
-class VirtualEngine(Engine):
-    """Runs events in virtual time, without waiting.
+class Engine:
+    """Runs events in the order of their times, in virtual time, without waiting.
 
     All parts of the simulation share its ``clock``.
     """
+
+    on_event: Callable[[], object] | None = None
+    """Called after each event, and after expirations; observes changes. Set before `run`."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -118,12 +90,18 @@ class VirtualEngine(Engine):
             self._timers.remove(timer)
 
     def now_ns(self) -> int:
+        """The time since the start of the run, in nanoseconds."""
         return self.clock.time_ns
 
     def call_after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(*args)` in `delay_ns` nanoseconds."""
         self.call_at(self.clock.time_ns + delay_ns, function, *args)
 
     def call_at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(*args)` at `time_ns`; at once if that has passed.
+
+        O(log events of the millisecond).
+        """
         now_ns = self.clock.time_ns
         if time_ns < now_ns:
             time_ns = now_ns
@@ -140,10 +118,11 @@ class VirtualEngine(Engine):
             if (
                 delay_ms > 0
             ):  # without a delay it would run at once: `_advance_to` brings the next one
-                self._timer.add(EventTask(delay_ms, self._load_events, millisecond))
+                self._timer.add(_EventTask(delay_ms, self._load_events, millisecond))
         events.append((time_ns, self._sequence, function, args))
 
     def run(self, keep_running: Callable[[], bool]) -> None:
+        """Run events until none is left or `keep_running` (once per millisecond) is False."""
         run_due = self._run_due if self.on_event is None else self._run_due_observed
         run_due()
         while keep_running():
@@ -154,6 +133,7 @@ class VirtualEngine(Engine):
             run_due()
 
     def close(self) -> None:
+        """Discard all events."""
         self._timer.close()
         self._by_millisecond.clear()
         self._due.clear()

@@ -58,23 +58,8 @@ class Section(BaseModel):
         }
 
 
-CLIENT_APIS = (
-    "produce",
-    "fetch",
-    "delete_records",
-    "join_group",
-    "sync_group",
-    "heartbeat",
-    "leave_group",
-    "offset_commit",
-    "offset_fetch",
-    "init_producer_id",
-    "add_partitions_to_txn",
-    "add_offsets_to_txn",
-    "txn_offset_commit",
-    "end_txn",
-)
-"""What simulated clients ask."""
+CLIENT_APIS = ("produce", "fetch")
+"""The requests of simulated clients."""
 
 
 @timed_dataclass
@@ -96,7 +81,7 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
     "a": (BrokerId, "One end of the link."),
     "api": (
         str,
-        "Only this API, such as `produce`, `fetch` or `offset_commit`.",
+        "Only this API: `produce` or `fetch`.",
     ),
     "b": (BrokerId, "The other end."),
     "broker": (BrokerId, "The broker; where it may be left out, by default all."),
@@ -252,8 +237,6 @@ class ClusterSection(Section):
     """Lag after which a follower leaves the ISR."""
     unclean_leader_election: bool = False
     """Whether a replica outside the ISR may lead when no member is alive."""
-    initial_rebalance_delay_ms: Milliseconds = default(3_000)
-    """Time that the first member of a consumer group waits for others."""
     timer_tick_ms: int = Field(default=1, ge=1, le=60_000)
     """Tick of the brokers' timing wheels. Above 1, requests may expire up to a tick early."""
     timer_wheel_size: int = Field(default=20, ge=2, le=100_000)
@@ -301,17 +284,6 @@ class NetworkSection(Section):
     """One-way latency. Messages of one connection stay in order."""
 
 
-class DeleteRecordsSection(Section):
-    """An administrator that deletes old records at intervals."""
-
-    interval_ms: PositiveMilliseconds
-    """Time between two DeleteRecords requests to a partition's leader."""
-    keep_records: int = Field(default=1_000, ge=0)
-    """Records below the high watermark that each request leaves."""
-    timeout_ms: Milliseconds = default(5_000)
-    """Longest wait for the replicas to follow."""
-
-
 class ArrivalsSection(Section):
     """A recorded request log, instead of `rate`."""
 
@@ -331,30 +303,6 @@ class ArrivalsSection(Section):
     """Whether a bad row stops the run; otherwise it is skipped and reported."""
 
 
-class TransactionsSection(Section):
-    """Settings of transactional producers; each has its own transactional id."""
-
-    requests: int = Field(default=10, ge=1, le=100_000)
-    """Produce requests in a transaction, one after another."""
-    interval_ms: PositiveMilliseconds = default(100)
-    """Time from its first request after which it ends with fewer."""
-    timeout_ms: int = Field(default=60_000, ge=1, le=900_000)
-    """Time after which the coordinator aborts it."""
-    aborted: float = Field(default=0.0, ge=0, le=1)
-    """Share of transactions that the producer aborts."""
-    zombies: float = Field(default=0.0, ge=0, le=1)
-    """Share of transactions in which the producer stops for `zombie_ms`."""
-    zombie_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """Length of that stop. It then resumes, possibly fenced."""
-    successor_ms: OptionalMilliseconds = default(None)
-    """Time of it until another instance takes the id; by default once the first is fenced."""
-    reads: Name | None = None
-    """A consumer group of equal `count`: a producer sends a record for each that its consumer
-    reads."""
-    writes: Name | None = None
-    """Another topic to write to, with as many partitions; by default that of `[topic]`."""
-
-
 class ProducersSection(Section):
     """A group of producers that are alike."""
 
@@ -368,8 +316,6 @@ class ProducersSection(Section):
     """Exponential gaps between records, or equal ones."""
     arrivals: ArrivalsSection | None = None
     """A recorded log instead of `rate`; its rows go round the group's producers."""
-    transactions: TransactionsSection | None = None
-    """Whether records are sent in transactions, and in which."""
     acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_reject_bool)] = "all"
     """Who must have a record: the ISR, nobody, or the leader."""
     timeout_ms: Milliseconds = default(1_500)
@@ -408,8 +354,6 @@ class ConsumersSection(Section):
 
     group: Name
     """Name in tables and trace."""
-    topic: Name | None = None
-    """A topic that transactions write to; by default that of `[topic]`."""
     count: int = Field(default=1, ge=1, le=10_000)
     """Number of consumers."""
     min_bytes: int = Field(default=1, ge=1)
@@ -422,26 +366,10 @@ class ConsumersSection(Section):
     """Most bytes in one response."""
     partition_max_bytes: int = Field(default=1_048_576, ge=1)
     """Most bytes of one partition in one response."""
-    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    """Read up to the high watermark, or to the last stable offset."""
     poll_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
     """Processing time of one response."""
-    membership: Literal["none", "dynamic", "static"] = "none"
-    """Fixed partitions, or a consumer group of dynamic or static members."""
-    session_timeout_ms: PositiveMilliseconds = default(10_000)
-    """Time without a heartbeat after which a member is out."""
-    heartbeat_interval_ms: PositiveMilliseconds = default(3_000)
-    """Time between heartbeats."""
-    max_poll_interval_ms: PositiveMilliseconds = default(300_000)
-    """Longest processing before a member leaves; also the rebalance timeout."""
-    commit_interval_ms: PositiveMilliseconds = default(5_000)
-    """Time between commits."""
     deduplicates: bool = False
     """Whether a record that is read again is not applied again."""
-    stay_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """Time after which a member leaves and is replaced; 0: never."""
-    away_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """Time until the replacement comes."""
 
 
 class Scenario(Section):
@@ -461,30 +389,9 @@ class Scenario(Section):
     topic: TopicSection = TopicSection()
     followers: FollowersSection = FollowersSection()
     network: NetworkSection = NetworkSection()
-    delete_records: DeleteRecordsSection | None = None
     producers: tuple[ProducersSection, ...] = Field(default=(), strict=False)
     consumers: tuple[ConsumersSection, ...] = Field(default=(), strict=False)
     faults: tuple[AnyFault, ...] = Field(default=(), strict=False)
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether any consumers join a group, or offsets are committed in transactions."""
-        return self.has_transactions or any(
-            section.membership != "none" for section in self.consumers
-        )
-
-    @property
-    def has_transactions(self) -> bool:
-        """Whether any producers send their records in transactions."""
-        return any(section.transactions is not None for section in self.producers)
-
-    @property
-    def topics(self) -> list[str]:
-        """The topics that clients write and read, that of `[topic]` first."""
-        written = (
-            section.transactions.writes for section in self.producers if section.transactions
-        )
-        return list(dict.fromkeys([self.topic.name, *filter(None, written)]))
 
     @property
     def run_id(self) -> str:

@@ -6,7 +6,7 @@ Analyses don't read it, so it is not among `trace_schema.TABLES`. Its columns:
 - `broker`: of `partition`, the leader, or -1.
 - `name`: a purgatory, topic, group, transactional id, or a fault in words.
 - `number`: an operation, offset, leader epoch, generation, producer epoch or fault.
-- `state`: a state, requester, outcome or kind of fault.
+- `state`: a state, requester or kind of fault.
 - `due_ms`: when an operation is due, or a fault ends, in milliseconds since the start.
 - `clock_ms`: of `parked`, the wheel's time while it advances.
 - `names`, `in_sync`: keys, replicas, members or brokers; the in-sync set.
@@ -39,8 +39,6 @@ CHANGE_NULLABLE = frozenset(CHANGE_COLUMNS) - {"run_id", "time_us", "change"}
 
 PARKED = "parked"
 """An operation begins to wait, by its number in `operations`."""
-SETTLED = "settled"
-"""A broker's own operation, which `operations` lacks, ended."""
 CLOCK = "clock"
 """A wheel advances; without a row, at each millisecond in which a bucket is due."""
 BROKER = "broker"

@@ -96,10 +96,6 @@ class ClusterState:
                     del self.log_ends[key]
             case rows.PARTITION:
                 self.partitions[name, partition] = row
-            case rows.SETTLED:
-                operation = timeline.operation_of_change[row]
-                if self.parked.pop(operation, None) is not None:
-                    self._count(broker, timeline.parked.purgatory.at(operation), state)
             case rows.BROKER:
                 self.brokers[broker] = state
                 if state == "dead":
@@ -351,13 +347,6 @@ class PageEncoder:
             case rows.PARTITION:
                 removed = {"gone": True} if state == rows.GONE else {}
                 return {"change": change, **self.partition(row), **removed}
-            case rows.SETTLED:
-                operation = timeline.operation_of_change[row]
-                return (
-                    None
-                    if operation < 0
-                    else self._describe_end(operation, state, table.time_us[row])
-                )
             case rows.BROKER:
                 values = {"change": change, "broker": broker}
                 return {**values, "alive": state != "dead", "paused": state == "paused"}

@@ -312,9 +312,7 @@ class _Replay:
             self._apply_parked(timeline.operation_of_change[row], now_us)
             return
         self._event(now_us, CHANGED, row)
-        if code == codes[rows.SETTLED]:
-            self._remove(timeline.operation_of_change[row])
-        elif code == codes[rows.CLOCK]:
+        if code == codes[rows.CLOCK]:
             wheel = self._wheels.get(table.broker[row])
             if wheel is not None:
                 wheel.target_ms = now_us // 1_000
@@ -371,4 +369,4 @@ class _Replay:
             self._waiting.get(self._timeline.parked.broker[operation], {}).pop(operation, None)
 
 
-_REPLAYED_CHANGES = (rows.PARKED, rows.SETTLED, rows.CLOCK, rows.BROKER)
+_REPLAYED_CHANGES = (rows.PARKED, rows.CLOCK, rows.BROKER)

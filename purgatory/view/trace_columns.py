@@ -326,8 +326,7 @@ def split_operations(
         ints(parked.column("clock_ms")),
     )
     operation_index = pc.index_in(changes.column("number"), value_set=numbers.combine_chunks())
-    is_relevant = pc.or_(is_parked, pc.equal(changes.column("change"), rows.SETTLED))
-    operation_index = pc.if_else(is_relevant, operation_index, pa.scalar(None, pa.int32()))
+    operation_index = pc.if_else(is_parked, operation_index, pa.scalar(None, pa.int32()))
     settled = _sort_by_end(operations)
     indices = pc.index_in(settled.column("operation"), value_set=numbers.combine_chunks())
     return (

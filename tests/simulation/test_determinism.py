@@ -70,11 +70,6 @@ min_bytes = 500
 max_wait_ms = 50
 poll_interval_ms = { p50 = 1.0, p75 = 2.0 }
 
-[delete_records]
-interval_ms = 200
-keep_records = 20
-timeout_ms = 50
-
 [[faults]]
 kind = "stall_follower"
 broker = 1

@@ -134,68 +134,12 @@ def test_a_scenario_without_clients_is_an_error() -> None:
         ('[[producers]]\ngroup = "b"', ["producers[1].rate", "exactly one of rate"]),
         ("[[consumers]]\nmin_bytes = 1", ["consumers[0].group: this key is missing"]),
         (
-            '[[consumers]]\ngroup = "x"\nisolation = "serializable"',
-            ['consumers[0].isolation = "serializable"', "'read_committed'"],
-        ),
-        (
-            '[[consumers]]\ngroup = "x"\nstay_ms = 5',
-            ["consumers[0].stay_ms", 'membership = "dynamic" or "static"'],
-        ),
-        (
-            '[[consumers]]\ngroup = "x"\nmembership = "static"\nheartbeat_interval_ms = 10_000',
-            ["consumers[0].heartbeat_interval_ms = 10000", "below session_timeout_ms"],
-        ),
-        (
             '[[consumers]]\ngroup = "x"\nrequest_timeout_ms = 500',
             ["consumers[0].request_timeout_ms = 500", "above max_wait_ms, which is 500"],
         ),
         (
             '[[faults]]\nkind = "lose_responses"\nat_ms = 1\napi = "find_coordinator"',
             ['faults[0].api = "find_coordinator"', "there is no such one"],
-        ),
-        ("[delete_records]\ninterval_ms = 0", ["delete_records.interval_ms = 0"]),
-        ("transactions = {}", ["producers[0].idempotence = false", "true with transactions"]),
-        (
-            "idempotence = true\ntransactions = { zombies = 0.5, successor_ms = 5 }",
-            ["producers[0].transactions.zombies = 0.5", "zombie_ms go together"],
-        ),
-        (
-            "idempotence = true\ntransactions = { timeout_ms = 100 }",
-            ["producers[0].transactions.interval_ms = 100", "below timeout_ms, which is 100"],
-        ),
-        (
-            "idempotence = true\ntransactions = { successor_ms = 5 }",
-            ["producers[0].transactions.successor_ms = 5", "zombies above 0"],
-        ),
-        (
-            "idempotence = true\ntransactions = { timeout = 5 }",
-            ["producers[0].transactions.timeout = 5", 'did you mean "timeout_ms"?'],
-        ),
-        (
-            "idempotence = true\ntransactions = { aborted = 1.5, timeout_ms = 900_001 }",
-            ["transactions.aborted = 1.5", "transactions.timeout_ms = 900001", "to 900000"],
-        ),
-        (
-            'idempotence = true\ntransactions = { reads = "x" }',
-            ["producers[0].rate = 10.0", "transactions.reads", "there is none"],
-        ),
-        (
-            'idempotence = true\ntransactions = { writes = "__consumer_offsets" }',
-            ["transactions.writes", "begin with __"],
-        ),
-        (
-            '[[producers]]\ngroup = "b"\nidempotence = true\ncount = 2\n'
-            'transactions = { reads = "x", zombies = 0.1, zombie_ms = 9, successor_ms = 5 }\n'
-            '[[consumers]]\ngroup = "x"\nmembership = "dynamic"',
-            [
-                "producers[1].count = 2",
-                "transactions.successor_ms = 5: the group x has members, who take over",
-                'producers[1].transactions.writes = "events"',
-            ],
-        ),
-        (
-            '[[consumers]]\ngroup = "x"\ntopic = "no"',
-            ['consumers[0].topic = "no"', "there is no such topic; events"],
         ),
         ('[faults]\nkind = "kill"', ["faults = ", "begin each with [[faults]]"]),
         ("record_bytes = 0.5", ["producers[0].record_bytes = 0.5", "must be at least 1"]),
@@ -211,6 +155,41 @@ def test_an_error_names_file_key_value_and_what_would_be_right(
     for part in parts:
         assert part in message
     assert "pydantic" not in message
+
+
+@pytest.mark.parametrize(
+    ("addition", "key"),
+    [
+        ("transactions = {}", "producers[0].transactions = {}"),
+        *(
+            (f'[[consumers]]\ngroup = "x"\n{key} = {value}', f"consumers[0].{key} = {value}")
+            for key, value in (
+                ("membership", '"dynamic"'),
+                ("isolation", '"read_committed"'),
+                ("topic", '"results"'),
+                ("session_timeout_ms", 5),
+                ("heartbeat_interval_ms", 5),
+                ("max_poll_interval_ms", 5),
+                ("commit_interval_ms", 5),
+                ("stay_ms", 5),
+                ("away_ms", 5),
+            )
+        ),
+        ("[cluster]\ninitial_rebalance_delay_ms = 5", "cluster.initial_rebalance_delay_ms = 5"),
+        ("[delete_records]\ninterval_ms = 5", "delete_records = {'interval_ms': 5}"),
+    ],
+)
+def test_key_of_an_earlier_release_is_refused_with_what_to_use(addition: str, key: str) -> None:
+    message = error_of(GOOD + addition)
+    assert message.startswith(f"some.toml: {key}: gone from simulations: ")
+    assert "in a virtual world (docs/virtual.md)" in message
+    assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["rebalance-storm", "transactions"])
+def test_scenario_of_an_earlier_release_is_refused_with_what_to_use(name: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"^{name}: gone from simulations: .* virtual world"):
+        load_scenario(name)
 
 
 def test_all_errors_are_told_at_once() -> None:

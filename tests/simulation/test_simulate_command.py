@@ -8,12 +8,8 @@ import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,7 +172,6 @@ def test_a_file_in_the_traces_place_is_an_error(
         (["steady", "--seed", "many"], "'many'"),
         (["steady", "--duration", "0s"], "'0s' is too short"),
         (["steady", "--duration", "9"], "'9' is not a duration"),
-        (["steady", "--metrics-port", "70000"], "'70000'"),
         (["steady", "--log-format", "xml"], "xml"),
         ([], "Missing argument"),
     ],
@@ -201,6 +196,24 @@ def test_a_wrong_scenario_file_names_file_key_value_and_what_would_be_right(
     first, second = ran.err.splitlines()
     assert first.startswith(f'{path}: producers[0].rate = "fast": must be a valid number')
     assert second.startswith(f"{path}: producers[0].ack = 1: there is no such key; did you mean")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--real-time"],
+        ["--publish", "live", "--bootstrap", "127.0.0.1:1"],
+        ["--client", "acks=1"],
+        ["--metrics-port", "0"],
+    ],
+)
+def test_option_of_an_earlier_release_is_refused_with_what_to_use(
+    arguments: list[str], run_command: RunCommand
+) -> None:
+    ran = run_command("simulate", "steady", *arguments)
+    assert ran.status == 2 and ran.out == ""
+    assert f"{arguments[0]}" in ran.err and "are gone: use purgatory cluster" in ran.err
+    assert ran.err.count("\n") == 1
 
 
 def test_a_request_log_that_is_missing_is_an_error(tmp_path: Path, run_command: RunCommand) -> None:
@@ -270,68 +283,3 @@ def test_an_interrupt_leaves_a_trace_that_is_marked_incomplete(
     assert not list((tmp_path / "trace").rglob("*.part"))
     assert all(table["parts"] >= 1 for table in head["tables"].values())
     assert head["tables"]["sends"]["rows"] > 0
-
-
-# Metrics.
-
-
-def test_metrics_are_served_while_it_runs(tmp_path: Path) -> None:
-    (tmp_path / "endless.toml").write_text(ENDLESS)
-    with subprocess.Popen(
-        command("endless.toml", "--metrics-port", "0"),
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        try:
-            address = process.stderr.readline().removeprefix("metrics: ").strip()
-            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", address)
-            assert "stall_follower" in process.stderr.readline()
-            with urllib.request.urlopen(address, timeout=30) as response:
-                text = response.read().decode()
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
-    for name in METRICS:
-        assert re.search(rf"^# TYPE {name} ", text, re.MULTILINE), name
-    for broker in range(3):
-        for purgatory in ("Produce", "Fetch", "DeleteRecords"):
-            assert f'pending_operations{{broker="{broker}",purgatory="{purgatory}"}}' in text
-    completed = re.findall(
-        r'_operations_total\{broker="\d",outcome="completed",purgatory="Produce"\} ([\d.e+]+)$',
-        text,
-        re.MULTILINE,
-    )
-    assert len(completed) == 3 and sum(map(float, completed)) > 0
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(address, timeout=5)
-
-
-METRICS = (
-    "purgatory_pending_operations",
-    "purgatory_watch_entries",
-    "purgatory_watch_keys",
-    "purgatory_operations_total",
-    "purgatory_wait_seconds",
-    "purgatory_expiry_lateness_seconds",
-    "purgatory_checks_total",
-    "purgatory_callback_errors_total",
-    "purgatory_missed_wakeups_total",
-    "purgatory_oldest_pending_age_seconds",
-    "timer_tasks",
-    "timer_wheels",
-    "timer_buckets_occupied",
-)
-
-
-def test_a_port_that_is_taken_is_an_error(small: str, run_command: RunCommand) -> None:
-    before = set(threading.enumerate())
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        ran = run_command("simulate", small, "--metrics-port", str(port))
-    assert ran.status == 2
-    assert f"--metrics-port {port}" in ran.err and "in use" in ran.err
-    assert set(threading.enumerate()) <= before

@@ -31,7 +31,6 @@ acks = 0
 
 [[consumers]]
 group = "billing"
-isolation = "read_committed"
 """
 
 
@@ -50,7 +49,7 @@ def test_the_settings_that_decide_what_is_permitted(tmp_path: Path) -> None:
         {"group": "clicks", "acks": 0, **defaults, "single_writer": False},
     ]
     assert head["consumers"] == [
-        {"group": "billing", "assignment": "assign", "isolation": "read_committed"}
+        {"group": "billing", "assignment": "assign", "isolation": "read_uncommitted"}
     ]
 
 

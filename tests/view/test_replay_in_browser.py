@@ -1,6 +1,6 @@
 """The page over a traced run, in a real browser: each way to a moment leads to its whole state.
 
-The run is a simulation whose brokers stand still and die, with groups and transactions.
+The run is a simulation whose brokers are paused and die.
 """
 
 from __future__ import annotations
@@ -26,15 +26,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATIENT_S = 90
 
-TRANSACTIONS = """
-[[producers]]
-group = "shop"
-count = 2
-rate = 20.0
-idempotence = true
-transactions = { timeout_ms = 500, aborted = 0.1, zombies = 0.1, zombie_ms = 700 }
-"""
-
 
 @dataclass
 class Replay:
@@ -52,7 +43,7 @@ class Replay:
 @pytest.fixture(scope="module")
 def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
     folder = tmp_path_factory.mktemp("run") / "trace"
-    text = PAUSES.format(tick_ms=1, wheel_size=20) + TRANSACTIONS
+    text = PAUSES.format(tick_ms=1, wheel_size=20)
     Simulation(parse_scenario(text, "pauses", Path()), trace_folder=folder).run()
     run = TracedRun(folder)
 
@@ -86,8 +77,6 @@ def test_a_run_has_all_that_is_to_be_compared(replay: Replay) -> None:
     assert {broker["alive"] for broker in brokers} == {True, False}
     assert {broker["paused"] for broker in brokers} == {True, False}
     assert max(len(state["operations"]) for state in states) > 10
-    assert max(len(state["transactions"]) for state in states) >= 1
-    assert {group["state"] for state in states for group in state["groups"]} >= {"Stable"}
     assert {fault["active"] for state in states for fault in state["faults"]} == {True, False}
 
 
