@@ -19,7 +19,7 @@ HOURS = 0.1
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_promises_hold_for_minutes_of_chaos(seed: int) -> None:
+def test_guarantees_hold_for_minutes_of_chaos(seed: int) -> None:
     summary, problems = run_hour(seed, HOURS)
     assert problems == []
     assert summary is not None and summary["faults"] and summary["drained"]
@@ -67,7 +67,7 @@ def test_wire_chaos_finds_that_readers_get_no_aborted_transactions(
     assert any(run_wire(seed, minutes=0.5).wrong for seed in range(4))
 
 
-def test_the_command_tells_what_was_run_and_at_what_rate() -> None:
+def test_command_prints_hours_and_rate() -> None:
     command = [sys.executable, "-m", "tests.chaos.chaos", "--seed", "5", "--hours", "0.05"]
     ran = subprocess.run([*command, "--no-audit"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -83,7 +83,7 @@ def test_the_command_tells_what_was_run_and_at_what_rate() -> None:
         (["--seed", "1", "--hours", "0"], "--hours"),
     ],
 )
-def test_what_is_typed_wrongly_is_told(typed: list[str], said: str) -> None:
+def test_invalid_options_are_refused(typed: list[str], said: str) -> None:
     command = [sys.executable, "-m", "tests.chaos.chaos", *typed]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 2 and said in ran.stderr

@@ -28,7 +28,7 @@ def ran_with(timer: str) -> Ran:
     return run_scenario(HEAD + IDLE_CONSUMER.format(timer=timer))
 
 
-def test_with_a_tick_of_one_millisecond_a_fetch_expires_when_its_time_is_up() -> None:
+def test_fetch_expires_on_time_with_a_tick_of_one_millisecond() -> None:
     waits = ran_with("").operations("Fetch", "consumer")["wait_us_by_outcome"]["expired"]
     assert waits["count"] > 0
     assert 237_000 <= waits["p50"] <= 238_000
@@ -59,11 +59,11 @@ def test_wheel_has_the_tick_and_size_of_the_scenario() -> None:
 
 
 @pytest.mark.parametrize("timer", ["timer_tick_ms = 0", "timer_wheel_size = 1"])
-def test_a_wheel_that_cannot_turn_is_refused(timer: str) -> None:
+def test_invalid_tick_or_wheel_size_is_refused(timer: str) -> None:
     with pytest.raises(ScenarioError, match=rf"cluster\.{timer}: must be greater"):
         ran_with(timer)
 
 
-def test_the_summary_has_the_wait_that_one_in_a_thousand_exceeds() -> None:
+def test_summary_has_the_p999_of_waits() -> None:
     waits = ran_with("").operations("Fetch", "consumer")["wait_us"]
     assert waits["p99"] <= waits["p999"] <= waits["max"]

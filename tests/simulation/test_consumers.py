@@ -35,7 +35,7 @@ def test_a_fetch_waits_for_min_bytes(tmp_path: Path) -> None:
     assert all(80_000 <= wait_us <= 120_000 for wait_us in waits_us)
 
 
-def test_a_fetch_that_finds_nothing_expires_empty_after_max_wait() -> None:
+def test_empty_fetch_expires_after_max_wait() -> None:
     quiet = ORDERS.replace("100.0", "1.0")
     ran = run_scenario(HEAD + quiet + readers("max_wait_ms = 100"))
     fetch = ran.operations("Fetch", "consumer")
@@ -55,7 +55,7 @@ def test_consumers_of_a_group_share_the_partitions(tmp_path: Path) -> None:
     assert partitions == {0: {0, 2, 4}, 1: {1, 3, 5}}
 
 
-def test_records_that_were_deleted_before_they_were_read_are_counted_as_skipped() -> None:
+def test_records_deleted_before_a_read_count_as_skipped() -> None:
     small = HEAD + "segment_bytes = 5_000\nretention_bytes = 10_000\n"
     slow = readers("poll_interval_ms = 400\npartition_max_bytes = 2_000")
     ran = run_scenario(small + ORDERS + slow)

@@ -56,7 +56,7 @@ def test_an_event_in_the_past_runs_now() -> None:
     assert seen == [("late", 5 * NS_PER_MS + 7), ("now", 5 * NS_PER_MS + 7)]
 
 
-def test_timeouts_come_before_the_events_of_their_millisecond_in_the_order_of_the_names() -> None:
+def test_timeouts_precede_events_of_their_millisecond_in_order_of_timer_names() -> None:
     engine = Engine()
     seen: list[tuple[str, int]] = []
     for name in ("b", "a"):
@@ -78,7 +78,7 @@ def test_a_timeout_is_rounded_up_and_measured_exactly() -> None:
     assert seen == [11 * NS_PER_MS]
 
 
-def test_a_detached_timer_stands_still_and_makes_up_for_it() -> None:
+def test_detached_timer_catches_up_once_attached_again() -> None:
     engine = Engine()
     timer = SystemTimer("paused", clock=engine.clock, executor=InlineExecutor())
     engine.attach(timer)
@@ -107,7 +107,7 @@ def test_an_exception_in_an_event_reaches_the_caller() -> None:
         engine.run(always)
 
 
-def test_the_run_stops_when_told_to() -> None:
+def test_run_ends_when_keep_running_is_false() -> None:
     engine = Engine()
     seen: list[int] = []
     for millisecond in range(10):

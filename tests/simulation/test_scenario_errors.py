@@ -147,9 +147,7 @@ def test_a_scenario_without_clients_is_an_error() -> None:
         (f"[network]\ndelay_ms = 1{'0' * 400}", ["network.delay_ms", "1000000000"]),
     ],
 )
-def test_an_error_names_file_key_value_and_what_would_be_right(
-    addition: str, parts: list[str]
-) -> None:
+def test_error_names_file_key_value_and_valid_values(addition: str, parts: list[str]) -> None:
     message = error_of(GOOD + addition)
     assert message.startswith("some.toml: ")
     for part in parts:
@@ -192,7 +190,7 @@ def test_scenario_of_an_earlier_release_is_refused_with_what_to_use(name: str) -
         load_scenario(name)
 
 
-def test_all_errors_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     message = error_of(GOOD + "acks = 7\nretries = -1\n[topic]\npartitions = 0")
     assert len(message.splitlines()) == 3
     assert all(line.startswith("some.toml: ") for line in message.splitlines())
@@ -213,32 +211,32 @@ def test_a_fault_after_the_last_recorded_arrival_is_refused(tmp_path: Path) -> N
         Simulation(parse_scenario(f"{recorded}{fault}51", "some.toml", tmp_path))
 
 
-def test_each_record_has_a_byte_however_small_they_are_said_to_be(tmp_path: Path) -> None:
+def test_each_record_has_at_least_a_byte(tmp_path: Path) -> None:
     small = parse_scenario(f"{GOOD}record_bytes = {{ p50 = 1, p75 = 9 }}", "some.toml", tmp_path)
     (group,) = Simulation(small).run()["producers"]
     assert group["acknowledged"] == group["records"] >= 9
 
 
-def test_what_is_no_toml_says_where() -> None:
+def test_toml_error_names_the_line() -> None:
     assert "not a TOML document" in error_of("name = ")
     assert "at line 2" in error_of("x = 1\nname = = 2\ny = 3")
     for unreadable in (f"seed = {'1' * 5_000}", f"x = {'[' * 5_000}"):
         assert "not a TOML document" in error_of(unreadable)
 
 
-def test_a_scenario_that_is_not_there_names_the_shipped_ones() -> None:
+def test_error_of_an_unknown_scenario_names_the_shipped_ones() -> None:
     with pytest.raises(ScenarioError, match=r'did you mean "steady"\? shipped are .*slow-follower'):
         load_scenario("stedy")
     with pytest.raises(ScenarioError, match="no such file"):
         load_scenario("folder/none.toml")
 
 
-def test_a_folder_is_no_scenario(tmp_path: Path) -> None:
+def test_folder_is_refused_as_a_scenario(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="is a folder; name the TOML file in it"):
         load_scenario(tmp_path)
 
 
-def test_a_folder_of_the_same_name_does_not_hide_a_shipped_scenario(
+def test_shipped_scenario_takes_precedence_over_a_folder_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "steady").mkdir()
@@ -246,7 +244,7 @@ def test_a_folder_of_the_same_name_does_not_hide_a_shipped_scenario(
     assert load_scenario("steady").scenario.name == "steady"
 
 
-def test_overrides_are_checked_too() -> None:
+def test_overrides_are_validated() -> None:
     loaded = load_scenario("leader-failover")
     assert apply_overrides(loaded, seed=7).scenario.run_id == "leader-failover-7"
     assert apply_overrides(loaded).scenario is loaded.scenario

@@ -18,7 +18,7 @@ NAMES = ("leader-failover", "retry-reorder", "slow-follower", "steady")
 EXACT_BELOW_US = 10_000
 
 
-def test_four_scenarios_ship_and_each_says_what_it_shows() -> None:
+def test_each_shipped_scenario_has_a_description() -> None:
     assert tuple(shipped_scenarios()) == NAMES
     for name, description in shipped_scenarios().items():
         assert description.endswith("."), name
@@ -26,7 +26,7 @@ def test_four_scenarios_ship_and_each_says_what_it_shows() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_shipped_scenario_settles_everything(name: str, shipped: ShippedRun) -> None:
+def test_shipped_scenario_completes_all_records(name: str, shipped: ShippedRun) -> None:
     summary = shipped(name).summary
     assert summary["drained"]
     for row in summary["producers"]:
@@ -35,9 +35,7 @@ def test_a_shipped_scenario_settles_everything(name: str, shipped: ShippedRun) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_of_purgatories_counts_what_the_trace_holds(
-    name: str, shipped: ShippedRun
-) -> None:
+def test_table_of_purgatories_matches_the_trace(name: str, shipped: ShippedRun) -> None:
     run = shipped(name)
     operations = run.table("operations")
     columns = [operations[column].to_pylist() for column in ("purgatory", "kind", "outcome")]
@@ -60,7 +58,7 @@ def test_the_table_of_purgatories_counts_what_the_trace_holds(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_percentiles_are_the_traces_within_the_stated_error(
+def test_percentiles_match_the_trace_within_the_stated_error(
     name: str, shipped: ShippedRun
 ) -> None:
     run = shipped(name)
@@ -90,7 +88,7 @@ def test_its_percentiles_are_the_traces_within_the_stated_error(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_of_producers_is_what_the_trace_says(name: str, shipped: ShippedRun) -> None:
+def test_table_of_producers_matches_the_trace(name: str, shipped: ShippedRun) -> None:
     run = shipped(name)
     sends = run.table("sends").select(["group", "value_id", "outcome", "attempt", "acks"])
     acknowledged: defaultdict[str, set[int]] = defaultdict(set)
@@ -118,7 +116,7 @@ def test_the_table_of_producers_is_what_the_trace_says(name: str, shipped: Shipp
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_written_beside_the_tables_describes_them(name: str, shipped: ShippedRun) -> None:
+def test_run_json_describes_the_tables(name: str, shipped: ShippedRun) -> None:
     run = shipped(name)
     head = json.loads((run.trace / "run.json").read_text())
     assert head["complete"] is True
@@ -143,7 +141,7 @@ def test_steady_is_healthy(shipped: ShippedRun) -> None:
     assert follower["completed"] > 0 and consumer["completed"] > 0
 
 
-def test_slow_follower_shows_timeouts_and_what_they_lead_to(shipped: ShippedRun) -> None:
+def test_slow_follower_shows_timeouts_and_duplicates(shipped: ShippedRun) -> None:
     run = shipped("slow-follower")
     produce, _, consumer = run.summary["purgatories"]
     assert produce["expired"] > 0 and produce["wait_us"]["max"] >= 1_500_000
@@ -160,7 +158,7 @@ def test_leader_failover_shows_what_each_acks_loses(shipped: ShippedRun) -> None
     assert run.groups["none"]["lost"] > run.groups["one"]["lost"]
 
 
-def test_retry_reorder_shows_disorder_in_one_of_its_groups_alone(shipped: ShippedRun) -> None:
+def test_retry_reorder_reorders_only_five_in_flight(shipped: ShippedRun) -> None:
     groups = shipped("retry-reorder").groups
     assert groups["five-in-flight"]["reorderings"] > 0
     assert groups["five-in-flight"]["duplicates"] > 0

@@ -54,7 +54,7 @@ def command(*arguments: str) -> list[str]:
 # What it prints.
 
 
-def test_it_prints_the_tables_and_where_the_trace_is(
+def test_simulate_prints_tables_and_path_of_the_trace(
     small: str, tmp_path: Path, run_command: RunCommand
 ) -> None:
     ran = run_command("simulate", small, "--trace", str(tmp_path / "trace"))
@@ -77,9 +77,7 @@ def test_json_is_one_document_on_standard_output(small: str, run_command: RunCom
     assert summary["producers"][0]["acknowledged"] == summary["producers"][0]["records"] > 0
 
 
-def test_the_log_goes_to_standard_error_for_people_or_for_machines(
-    small: str, run_command: RunCommand
-) -> None:
+def test_log_goes_to_standard_error_as_text_or_json(small: str, run_command: RunCommand) -> None:
     for_people = run_command("simulate", small).err
     assert re.search(r"\[info +\] stall_follower +at_ms=100\.0 broker=1", for_people)
     for_machines = run_command("simulate", small, "--log-format", "json").err
@@ -129,7 +127,7 @@ def _chunks(descriptor: int) -> Iterator[bytes]:
 # How it says no.
 
 
-def test_a_folder_that_holds_something_is_not_overwritten(
+def test_nonempty_folder_is_kept_without_overwrite(
     small: str, tmp_path: Path, run_command: RunCommand
 ) -> None:
     trace = tmp_path / "trace"
@@ -144,7 +142,7 @@ def test_a_folder_that_holds_something_is_not_overwritten(
     assert json.loads((trace / "run.json").read_text())["seed"] == 2
 
 
-def test_what_is_no_trace_is_never_overwritten(
+def test_folder_without_a_trace_is_never_overwritten(
     small: str, tmp_path: Path, run_command: RunCommand
 ) -> None:
     (tmp_path / "home").mkdir()
@@ -155,7 +153,7 @@ def test_what_is_no_trace_is_never_overwritten(
     assert (tmp_path / "home" / "thesis.tex").read_text() == "years of work"
 
 
-def test_a_file_in_the_traces_place_is_an_error(
+def test_file_at_the_path_of_the_trace_is_an_error(
     small: str, tmp_path: Path, run_command: RunCommand
 ) -> None:
     (tmp_path / "trace").write_text("")
@@ -177,7 +175,7 @@ def test_a_file_in_the_traces_place_is_an_error(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_input_ends_with_status_2_and_a_word_of_what_is_wrong(
+def test_invalid_input_ends_with_status_2_and_a_message(
     arguments: list[str], told: str, run_command: RunCommand
 ) -> None:
     ran = run_command("simulate", *arguments)
@@ -186,7 +184,7 @@ def test_bad_input_ends_with_status_2_and_a_word_of_what_is_wrong(
     assert "Traceback" not in ran.err and ran.out == ""
 
 
-def test_a_wrong_scenario_file_names_file_key_value_and_what_would_be_right(
+def test_error_of_a_scenario_file_names_file_key_value_and_valid_values(
     tmp_path: Path, run_command: RunCommand
 ) -> None:
     path = tmp_path / "wrong.toml"
@@ -235,7 +233,7 @@ def test_a_trace_that_cannot_be_made_is_an_error(
     assert f"{tmp_path / 'file' / 'trace'}: cannot be made: Not a directory" in ran.err
 
 
-def test_a_full_disk_ends_the_run_with_a_word_and_an_incomplete_trace(
+def test_full_disk_ends_the_run_with_a_message_and_an_incomplete_trace(
     small: str, tmp_path: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> None:

@@ -71,7 +71,7 @@ def pause(page: Page) -> None:
     )
 
 
-def test_a_run_has_all_that_is_to_be_compared(replay: Replay) -> None:
+def test_run_has_each_state_to_compare(replay: Replay) -> None:
     states = [replay.run.state(ms * 1_000) for ms in range(0, replay.run.end_us // 1_000, 50)]
     brokers = [broker for state in states for broker in state["brokers"]]
     assert {broker["alive"] for broker in brokers} == {True, False}
@@ -117,7 +117,7 @@ def shown(page: Page, replay: Replay, at_us: int) -> None:
 
 
 @pytest.mark.parametrize("speed", ["1", "10"])
-def test_what_was_played_is_the_state_where_it_stops(
+def test_playback_stops_at_the_state_of_its_moment(
     browser: Browser, replay: Replay, speed: str
 ) -> None:
     with opened(browser, f"{replay.address}#at=3300000") as page:
@@ -171,7 +171,7 @@ def test_bookmarks_are_offered_once_they_are_found(browser: Browser, replay: Rep
 
 
 @pytest.mark.parametrize("width", [390, 1_280])
-def test_it_opens_at_the_worst_moment_and_says_what_is_wrong(
+def test_page_opens_at_the_worst_moment_with_its_description(
     browser: Browser, replay: Replay, width: int
 ) -> None:
     overview = replay.run.overview

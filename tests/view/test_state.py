@@ -213,7 +213,7 @@ def ran(loaded: LoadedScenario, folder: Path, moments_us: list[int]) -> dict[int
         "pauses-7-3",
     ],
 )
-def test_the_state_at_any_moment_is_the_simulations_own(name: str, tmp_path: Path) -> None:
+def test_rebuilt_state_equals_the_simulations_own_at_any_moment(name: str, tmp_path: Path) -> None:
     loaded = scenario(name)
     duration_ms = loaded.scenario.duration_ms
     assert duration_ms is not None

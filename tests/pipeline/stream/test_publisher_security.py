@@ -69,7 +69,7 @@ def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
     # What is read in Spark's tasks is tested with the source; here, with what they are asked to.
     with (
         patch("purgatory.pipeline.engines.spark.session.spark_session"),
-        patch("purgatory.pipeline.stream.rows.topic_records") as records,
+        patch("purgatory.pipeline.stream.source.topic_records") as records,
         patch("purgatory.pipeline.stream.stream.run_queries", note),
     ):
         assert main(["stream", *arguments, "--prefix", "live", *guarded.options()]) == 0
@@ -94,7 +94,7 @@ def test_who_can_not_come_in_is_told_why_in_one_line(
 ) -> None:
     options = guarded.options(**other)
     # A client in plain text gets no response, rather than a refusal: the wait for it is shortened.
-    with patch("purgatory.pipeline.stream.rows._TIMEOUT_S", 1.0):
+    with patch("purgatory.pipeline.stream.source._TIMEOUT_S", 1.0):
         arguments = ["--bootstrap", guarded.bootstrap, "--out", str(tmp_path / "out")]
         status = main(["stream", *arguments, *options])
     error = capsys.readouterr().err
