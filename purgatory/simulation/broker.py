@@ -152,7 +152,7 @@ class Broker:
     def resume(self) -> None:
         """Resume: first expirations, then the controller's commands, then requests.
 
-        So no request fails for a role that the broker got in the meantime.
+        This order applies new roles before requests that depend on them.
         """
         self.paused = False
         self._record_state("alive")
@@ -171,7 +171,7 @@ class Broker:
         return None if changes is None else partial(changes.new_log, self.id, self._log_config)
 
     def submit(self, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)` in the broker's process: now, after a pause, or never."""
+        """Call `function(*args)` in the broker's process: now, after a pause, or not at all."""
         if self.paused:
             self._backlog.append((function, args))
         elif self.alive:
@@ -236,7 +236,7 @@ class Broker:
         self.open_requests[request] = None
         request.execute(self)
         if request.response_count and request.is_delayable:
-            # It never came to a purgatory, which would have recorded it.
+            # The request never reached a purgatory, which would have recorded it.
             self._recorder.record(request, "immediate", request.received_ns)
 
     def _respond(self, request: Request, response: Any) -> None:

@@ -1,14 +1,13 @@
 """The discrete-event engine: it orders events to the nanosecond, on the project's own timer.
 
-The timing wheel knows milliseconds; a simulated network needs finer steps. So the two share the
-work: the wheel finds the next millisecond that has events, with one task for all of them, and a
-sorted list holds the events of that millisecond. Between two events
-nothing runs and no time passes.
+The timing wheel counts milliseconds; a simulated network needs finer steps. The wheel therefore
+finds the next millisecond with events, by one task for all of them, and a sorted list holds the
+events of that millisecond. Between two events nothing runs and no time passes.
 
 Operation timeouts live on the brokers' own timers, which the engine drives with the same clock: a
 millisecond's timeouts come before its events, in the order in which the timers were attached. Two
-events at the same nanosecond run in the order in which they were scheduled. Nothing else decides an
-order: no hash, no address, no thread.
+events at the same nanosecond run in the order in which they were scheduled. Nothing else determines
+the order: no hash, address or thread.
 
 Ground rules: everything here runs on one thread. Events may schedule events; an exception in an
 event ends the run and reaches the caller.
@@ -72,7 +71,7 @@ class Engine:
         self._sequence = 0
         self._millisecond = 0
         self._by_millisecond: dict[int, list[ScheduledEvent]] = {}
-        # In order; those before `_next` have run already.
+        # Sorted; the events before `_next` have run.
         self._due: list[ScheduledEvent] = []
         self._next = 0
 
@@ -85,7 +84,7 @@ class Engine:
             self._timers.sort(key=lambda item: item.name)
 
     def unregister(self, timer: SystemTimer) -> None:
-        """Drive `timer` no more: its broker stands still. Attached again, it makes up for it."""
+        """Stop driving a timer; once attached again, it catches up."""
         if timer in self._timers:
             self._timers.remove(timer)
 
@@ -115,9 +114,7 @@ class Engine:
             self._by_millisecond[millisecond] = events = []
             # The timer counts from the end of the millisecond that has begun.
             delay_ms = millisecond - -(-now_ns // NS_PER_MS)
-            if (
-                delay_ms > 0
-            ):  # without a delay it would run at once: `_advance_to` brings the next one
+            if delay_ms > 0:  # a task without a delay would run at once; `_advance_to` loads these
                 self._timer.add(_EventTask(delay_ms, self._load_events, millisecond))
         events.append((time_ns, self._sequence, function, args))
 
@@ -181,7 +178,7 @@ class Engine:
         self._next = 0
 
     def _run_due_observed(self) -> None:
-        """`_run_due` with calls of `on_event`: apart, so that a run without one pays nothing."""
+        """A copy of `_run_due` that calls `on_event`, so that runs without it pay nothing."""
         due, clock, observe = self._due, self.clock, self.on_event
         assert observe is not None, "`run` chose this method"
         observe()

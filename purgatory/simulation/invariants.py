@@ -1,19 +1,19 @@
-"""What must hold throughout a run, and how violations are found.
+"""The invariants of a run, and their checks.
 
 * No record that was acknowledged with acks=all is lost while a member of its in-sync set lives.
 * The high watermark of a partition never goes back while one leader leads.
-* Every request is answered exactly once.
+* Every request gets exactly one response.
 
 `CommitWatch` reads each leader's log up to the high watermark, and so knows each committed record
-and its message, which no client does. From that the `Ledger` counts messages:
+and its message, which no client does. The `Ledger` counts messages from that:
 
 * duplicate: a copy of a message that is in the log already.
 * reordering: a message whose first copy lies behind that of a later message of its producer in the
   same partition.
 * lost: acknowledged (with acks=0: sent), and in no log at the end of the run.
 
-A violation may be found inside a callback of the purgatory, which catches all exceptions. So it is
-recorded, and the run raises it at the next millisecond.
+A violation may be found inside a callback of the purgatory, which catches all exceptions. It is
+therefore recorded, and the run raises it at the next millisecond.
 
 Ground rules: everything runs on the engine's thread, the only one that moves a high watermark. The
 library's own code pays nothing for the checks.
@@ -211,7 +211,7 @@ class CommitWatch:
                 progress = self._progress[topic_partition] = _PartitionProgress()
             log = progress.log
             if log is not None and log.high_watermark == progress.high_watermark:
-                continue  # it is the leader's, since each election is recorded
+                continue  # the log is the leader's, since each election is recorded
             partition = manager.partition(topic_partition)
             if partition is not None and partition.leader_id == broker:
                 self._read_new(
@@ -228,7 +228,7 @@ class CommitWatch:
     ) -> None:
         high_watermark = log.high_watermark
         if epoch < progress.epoch:
-            return  # a former leader that does not know of its successor yet
+            return  # a former leader that has not learned of its successor
         if epoch == progress.epoch and high_watermark < progress.high_watermark:
             self._invariants.record_high_watermark_decrease(
                 topic_partition, broker, epoch, progress.high_watermark, high_watermark
@@ -253,7 +253,7 @@ class CommitWatch:
         if progress.log is not None and progress.log is not log:
             self._compare_logs(topic_partition, progress, log, clean)
         progress.epoch, progress.log = epoch, log
-        # Not beyond what was read: batches that the election commits are still to be read.
+        # At most the read offset: batches that the election commits are still to be read.
         progress.high_watermark = min(progress.read_offset, log.high_watermark)
 
     def _compare_logs(

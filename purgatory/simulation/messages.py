@@ -1,7 +1,7 @@
 """Messages, the batches they travel in, and the queues that they come from.
 
 A message is one object for its whole life, however often it is sent and wherever it is stored: its
-batches are the tags of the record batches in the brokers' logs. So the simulation can tell which
+batches are the tags of the record batches in the brokers' logs. The simulation thus knows which
 message each record in a log is, and whether it is a duplicate.
 
 Ground rules: everything runs on the engine's thread.
@@ -74,7 +74,7 @@ class Message:
 
 
 class Batch:
-    """Messages of one producer for one partition that are sent, and retried, together."""
+    """Messages of one producer for one partition, sent and retried together."""
 
     __slots__ = (
         "attempt",
@@ -103,7 +103,7 @@ class Batch:
         self.base_sequence = base_sequence
 
     def record_batch(self) -> RecordBatch:
-        """A new record batch with these messages. Not kept: the two would keep each other alive."""
+        """A new record batch with these messages; to keep it would make a reference cycle."""
         messages = self.messages
         if self.base_sequence < 0:
             return RecordBatch(0, len(messages), self.size_bytes, tag=self)
@@ -122,7 +122,7 @@ class Batch:
 class PartitionQueue:
     """One producer's batches for one partition: waiting, in flight, or to be retried.
 
-    Plain data; `Producer` has the rules.
+    This is plain data; `Producer` has the rules.
     """
 
     __slots__ = (

@@ -4,8 +4,8 @@ One connection links one client to one broker. Each direction is first in, first
 message with a short delay waits for the one before it. The broker handles one request of a
 connection at a time, as Kafka does; the next one waits until the response is sent.
 
-A client reads its responses in order, too. So after a lost response the following ones are lost,
-until the client's timeout breaks the connection.
+A client reads its responses in order, too. After a lost response the following ones are therefore
+lost, until the client's timeout breaks the connection.
 
 Ground rules: everything runs on the engine's thread. `generation` counts the breaks: what was sent
 before a break is not delivered after it.

@@ -419,7 +419,7 @@ class Producer:
         batch.is_maybe_stored = batch.is_maybe_stored or stored
         queue = batch.queue
         if error in _SEQUENCE_ERRORS and not self._has_earlier_batch(batch):
-            # No older batch will fill the gap: the broker has lost the sequence.
+            # No older batch can fill the gap: the broker has lost the sequence.
             queue.must_bump_epoch = True
         if error in _RETRIABLE:
             self._retry(batch, error.name)

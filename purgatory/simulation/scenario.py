@@ -1,10 +1,10 @@
 """The data model of a scenario: the cluster, its clients, and the faults.
 
-A scenario is a TOML document. The classes here say which keys there are, of which type, and between
-which bounds; `scenario_file` reads a file into them and words the errors. `docs/simulation.md`
-describes every key, and a test keeps the two in step. The kinds of faults and their arguments are
-those of `purgatory.kafka.faults`, but for one of the simulated network alone: it can lose a request
-and deliver those behind it, which no real connection does.
+A scenario is a TOML document. The classes here define its keys, their types and bounds;
+`scenario_file` reads a file into them and writes the errors. `docs/simulation.md` describes every
+key; a test compares the two. The kinds of faults and their arguments are those of
+`purgatory.kafka.faults`, except one: only the simulated network can lose a request and deliver the
+requests behind it, which no real connection does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Section(BaseModel):
-    """A table of the file. Unknown keys and values of another type are errors, never guesses."""
+    """A table of the file. Unknown keys and values of another type are errors."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -64,7 +64,7 @@ CLIENT_APIS = ("produce", "fetch")
 
 @timed_dataclass
 class LoseRequests(MessageFault):
-    """Lose requests before they arrive; those that are sent after them do arrive."""
+    """Lose requests before they arrive; later ones do arrive."""
 
     kind = "lose_requests"
 
@@ -115,11 +115,11 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
     "to_ms": (_Amount, "Longest uniform delay."),
     "topic": (str, "The topic."),
 }
-"""The type and the description of each argument, by its name: it means the same everywhere."""
+"""The type and the description of each argument by its name, which means the same in all kinds."""
 
 
 class FaultSection(Section):
-    """Something that goes wrong at a given time."""
+    """A fault at a given time."""
 
     at_ms: Milliseconds
     """Begin, after the start of the run."""
@@ -128,9 +128,9 @@ class FaultSection(Section):
 
     @property
     def fault(self) -> Fault:
-        """What goes wrong."""
+        """The fault itself."""
         settings = self.model_dump(exclude={"kind", "at_ms", "duration_ms"})
-        duration_ms = getattr(self, "duration_ms", None)  # some faults are over at once
+        duration_ms = getattr(self, "duration_ms", None)  # some faults have no duration
         if duration_ms is not None:
             settings["for_s"] = duration_ms / 1_000
         return FAULT_KINDS[self.kind](**settings)
@@ -145,7 +145,7 @@ class FaultSection(Section):
 
 
 class _GeneratedSection(FaultSection):
-    """A table that is made here: the descriptions of its keys are in no source."""
+    """A table whose keys have their descriptions in `_ARGUMENTS`, not in docstrings."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 
@@ -191,11 +191,11 @@ else:
 """A table of any kind."""
 
 MAX_IDEMPOTENT_IN_FLIGHT = 5
-"""How many requests in flight a broker can put back in order: it remembers five batches."""
+"""The most requests in flight that keep their order: a broker remembers five batches."""
 
 
 def _to_spread(value: Any) -> Any:
-    """Read a plain number as a spread that does not spread."""
+    """Read a plain number as a constant spread."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return {"p50": value, "p75": value}
     return value
@@ -220,7 +220,7 @@ SpreadOrNumber = Annotated[Spread, BeforeValidator(_to_spread)]
 
 
 def _reject_bool(value: Any) -> Any:
-    """Refuse `true` and `false` where 1 and 0 are meant: they compare equal in Python."""
+    """Refuse `true` and `false`, which equal 1 and 0 in Python."""
     if isinstance(value, bool):
         raise ValueError('must be 0, 1 or "all", not a truth value')
     return value
@@ -317,7 +317,7 @@ class ProducersSection(Section):
     arrivals: ArrivalsSection | None = None
     """A recorded log instead of `rate`; its rows go round the group's producers."""
     acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_reject_bool)] = "all"
-    """Who must have a record: the ISR, nobody, or the leader."""
+    """Replicas that must have a record: the ISR, none, or the leader."""
     timeout_ms: Milliseconds = default(1_500)
     """Longest wait of the broker for the ISR."""
     request_timeout_ms: OptionalMilliseconds = default(None)
@@ -369,7 +369,7 @@ class ConsumersSection(Section):
     poll_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
     """Processing time of one response."""
     deduplicates: bool = False
-    """Whether a record that is read again is not applied again."""
+    """Whether a record that is read again is applied only once."""
 
 
 class Scenario(Section):
@@ -378,7 +378,7 @@ class Scenario(Section):
     name: Name
     """Name, part of the run's id."""
     description: str = ""
-    """What it shows, in a sentence."""
+    """Purpose, in a sentence."""
     seed: int = Field(default=1, ge=0, le=2**63 - 1)
     """Random seed: the same seed gives the same trace."""
     duration_ms: OptionalMilliseconds = default(None)
@@ -400,5 +400,5 @@ class Scenario(Section):
 
 
 def arrivals_path(arrivals: ArrivalsSection, scenario_folder: Path) -> Path:
-    """Where a recorded log lies: a relative path starts at the scenario's own folder."""
+    """The path of a recorded log; a relative one starts at the scenario's own folder."""
     return scenario_folder / Path(arrivals.file).expanduser()

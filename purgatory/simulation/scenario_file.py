@@ -1,8 +1,8 @@
 """Reading a scenario: a shipped one by name, or a TOML file.
 
-An error names the file, the key, its value and what would be right, one line for each, so that all
-of them can be mended at once. `python -m purgatory.simulation.scenario_file` prints the reference
-of all keys, which is in `docs/simulation.md`; a test compares the two.
+An error names file, key, value and valid values, on one line for each problem; all are reported at
+once. `python -m purgatory.simulation.scenario_file` prints the reference of all keys, which is in
+`docs/simulation.md`; a test compares the two.
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ def load_scenario(name_or_path: str | Path) -> LoadedScenario:
 
     Args:
         name_or_path: the name of a shipped scenario, or the path of a TOML file. A name with a
-            folder or the ending `.toml` is a path; any other is looked for among the shipped ones
-            first.
+            folder or the ending `.toml` is a path; any other is searched among the shipped
+            scenarios first.
 
     Raises:
-        ScenarioError: there is no such scenario, it is not TOML, or something in it is wrong.
+        ScenarioError: there is no such scenario, or it is not a valid one.
     """
     name = str(name_or_path)
     path = Path(name_or_path)
@@ -131,11 +131,11 @@ def parse_scenario(text: str, source: str, folder: Path) -> LoadedScenario:
 
     Args:
         text: the document.
-        source: what errors call it, normally the file's path.
-        folder: where relative paths in it start.
+        source: its name in errors, normally the file's path.
+        folder: the start of relative paths in it.
 
     Raises:
-        ScenarioError: it is not TOML, or something in it is wrong.
+        ScenarioError: the document is not TOML, or not a valid scenario.
     """
     try:
         document = tomllib.loads(text)
@@ -201,7 +201,7 @@ def _join(problems: Sequence[Problem], source: str) -> str:
 
 
 def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> Problem:
-    """Word one of the validator's errors in the scenario's own terms."""
+    """One of the validator's errors, in terms of the scenario."""
     location = [part for part in item["loc"] if part not in FAULT_SECTIONS]
     key = key_text(location)
     kind = str(item["type"])
@@ -256,7 +256,7 @@ def _section_model(model: type[BaseModel], key: str) -> type[BaseModel]:
 
 
 def _cross_check(scenario: Scenario) -> Iterator[Problem]:
-    """What no single key can tell: bounds that depend on another key."""
+    """Check bounds that depend on another key."""
     brokers, topic = scenario.cluster.brokers, scenario.topic
     if topic.replication_factor > brokers:
         expected = f"must be at most cluster.brokers, which is {brokers}"
@@ -386,7 +386,7 @@ def _faults() -> Iterator[str]:
         items_by_kinds.setdefault(of, []).append(item)
     yield "### `[[faults]]`"
     yield ""
-    yield "What goes wrong, and when. `kind` is required: [Faults](#faults) lists them."
+    yield "Faults and their times. `kind` is required: [Faults](#faults) lists them."
     yield ""
     for of, items in items_by_kinds.items():
         yield f"{of}:"
@@ -417,7 +417,7 @@ def _annotation_parts(annotation: Any) -> Iterator[Any]:
 
 
 def _values(field: FieldInfo) -> Iterator[str]:
-    """The values besides the default, and the upper bound where it is one that people meet."""
+    """The values besides the default, and an upper bound that is small enough to matter."""
     parts = list(_annotation_parts(field.annotation))
     for part in parts:
         if get_origin(part) is Literal:

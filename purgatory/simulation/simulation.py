@@ -64,8 +64,8 @@ class Simulation:
         trace_folder: where to write the trace; None writes none.
         overwrite: replace an existing trace.
         strict: stop at a bad row of a request log, whatever the scenario says.
-        on_event: called for faults, elections and the like: a name, and fields with the virtual
-            time first.
+        on_event: called for faults, elections and the like with a name, and fields with the
+            virtual time first.
         publisher: takes the rows of the trace at once, whether or not one is written.
         recorded: keep these rows in memory, for `audit`: some hundred bytes each.
 

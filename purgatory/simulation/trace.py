@@ -1,9 +1,8 @@
 """The trace of a run: the operations that waited, and the changes that rebuild the cluster's state.
 
-An operation is a request of the kind that a purgatory holds: a produce with acks=all, a fetch, a
-deletion of records. It is `immediate` when its response came without a wait, whether the broker
-went through its purgatory or not; so the purgatories' own counters, as `/metrics` shows them, count
-fewer of these, and equally many of all others.
+An operation is a request of the kind that a purgatory holds: a produce with acks=all, or a fetch.
+An operation is `immediate` if its response came without a wait, whether or not the broker used its
+purgatory; the purgatories' own counters count fewer of these, and equally many of all others.
 
 The table `changes` has a row for each operation that is parked, and none for its moves on the
 wheel, which follow from the time. A timer advances at the beginning of each millisecond in which a
