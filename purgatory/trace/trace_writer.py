@@ -154,15 +154,15 @@ class TraceWriter:
 
     Args:
         folder: the trace's folder; made here.
-        run_id, scenario, seed: what names the run.
-        overwrite: replace a trace that is there already. A folder that holds anything else than a
-            trace is never touched.
-        faults: what is made to go wrong in the run, for the head of the trace.
-        producers, consumers: how each group is configured, for the head of the trace: the settings
-            that decide which anomalies of order and duplicates are permitted.
+        run_id, scenario, seed: the names of the run.
+        overwrite: replace an existing trace. A folder that contains anything other than a trace is
+            never touched.
+        faults: the injected faults, for the head of the trace.
+        producers, consumers: the configuration of each group, for the head of the trace: the
+            settings that decide which anomalies of order and duplicates are permitted.
         timer: `tick_ms` and `wheel_size` of the brokers' timers, for the head of the trace.
-        observed: whether it has what brokers or a proxy saw, and not what clients did, for the head
-            of the trace.
+        observed: whether brokers or a proxy, rather than clients, wrote the rows, for the head of
+            the trace.
 
     Raises:
         TraceError: the folder exists and may not be replaced, or cannot be made.
