@@ -137,9 +137,9 @@ class PageEncoder:
         """Describe a state.
 
         Args:
-            at_us: when it is.
-            limit: how many operations it has at most; of more it is a sample, each n-th.
-            unknown: what the trace does not have.
+            at_us: its moment.
+            limit: the most operations in it; of more it has a sample, each n-th.
+            unknown: the parts that the trace does not have.
         """
         stride = -(-len(cluster.parked) // limit) or 1
         sample = list(cluster.parked.items())[::stride]
@@ -190,7 +190,7 @@ class PageEncoder:
             "tick_ms": timeline.tick_ms,
             "size": timeline.wheel_size,
             "clock_ms": clock_ms,
-            "start_ms": 0,  # clocks show the time of the run, also after a broker came back
+            "start_ms": 0,  # clocks have the time of the run, also after a broker returned
             "levels": describe_levels(timeline.tick_ms, timeline.wheel_size, clock_ms, levels),
         }
 

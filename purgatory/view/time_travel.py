@@ -1,4 +1,4 @@
-"""A traced run: its state at any moment, and all that changed between two.
+"""A traced run: its state at any moment, and all changes between two moments.
 
     run = TracedRun(Path("my-trace"))
     run.state(4_000_000)
@@ -39,7 +39,7 @@ from purgatory.view.trace_columns import (
 )
 
 MAX_SHOWN = 10_000
-"""The operations in a state; of more it has a sample."""
+"""The most operations in a state; of more it has a sample."""
 
 MAX_CHANGES = 50_000
 
