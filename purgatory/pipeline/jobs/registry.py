@@ -520,7 +520,7 @@ ANALYZE = Job(
 
 STREAM = Job(
     "stream",
-    "Follow the published operations of a cluster or a simulation: waits by time window.",
+    "Follow the published operations of a cluster: waits by time window.",
     reads=("operations",),
     options={
         "window_us": Option("duration", 10_000_000, "Length of a time window.", 1_000),
