@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 FORMER: Mapping[str, str] = {
     "purgatory.changes": "purgatory.cdc",
+    "purgatory.pipeline.littles_law": "the functions occupancy and waits beside it",
 }
 """The full name of a former module, or of a name in a module that still exists, and what to use."""
 

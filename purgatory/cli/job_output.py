@@ -20,14 +20,12 @@ from purgatory.pipeline.jobs.registry import (
     ANALYZE,
     AUDIT,
     MOST_SHOWN_RUNS,
-    OCCUPANCY,
     Format,
     Job,
     TerminalTable,
 )
 from purgatory.pipeline.result_rows import Row, group_by, label_waits, milliseconds
 
-_TOLERANCE = 1e-6
 """The part of a mean size up to which a difference comes from the rounding of sums."""
 
 _PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
@@ -63,8 +61,6 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
                 _print_table(console, view.terminal, run_id, rows)
             elif name in _CUSTOM_PRINTERS:
                 _CUSTOM_PRINTERS[name](console, job, run_id, rows)
-        if job is OCCUPANCY:
-            _print_littles_law_violations(console, rows_by_run["littles_law"].get(run_id, []))
         if run_id in results.incomplete:
             console.print(
                 "[bold]incomplete[/bold]: this run was interrupted; what was waiting then is not "
@@ -211,14 +207,6 @@ def _print_verdict(console: Console, _job: Job, _run_id: str, rows: Sequence[Row
     from purgatory.pipeline.report.audit_section import verdict_line
 
     console.print(escape(f"Order and duplicates: {verdict_line(rows)}"), highlight=False)
-
-
-def _print_littles_law_violations(console: Console, rows: Sequence[Row]) -> None:
-    if any(abs(row["unexplained"]) > _TOLERANCE * max(row["mean_parked"], 1) for row in rows):
-        console.print(
-            "[bold]The law does not hold[/bold], and what was pending at the end does not explain "
-            "it: see the column unexplained in the table littles_law"
-        )
 
 
 def _print_peaks(console: Console, _job: Job, run_id: str, rows: Sequence[Row]) -> None:

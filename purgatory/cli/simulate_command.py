@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -20,10 +20,13 @@ from purgatory.settings.typed_duration import Duration
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from purgatory.pipeline.stream.publisher import RowPublisher
     from purgatory.simulation import Simulation
     from purgatory.simulation.scenario_file import LoadedScenario
 
+_FORMER_OPTIONS = (
+    "purgatory simulate: --real-time, --publish, --bootstrap, --client, --metrics-port are gone: "
+    "use purgatory cluster, which runs in real time and has --publish and --metrics-port"
+)
 _SHUTDOWN_EVENTS = {"purgatory_closed", "timer_closed"}
 
 
@@ -41,14 +44,6 @@ def simulate(
     seed: Annotated[int | None, options.seed_option] = None,
     trace: options.TraceFolder = None,
     overwrite: options.Overwrite = False,
-    metrics_port: options.MetricsPort = None,
-    real_time: Annotated[
-        bool,
-        typer.Option("--real-time", help="Run in real time, with timers and reapers on threads."),
-    ] = False,
-    publish: options.Publish = None,
-    bootstrap: options.OptionalBootstrap = None,
-    client: options.Client = None,
     strict: options.Strict = False,
     duration: Annotated[
         Duration | None,
@@ -65,6 +60,11 @@ def simulate(
         bool, typer.Option("--quiet", help="No progress bar, and only warnings in the log.")
     ] = False,
     as_json: options.AsJson = False,
+    former_flag: Annotated[bool, typer.Option("--real-time", hidden=True)] = False,
+    former: Annotated[
+        list[str] | None,
+        typer.Option("--publish", "--bootstrap", "--client", "--metrics-port", hidden=True),
+    ] = None,
 ) -> int:
     """Run a simulated cluster, and show how long requests waited.
 
@@ -72,10 +72,11 @@ def simulate(
     consumers, while followers copy the logs and faults are injected, as the scenario says.
     `purgatory scenarios` lists the shipped ones.
 
-    One seed gives one trace, byte for byte. With --real-time, --publish sends the same rows to the
-    cluster at --bootstrap. With --view, the page is served until Ctrl-C, from a
+    One seed gives one trace, byte for byte. With --view, the page is served until Ctrl-C, from a
     temporary trace unless --trace is given.
     """
+    if former_flag or former:
+        return _exit_with_error(_FORMER_OPTIONS, 2)
     if view:
         import aiohttp  # noqa: F401  # a missing extra is an error before the run
     from purgatory.simulation import (
@@ -89,13 +90,6 @@ def simulate(
     from purgatory.simulation.simulation import SimulationInterrupted
 
     _configure_logs(log_format, quiet)
-    if (publish is None) != (bootstrap is None):
-        return _exit_with_error("purgatory simulate: --publish and --bootstrap belong together", 2)
-    if publish is not None and not real_time:
-        return _exit_with_error("purgatory simulate: --publish goes with --real-time", 2)
-    if client and publish is None:
-        return _exit_with_error("purgatory simulate: --client goes with --publish", 2)
-    settings = options.client_settings(client)
     if view and (view_error := _view_error(view_host, view_port)) is not None:
         return _exit_with_error(f"purgatory simulate: {view_error}", 2)
     duration_ms = None if duration is None else duration.whole_ms
@@ -104,27 +98,16 @@ def simulate(
             scenario_run = apply_overrides(
                 load_scenario(scenario), seed=seed, duration_ms=duration_ms
             )
-            publisher = None
-            if publish is not None and bootstrap is not None:
-                publisher = _publisher(scenario_run, bootstrap, publish, settings)
-            run = _prepare(scenario_run, folder, overwrite, strict, real_time, quiet, publisher)
-        except _PublishError as error:
-            return _exit_with_error(f"purgatory simulate: --publish {error}", 2)
+            run = _prepare(scenario_run, folder, overwrite, strict, quiet)
         except (ScenarioError, ArrivalsError, TraceError) as error:
             return _exit_with_error(str(error), 2)
         except OSError as error:
             return _exit_with_error(f"purgatory simulate: {error}", 2)
         try:
             with ExitStack() as stack:
-                if publisher is not None:
-                    stack.callback(_end_publishing, publisher)
-                if metrics_port is not None:
-                    _serve(stack, run, metrics_port)
                 signals = stack.enter_context(interruptible(run.interrupt))
                 on_progress = None if quiet else stack.enter_context(_progress(run))
                 summary = run.run(on_progress)
-        except _PortError as error:
-            return _exit_with_error(f"purgatory simulate: {error}", 2)
         except SimulationInterrupted as error:
             trace_note = "" if trace is None else f"; the trace in {trace} is marked incomplete"
             return _exit_with_error(
@@ -177,78 +160,24 @@ def scenarios() -> None:
     Console(highlight=False).print(table)
 
 
-class _PortError(Exception):
-    """The port for the metrics can't be used."""
-
-
-class _PublishError(Exception):
-    """Rows can't be published there."""
-
-
 def _prepare(
     scenario_run: LoadedScenario,
     trace: Path | None,
     overwrite: bool,
     strict: bool,
-    real_time: bool,
     quiet: bool,
-    publisher: RowPublisher | None,
 ) -> Simulation:
     import structlog
 
     from purgatory.simulation import Simulation
-    from purgatory.simulation.runtime import RealTimeRuntime, VirtualRuntime
 
     return Simulation(
         scenario_run,
         trace_folder=trace,
         overwrite=overwrite,
         strict=strict,
-        make_runtime=RealTimeRuntime if real_time else VirtualRuntime,
         on_event=None if quiet else structlog.get_logger("purgatory.simulation").info,
-        publisher=publisher,
     )
-
-
-def _publisher(
-    scenario_run: LoadedScenario, bootstrap_servers: str, prefix: str, client: Mapping[str, str]
-) -> RowPublisher:
-    """What publishes; its topics are there, so the cluster answers."""
-    import time
-
-    from purgatory.pipeline.stream.publisher import PublishError, RowPublisher, create_topics
-
-    # The same scenario and seed may be published again, and is another run then.
-    now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    run_id = f"{scenario_run.scenario.run_id}-{now}"
-    try:
-        publisher = RowPublisher(prefix, run_id=run_id, numbered_by="producer", client=client)
-        create_topics(bootstrap_servers, prefix, client)
-        publisher.start(bootstrap_servers)
-    except (PublishError, ValueError) as error:
-        raise _PublishError(str(error)) from error
-    return publisher
-
-
-def _end_publishing(publisher: RowPublisher) -> None:
-    """Send the remaining rows, and report those that could not be sent."""
-    published = publisher.close()
-    if published.failed or published.dropped:
-        print(
-            f"purgatory simulate: of the published rows {published.failed:,} could not be "
-            f"delivered, and {published.dropped:,} were dropped because the queue was full",
-            file=sys.stderr,
-        )
-
-
-def _serve(stack: ExitStack, run: Simulation, port: int) -> None:
-    from purgatory.simulation.metrics_server import ADDRESS, serve_metrics
-
-    try:
-        metrics_url = stack.enter_context(serve_metrics(run.runtime, port))
-    except OSError as error:
-        raise _PortError(f"--metrics-port {port} can't be used: {error}") from error
-    print(f"metrics: http://{ADDRESS}:{metrics_url}/metrics", file=sys.stderr)
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from purgatory.former_names import check_former
 from purgatory.import_names import needs_extra
 
 if TYPE_CHECKING:
     from purgatory.pipeline.engines.run import audit as audit
     from purgatory.pipeline.engines.spark.frames import hot_keys as hot_keys
-    from purgatory.pipeline.engines.spark.frames import littles_law as littles_law
     from purgatory.pipeline.engines.spark.frames import occupancy as occupancy
     from purgatory.pipeline.engines.spark.frames import occupancy_of_keys as occupancy_of_keys
     from purgatory.pipeline.engines.spark.frames import peaks as peaks
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "audit",
     "hot_keys",
-    "littles_law",
     "occupancy",
     "occupancy_of_keys",
     "peaks",
@@ -42,7 +41,6 @@ __all__ = [
 FUNCTIONS = {
     "audit": "engines.run",
     "hot_keys": "engines.spark.frames",
-    "littles_law": "engines.spark.frames",
     "occupancy": "engines.spark.frames",
     "occupancy_of_keys": "engines.spark.frames",
     "peaks": "engines.spark.frames",
@@ -56,6 +54,7 @@ if not TYPE_CHECKING:  # or it would let any name pass
 
     def __getattr__(name: str) -> Any:
         if name not in FUNCTIONS:
+            check_former(__name__, name)
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         with needs_extra(f"{__name__}.{name}", "spark"):
             return getattr(import_module(f"{__name__}.{FUNCTIONS[name]}"), name)

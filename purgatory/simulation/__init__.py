@@ -4,10 +4,10 @@
 
     summary = Simulation(load_scenario("slow-follower")).run()
 
-A scenario (`scenario`, `scenario_file`) says what there is and what goes wrong. The engine
-(`engine`) runs it on the project's own timer, `purgatory.kafka` does the brokers' work, and
-producers, consumers, followers and a controller around it do theirs. The trace goes to Parquet
-(`purgatory.trace`), the summary (`summary`) to the screen.
+A scenario (`scenario`, `scenario_file`) describes the cluster, its clients and the faults. The
+engine (`engine`) runs it on the project's own timer; `purgatory.kafka` is the brokers' code; the
+other modules are producers, consumers, followers, a controller and the network. The trace goes to
+Parquet (`purgatory.trace`), the summary (`summary`) to the screen.
 """
 
 from purgatory.import_names import needs_extra

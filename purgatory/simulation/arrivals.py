@@ -1,9 +1,9 @@
 """A recorded request log as the arrivals of a producer group.
 
 The log is read once, into two integers per row: the time since the first row and the size. Rows may
-be out of order; they are sorted by time, and rows of one time keep their order. A row that can't
-be read is skipped, counted under its reason, and the first ones are named by their row number; or
-it stops the run (`strict`).
+be out of order; they are sorted by time, and rows of one time keep their order. An invalid row is
+skipped and counted by its column, and the first ones are named by their row number; with `strict`
+it stops the run.
 
 Times are compared in nanoseconds. An ISO time without a zone counts as UTC, as does the time of a
 Parquet timestamp without one.
@@ -28,10 +28,9 @@ from purgatory.simulation.engine import Engine
 from purgatory.simulation.producer import Producer
 from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.scenario import ArrivalsSection
-from purgatory.simulation.transactional_producer import TransactionalProducer
 
 MAX_NAMED_BAD_ROWS = 20
-"""How many bad rows are kept; all are counted."""
+"""The number of bad rows that are kept; all are counted."""
 
 _UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -284,7 +283,7 @@ def _parse_size(value: Any, bytes_per_unit: float) -> int:
 def schedule_arrivals(
     engine: Engine,
     group: ProducerGroup,
-    producers: Sequence[Producer] | Sequence[TransactionalProducer],
+    producers: Sequence[Producer],
     log: Arrivals,
     end_ns: int,
 ) -> None:

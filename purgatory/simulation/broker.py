@@ -1,56 +1,48 @@
-"""A simulated broker: replica manager, coordinators, purgatories, in a process that can fail.
+"""A simulated broker: a replica manager and its purgatories, in a process that can fail.
 
 A broker runs, or is paused (requests pile up, timeouts fire late), or is dead (its connections are
 broken, its waiting requests are lost; its logs remain, as writes that a process made before its
-death do). Each start is a new process: new purgatories, a new timer, a
-new replica manager on the former logs. The states of its groups and transactions go into the trace
-after each event that changes them.
+death do). Each start is a new process: new purgatories, a new timer, and a new replica manager on
+the former logs.
 
-Ground rules: everything runs on the engine's thread. In real time the reapers' threads complete
-operations too; their responses go to the engine by `Runtime.call_soon_threadsafe`.
+Ground rules: everything runs on the engine's thread.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from purgatory.kafka import (
-    GroupManager,
-    ReplicaManager,
-    TopicPartition,
-    TransactionCoordinator,
-    TransactionRecord,
-)
-from purgatory.kafka.groups.group_manager import OnEnded
+from purgatory.kafka import ReplicaManager, TopicPartition
 from purgatory.kafka.log.log import Log, LogConfig
-from purgatory.kafka.topics import LogEnd, PartitionState
-from purgatory.simulation.coordinators import (
-    SimulatedMarkerChannel,
-    offsets_partition_of,
-    simulated_groups,
-    simulated_transactions,
-    transactions_partition_of,
-)
-from purgatory.simulation.engine import NS_PER_MS
+from purgatory.kafka.topics import LogEnd
+from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.invariants import OVERDUE_MS, CommitWatch, Invariants
 from purgatory.simulation.network import Connection, NetworkFaults, Request
+from purgatory.simulation.process import Process
 from purgatory.simulation.replica_fetcher import Followers
-from purgatory.simulation.runtime import Process, Runtime
 from purgatory.simulation.scenario import Scenario
-from purgatory.trace.observer import TRANSACTION_STATES, CoordinatorState
+from purgatory.simulation.trace import ChangeRecorder, OperationRecorder
 
 
 class Broker:
-    """One broker of the cluster."""
+    """One broker of the cluster.
+
+    Args:
+        recorder: takes the outcomes of operations.
+        changes: writes the trace's table `changes`; None: there is none.
+        watch: reads what is committed.
+    """
 
     def __init__(
         self,
         broker_id: int,
         scenario: Scenario,
-        runtime: Runtime,
+        engine: Engine,
+        recorder: OperationRecorder,
+        changes: ChangeRecorder | None,
         watch: CommitWatch,
         invariants: Invariants,
     ) -> None:
@@ -63,24 +55,16 @@ class Broker:
         self.open_requests: dict[Request, None] = {}
         self.change_isr: Callable[[TopicPartition, int, tuple[int, ...]], bool]
         """Requests another in-sync set from the controller, as `SimulatedController.change_isr`."""
-        self.groups: GroupManager | None = None
-        self.transactions: TransactionCoordinator | None = None
-        self.coordinator_of: Callable[[str], TransactionCoordinator | None]
-        """Returns the live coordinator of a transactional id, or None."""
-        self.markers: SimulatedMarkerChannel | None = None
-        """Sends markers to other brokers; None: there are no transactions."""
-        self.new_producer_id: Callable[[], int]
-        self.on_record: Callable[[str, TransactionRecord], object] | None = None
-        self.on_offset_ended: OnEnded | None = None
-        """Both take transactions for the trace."""
+        self.topic_partitions: Sequence[TopicPartition] = ()
+        """All partitions of the cluster."""
         self.faults: NetworkFaults
         self.followers: Followers
         self.manager: ReplicaManager
         self.process: Process
         self._scenario = scenario
-        self._runtime = runtime
-        self._engine = runtime.engine
-        self._recorder = runtime.recorder
+        self._engine = engine
+        self._recorder = recorder
+        self._changes = changes
         self._watch = watch
         self._invariants = invariants
         self._logs: dict[TopicPartition, Log] = {}
@@ -98,7 +82,10 @@ class Broker:
         cluster, topic = self._scenario.cluster, self._scenario.topic
         self.process_number += 1
         self._record_state("alive")
-        self.process = process = self._runtime.start_process(self.id)
+        number = self.process_number
+        self.process = process = Process(
+            self.id, number, self._engine, cluster, self._recorder, self._changes
+        )
         self.manager = ReplicaManager(
             self.id,
             clock=process.clock,
@@ -113,17 +100,8 @@ class Broker:
             on_isr_change=self.change_isr,
         )
         self._logs = {}
-        if self._scenario.has_groups:
-            self.groups = simulated_groups(
-                self._scenario, self._engine, process, self.manager, self.on_offset_ended
-            )
-        if self.markers is not None:
-            self.transactions = simulated_transactions(
-                self, process, self._engine, self.markers, self.new_producer_id, self.on_record
-            )
         self.followers.start()
         self.alive, self.paused = True, False
-        number = self.process_number
         self._engine.call_after(
             cluster.replica_lag_time_max_ms * NS_PER_MS // 2, self._shrink_isrs, number
         )
@@ -136,13 +114,13 @@ class Broker:
         self.record_open("cancelled")
         self.open_requests.clear()
         self.followers.stop()
-        for topic_partition in self._runtime.topic_partitions:
+        for topic_partition in self.topic_partitions:
             for purgatory in self.process.purgatories:
                 purgatory.cancel_for_key(topic_partition)
         for session in self.manager.fetch_sessions():
             self.process.fetch.cancel_for_key(session)
         self._logs = self.manager.detach_logs()
-        self._runtime.end_process(self.process)
+        self.process.end()
         self._record_state("dead")
         for connection in self.connections:
             connection.close_by_broker()
@@ -168,32 +146,32 @@ class Broker:
         """Pause: nothing is received, responded, fetched or expired until `resume`."""
         self.paused = True
         self.silences += 1
-        self._runtime.suspend_process(self.process)
+        self.process.suspend()
         self._record_state("paused")
 
     def resume(self) -> None:
         """Resume: first expirations, then the controller's commands, then requests.
 
-        So no request fails for a role that the broker got in the meantime.
+        This order applies new roles before requests that depend on them.
         """
         self.paused = False
         self._record_state("alive")
-        self._runtime.resume_process(self.process)
+        self.process.resume()
         backlog, self._backlog = self._backlog, deque()
         request_functions = (self.receive, self._execute_next)
         for function, args in sorted(backlog, key=lambda entry: entry[0] in request_functions):
             function(*args)
 
     def _record_state(self, state: str) -> None:
-        if self._runtime.changes is not None:
-            self._runtime.changes.record_broker(self.id, state)
+        if self._changes is not None:
+            self._changes.record_broker(self.id, state)
 
     def _new_log(self) -> Callable[[TopicPartition], Log] | None:
-        changes = self._runtime.changes
+        changes = self._changes
         return None if changes is None else partial(changes.new_log, self.id, self._log_config)
 
     def submit(self, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)` in the broker's process: now, after a pause, or never."""
+        """Call `function(*args)` in the broker's process: now, after a pause, or not at all."""
         if self.paused:
             self._backlog.append((function, args))
         elif self.alive:
@@ -202,7 +180,7 @@ class Broker:
     def close(self) -> None:
         """End the process at the end of the run."""
         if self.alive:
-            self._runtime.end_process(self.process)
+            self.process.end()
 
     # Requests.
 
@@ -223,20 +201,10 @@ class Broker:
             self._execute(request)
 
     def respond(self, request: Request, response: Any) -> None:
-        """Take the response to a request, on any thread."""
-        if not request.is_delayable or self._recorder.begin_response(request):
-            self._respond(request, response)
-        else:
-            self._runtime.call_soon_threadsafe(self._respond, request, response)
-
-    def update_coordinator(
-        self, topic_partition: TopicPartition, leads: bool, leader_epoch: int
-    ) -> None:
-        """Begin, or cease, to coordinate the groups or transactions of a partition."""
-        if self.groups is not None:
-            self.groups.update_role(topic_partition, leads)
-        if self.transactions is not None:
-            self.transactions.update_role(topic_partition, leads, leader_epoch)
+        """Take the response to a request."""
+        if request.is_delayable:
+            self._recorder.begin_response(request)
+        self._respond(request, response)
 
     def observe_commits(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Read newly committed batches of partitions whose high watermark may have moved."""
@@ -268,7 +236,7 @@ class Broker:
         self.open_requests[request] = None
         request.execute(self)
         if request.response_count and request.is_delayable:
-            # It never came to a purgatory, which would have recorded it.
+            # The request never reached a purgatory, which would have recorded it.
             self._recorder.record(request, "immediate", request.received_ns)
 
     def _respond(self, request: Request, response: Any) -> None:
@@ -306,31 +274,6 @@ class Broker:
             return
         if not self.paused:
             self.manager.maybe_shrink_isr()
-            self.observe_commits(self._runtime.topic_partitions)
+            self.observe_commits(self.topic_partitions)
         period_ns = self._scenario.cluster.replica_lag_time_max_ms * NS_PER_MS // 2
         self._engine.call_after(max(1, period_ns), self._shrink_isrs, process_number)
-
-
-def coordinator_states(
-    brokers: Sequence[Broker], assignments: Mapping[TopicPartition, PartitionState]
-) -> tuple[dict[str, CoordinatorState], dict[str, CoordinatorState]]:
-    """Return all groups and transactions of the coordinators."""
-    groups: dict[str, CoordinatorState] = {}
-    transactions: dict[str, CoordinatorState] = {}
-    for broker in brokers:
-        if not broker.alive:
-            continue
-        if broker.groups is not None:
-            for name, group in broker.groups.groups.items():
-                if assignments[offsets_partition_of(name)].leader == broker.id:
-                    groups[name] = CoordinatorState(
-                        broker.id, group.state.value, group.generation, (*group.members,)
-                    )
-        if broker.transactions is not None:
-            for name, record in broker.transactions.all_transactions():
-                leader = assignments[transactions_partition_of(name)].leader
-                if leader == broker.id and record.state in TRANSACTION_STATES:
-                    state = TRANSACTION_STATES[record.state]
-                    epoch = record.producer_epoch
-                    transactions[name] = CoordinatorState(broker.id, state, epoch, ())
-    return groups, transactions

@@ -1,9 +1,9 @@
 """Consumers: they fetch from the leaders of their partitions, wait for bytes, and process records.
 
-A consumer has one fetch under way to each broker that leads a partition of its own, as Kafka's has.
-A poll is one response. Its position moves behind the records read; a position below the log's
-start moves to it, and the skipped records are counted. The consumers of a group share
-settings, random draws and counts (`ConsumerGroup`).
+The consumers of a group share the partitions, fixed for the run, and settings, random draws and
+counts (`ConsumerGroup`). A consumer has one fetch under way to each broker that leads a partition
+of its own, as Kafka's has. A poll is one response. Its position moves behind the records read; a
+position below the log's start moves to it, and the skipped records are counted.
 
 Ground rules: everything runs on the engine's thread.
 """
@@ -12,30 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from purgatory.kafka import (
     ErrorCode,
-    FetchIsolation,
     FetchParams,
     PartitionFetch,
     PartitionFetchResponse,
-    RecordBatch,
     TopicPartition,
 )
 from purgatory.simulation.controller import SimulatedController
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
-from purgatory.simulation.invariants import GroupWatch, Invariants, TransactionWatch
 from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Request, Server
 from purgatory.simulation.scenario import ConsumersSection, Scenario
 from purgatory.trace.table_rows import ReadRow
-
-_ISOLATION = {
-    "read_uncommitted": FetchIsolation.HIGH_WATERMARK,
-    "read_committed": FetchIsolation.TXN_COMMITTED,
-}
 
 
 @dataclass
@@ -44,8 +36,6 @@ class ConsumerCounts:
 
     `polls` are responses, of which `empty_polls` had no records; `skipped` counts offsets that were
     deleted before they were read, `reread` the records that the group had read before.
-    `joins` counts requests to join, `rebalances` the generations of the group, `expelled` the
-    members that exceeded `max_poll_interval_ms`.
     """
 
     polls: int = 0
@@ -53,10 +43,6 @@ class ConsumerCounts:
     records: int = 0
     skipped: int = 0
     reread: int = 0
-    joins: int = 0
-    rebalances: int = 0
-    expelled: int = 0
-    commits: int = 0
 
 
 class ConsumerGroup:
@@ -74,8 +60,6 @@ class ConsumerGroup:
         engine: Engine,
         controller: SimulatedController,
         brokers: Sequence[Server],
-        invariants: Invariants,
-        transactions: TransactionWatch,
         write: Callable[[ReadRow], None] | None,
     ) -> None:
         self.section = section
@@ -88,43 +72,27 @@ class ConsumerGroup:
             max_wait_ms=section.max_wait_ms,
             min_bytes=section.min_bytes,
             max_bytes=section.max_bytes,
-            isolation=_ISOLATION[section.isolation],
         )
         self._brokers = brokers
         name = (scenario.seed, "consumers", section.group)
         self._delay_ns = sampler(scenario.network.delay_ms, stream(*name, "network"), NS_PER_MS)
         self.interval_ns = sampler(section.poll_interval_ms, stream(*name, "interval"), NS_PER_MS)
-        self.stay_ns = sampler(section.stay_ms, stream(*name, "stay"), NS_PER_MS)
-        self.away_ns = sampler(section.away_ms, stream(*name, "away"), NS_PER_MS)
-        self.topic_partitions = controller.partitions_of[section.topic or scenario.topic.name]
+        self.topic_partitions = controller.topic_partitions
         self.read_offsets: dict[TopicPartition, int] = {}
         """The highest offset that any of its consumers has read, by partition."""
-        self.watch = GroupWatch(section.group, invariants)
-        self.transactions = transactions
-        self.feeds_transactions = False
-        """Whether transactional producers transform its records."""
-        self.reads_committed = section.isolation == "read_committed"
 
     def leader_of(self, topic_partition: TopicPartition) -> int:
         """The broker that leads a partition, or -1."""
         return self.controller.partition_state(topic_partition).leader
 
-    def connect(self, broker_id: int, timeout_ms: int = 0) -> Connection:
-        """A connection from one of the consumers to a broker; 0: the section's request timeout."""
+    def connect(self, broker_id: int) -> Connection:
+        """A connection from one of the consumers to a broker."""
         return Connection(
             self.engine,
             self._brokers[broker_id],
             self._delay_ns,
-            timeout_ms or self.section.request_timeout_ms,
+            self.section.request_timeout_ms,
             self.name,
-        )
-
-    def has_consumed(self, committed: Mapping[TopicPartition, int]) -> bool:
-        """Whether the group's consumers have read up to these offsets."""
-        return all(
-            self.read_offsets.get(topic_partition, 0) >= committed[topic_partition]
-            for topic_partition in self.topic_partitions
-            if topic_partition in committed
         )
 
 
@@ -134,7 +102,7 @@ _BACKOFF_NS = 100 * NS_PER_MS
 class ConsumerFetch(Request):
     """A consumer's fetch."""
 
-    __slots__ = ("assignment", "fetches", "session")
+    __slots__ = ("fetches", "session")
     api = "fetch"
     purgatory = "Fetch"
     kind = "consumer"
@@ -143,7 +111,6 @@ class ConsumerFetch(Request):
         super().__init__(session.connection)
         self.session = session
         self.fetches = fetches
-        self.assignment = session.consumer.assignment
 
     @property
     def timeout_ms(self) -> int:
@@ -158,7 +125,7 @@ class ConsumerFetch(Request):
         broker.manager.fetch_records(params, self.fetches, self.respond)
 
     def deliver(self, response: Any) -> None:
-        self.session.handle_response(self, response)
+        self.session.handle_response(response)
 
     def fail(self) -> None:
         self.session.handle_disconnect()
@@ -184,30 +151,14 @@ class FetchSession:
             self._busy = True
             self.connection.send(ConsumerFetch(self, fetches))
 
-    def handle_response(
-        self, request: ConsumerFetch, responses: dict[TopicPartition, PartitionFetchResponse]
-    ) -> None:
+    def handle_response(self, responses: dict[TopicPartition, PartitionFetchResponse]) -> None:
         """Read a response, process it, then fetch again."""
         consumer = self.consumer
-        if request.assignment != consumer.assignment:
-            self._busy = False  # the partitions may belong to others by now
-            self.fetch()
-            return
         consumer.read(responses)
-        work_ns = consumer.group.interval_ns()
-        offsets: Mapping[TopicPartition, int] = {}
-        if consumer.member is not None:
-            offsets = {
-                topic_partition: consumer.positions[topic_partition]
-                for topic_partition in responses
-            }
-            consumer.begin_work(work_ns)
-        consumer.group.engine.call_after(work_ns, self._end_work, request.assignment, offsets)
+        consumer.group.engine.call_after(consumer.group.interval_ns(), self._end_work)
 
-    def _end_work(self, assignment: int, offsets: Mapping[TopicPartition, int]) -> None:
+    def _end_work(self) -> None:
         self._busy = False
-        if self.consumer.member is not None:
-            self.consumer.end_work(assignment, offsets)
         self.fetch()
 
     def handle_disconnect(self) -> None:
@@ -217,61 +168,23 @@ class FetchSession:
             self.consumer.refresh_leader(topic_partition)
 
 
-class Membership(Protocol):
-    """Controls what a consumer reads: its membership in a group with a coordinator, or the producer
-    that transforms its records."""
-
-    def start(self) -> None:
-        """Join the group, or fetch the committed offsets."""
-
-    def on_work(self, work_ns: int) -> None:
-        """The consumer has read records, and processes them for so long."""
-
-    def on_poll(self) -> None:
-        """The consumer has processed its records and polls again."""
-
-    def on_read(
-        self, topic_partition: TopicPartition, position: int, batches: Sequence[RecordBatch]
-    ) -> None:
-        """The consumer has read these batches from a position on."""
-
-
 class Consumer:
     """One consumer of a group; its number is unique in the group."""
 
     def __init__(self, group: ConsumerGroup, number: int) -> None:
         self.group = group
         self.number = number
-        self.member: Membership | None = None
-        """None: the assignment is static."""
-        self.assignment = 0
-        """The number of its current assignment."""
         self.positions: dict[TopicPartition, int] = {}
-        self.processed: dict[TopicPartition, int] = {}
-        """The processed offsets."""
-        self._work_count = 0
         self._leaders: dict[TopicPartition, int] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._polls = 0
 
     def start(self) -> None:
-        """Join the group, or read the static partitions."""
-        if self.member is not None:
-            self.member.start()
-        else:
-            self.assign(dict.fromkeys(self.static_partitions(), 0))
-
-    def static_partitions(self) -> Sequence[TopicPartition]:
-        """Its partitions if the assignment is static."""
-        return self.group.topic_partitions[self.number :: self.group.section.count]
-
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from their positions, and no others."""
-        self.assignment += 1
-        self.positions = dict(positions)
-        self.processed = dict(positions)
+        """Begin to read its share of the partitions from the start."""
+        own = self.group.topic_partitions[self.number :: self.group.section.count]
+        self.positions = dict.fromkeys(own, 0)
         self._leaders = {
-            topic_partition: self.group.leader_of(topic_partition) for topic_partition in positions
+            topic_partition: self.group.leader_of(topic_partition) for topic_partition in own
         }
         for topic_partition, leader in self._leaders.items():
             if leader < 0:
@@ -279,31 +192,8 @@ class Consumer:
         for broker_id in sorted(set(self._leaders.values()) - {-1}):
             self._session(broker_id).fetch()
 
-    # Processing.
-
-    @property
-    def is_working(self) -> bool:
-        """Whether it is processing records."""
-        return self._work_count > 0
-
-    def begin_work(self, work_ns: int) -> None:
-        """Begin to process records for so long."""
-        self._work_count += 1
-        if self.member is not None:
-            self.member.on_work(work_ns)
-
-    def end_work(self, assignment: int, offsets: Mapping[TopicPartition, int]) -> None:
-        """Finish processing up to these offsets."""
-        self._work_count -= 1
-        if assignment == self.assignment:
-            self.processed.update(offsets)
-        if self.member is not None and not self._work_count:
-            self.member.on_poll()
-
     def has_consumed(self, committed: Mapping[TopicPartition, int]) -> bool:
-        """Whether it has read up to these offsets; as a member, whether its group has."""
-        if self.member is not None:
-            return self.group.has_consumed(committed)
+        """Whether it has read up to these offsets."""
         return all(
             position >= committed.get(topic_partition, 0)
             for topic_partition, position in self.positions.items()
@@ -342,13 +232,9 @@ class Consumer:
             self._schedule_refresh(topic_partition)
 
     def _schedule_refresh(self, topic_partition: TopicPartition) -> None:
-        self.group.engine.call_after(
-            _BACKOFF_NS, self._find_leader, topic_partition, self.assignment
-        )
+        self.group.engine.call_after(_BACKOFF_NS, self._find_leader, topic_partition)
 
-    def _find_leader(self, topic_partition: TopicPartition, assignment: int) -> None:
-        if assignment != self.assignment:
-            return
+    def _find_leader(self, topic_partition: TopicPartition) -> None:
         leader = self.group.leader_of(topic_partition)
         if leader < 0:
             self._schedule_refresh(topic_partition)
@@ -377,20 +263,16 @@ class Consumer:
         self, topic_partition: TopicPartition, response: PartitionFetchResponse
     ) -> None:
         group, write = self.group, self.group.write
-        batches: Sequence[RecordBatch] = response.batches
-        next_offset = batches[-1].next_offset
-        if group.reads_committed:
-            batches = group.transactions.visible_batches(batches, response.aborted_transactions)
+        next_offset = response.batches[-1].next_offset
         position = self.positions[topic_partition]
         previous_offset = group.read_offsets.get(topic_partition, 0)
         time_us = group.engine.now_ns() // NS_PER_US
-        is_reapplied = not (group.section.deduplicates or group.feeds_transactions)
+        is_reapplied = not group.section.deduplicates
         topic, partition = topic_partition
-        for record_batch in batches:
+        for record_batch in response.batches:
             batch = record_batch.tag
+            assert isinstance(batch, Batch), "producers alone append batches"
             offset = record_batch.base_offset
-            if not isinstance(batch, Batch):
-                continue
             for message in batch.messages:
                 if offset >= position:
                     group.counts.records += 1
@@ -412,5 +294,3 @@ class Consumer:
                 offset += 1
         self.positions[topic_partition] = next_offset
         group.read_offsets[topic_partition] = max(previous_offset, next_offset)
-        if self.member is not None:
-            self.member.on_read(topic_partition, position, batches)

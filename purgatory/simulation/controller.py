@@ -2,7 +2,6 @@
 
 Its decisions are made in `purgatory.kafka.controller`. It fences a broker without heartbeats after
 the session timeout, and sends commands to the brokers over the network, each in order.
-`TransactionRoles` lets brokers coordinate transactions.
 
 Ground rules: everything runs on the engine's thread.
 """
@@ -10,29 +9,14 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from itertools import count
 
-from purgatory.kafka import (
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
-    TopicPartition,
-    TransactionCoordinator,
-)
+from purgatory.kafka import TopicPartition
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.topics import PartitionState
 from purgatory.simulation.broker import Broker
-from purgatory.simulation.coordinators import (
-    OFFSETS_PARTITIONS,
-    TRANSACTIONS_PARTITIONS,
-    SimulatedMarkerChannel,
-    transactions_partition_of,
-)
-from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
+from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.invariants import CommitWatch
 from purgatory.simulation.scenario import Scenario
-from purgatory.trace.trace_tables import Tables
-from purgatory.trace.traced_transactions import TracedTransactions
 
 
 class SimulatedController:
@@ -70,39 +54,17 @@ class SimulatedController:
         for link in self._links:
             self._controller.broker_up(link.broker.id, link)
         topic, count = scenario.topic, len(brokers)
-        for name in scenario.topics:
-            self._controller.create_assigned_topic(
-                name,
-                [
-                    tuple((index + step) % count for step in range(topic.replication_factor))
-                    for index in range(topic.partitions)
-                ],
-                {},
-            )
-        topic_partitions = [topic_partition for topic_partition, _ in self._controller.partitions()]
-        self.partitions_of = {
-            name: [
-                topic_partition
-                for topic_partition in topic_partitions
-                if topic_partition.topic == name
-            ]
-            for name in scenario.topics
-        }
-        """The partitions of the clients' topics, by topic."""
-        self.topic_partitions = self.partitions_of[topic.name]
-        states = dict(self._controller.partitions())
-        self._by_number = [states[topic_partition] for topic_partition in self.topic_partitions]
-        if scenario.has_groups:
-            self._controller.create_topic(
-                OFFSETS_TOPIC, OFFSETS_PARTITIONS, topic.replication_factor
-            )
-        if scenario.has_transactions:
-            self._controller.create_topic(
-                TRANSACTIONS_TOPIC,
-                TRANSACTIONS_PARTITIONS,
-                topic.replication_factor,
-            )
+        self._controller.create_assigned_topic(
+            topic.name,
+            [
+                tuple((index + step) % count for step in range(topic.replication_factor))
+                for index in range(topic.partitions)
+            ],
+            {},
+        )
         self.assignments = dict(self._controller.partitions())
+        self.topic_partitions = list(self.assignments)
+        self._by_number = list(self.assignments.values())
 
     @property
     def elections(self) -> int:
@@ -119,7 +81,7 @@ class SimulatedController:
         return self.assignments[topic_partition]
 
     def partition_leader(self, partition: int) -> int:
-        """The leader of a partition of the first topic, or -1."""
+        """The leader of a partition by its number, or -1."""
         return self._by_number[partition].leader
 
     def set_up(self) -> None:
@@ -270,11 +232,8 @@ class _Link:
                 self._elect_leader(topic_partition, state)
                 broker.observe_commits((topic_partition,))
             return
-        if state.leader != broker.id:
-            broker.update_coordinator(topic_partition, False, state.leader_epoch)
         if state.leader == broker.id:
             self._elect_leader(topic_partition, state)
-            broker.update_coordinator(topic_partition, True, state.leader_epoch)
             replica = broker.manager.partition(topic_partition)
             assert replica is not None, "a leader hosts its partition"
             self._watch.record_election(
@@ -290,52 +249,3 @@ class _Link:
     def _elect_leader(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         manager = self.broker.manager
         manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
-
-
-class TransactionRoles:
-    """Lets the brokers of a run coordinate transactions.
-
-    Args:
-        brokers: all brokers, by number.
-        rows: takes the rows of the trace; None: none is written.
-    """
-
-    def __init__(
-        self,
-        scenario: Scenario,
-        engine: Engine,
-        brokers: Sequence[Broker],
-        controller: SimulatedController,
-        rows: Tables | None,
-    ) -> None:
-        self.traced: TracedTransactions | None = None
-        if rows is not None:
-            self.traced = TracedTransactions(rows, lambda: engine.now_ns() // NS_PER_US)
-        self._brokers = brokers
-        self._controller = controller
-        # Idempotent producers use their own numbers as ids, so these begin after them.
-        ids = count(sum(section.count for section in scenario.producers))
-        for broker in brokers:
-            broker.coordinator_of = self._coordinator_of
-            broker.new_producer_id = partial(next, ids)
-            broker.markers = SimulatedMarkerChannel(
-                broker, brokers, engine, scenario, self._current_leader
-            )
-            if self.traced is not None:
-                broker.on_record = self.traced.on_record
-                broker.on_offset_ended = self.traced.on_offset_ended
-
-    def _current_leader(self, topic_partition: TopicPartition) -> int | None:
-        state = self._controller.assignments.get(topic_partition)
-        return None if state is None else state.leader
-
-    def _coordinator_of(self, transactional_id: str) -> TransactionCoordinator | None:
-        leader = self._current_leader(transactions_partition_of(transactional_id))
-        if leader is None or leader < 0 or not self._brokers[leader].alive:
-            return None
-        return self._brokers[leader].transactions
-
-    def finish(self) -> None:
-        """Write the open transactions to the trace."""
-        if self.traced is not None:
-            self.traced.close()

@@ -1,13 +1,13 @@
 """Random quantities, drawn from tables so that every machine draws the same.
 
-A log-normal or exponential sample computed afresh goes through the machine's own `exp` and `log`,
-which may differ in the last bit. Here the quantiles are computed once, rounded to whole
-nanoseconds (or bytes), and each draw picks one of them: the same on every machine, and several
-times cheaper. The price: no sample lies beyond the outermost of `TABLE_SIZE` quantiles, the
-0.99997 one. Median and 75th percentile are kept.
+A sample computed afresh would depend on the machine's own `exp` and `log`, which may differ in the
+last bit. Here the quantiles are computed once and rounded to whole nanoseconds (or bytes), and each
+draw picks one of them: the same on every machine, and several times cheaper. The price: no sample
+lies beyond the outermost of `TABLE_SIZE` quantiles, the 0.99997 one. Median and 75th percentile are
+exact.
 
-Every entity has a stream of its own (`stream`), so that one more fault or consumer leaves the
-chances of the others as they were.
+Every entity has a random stream of its own (`stream`), so that an additional fault or consumer does
+not change the others' draws.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from purgatory.simulation.scenario import Spread
 
 _BITS = 14
 TABLE_SIZE = 1 << _BITS
-"""How many quantiles a table has."""
+"""The number of quantiles in a table."""
 
 _Z75 = NormalDist().inv_cdf(0.75)
 
 
 def stream(seed: int, *entity: object) -> Random:
-    """The stream of chance of one entity: the same for the same seed and name, on any machine."""
+    """The random stream of one entity: the same for the same seed and name, on any machine."""
     return Random(":".join(str(part) for part in (seed, *entity)))
 
 
@@ -59,7 +59,7 @@ def _log_normal_table(p50: float, p75: float, scale: float) -> tuple[int, ...]:
 def exponential_table(mean: float) -> tuple[int, ...]:
     """The quantiles of an exponential distribution with the given mean, as integers."""
     raw = [-math.log1p(-(index + 0.5) / TABLE_SIZE) for index in range(TABLE_SIZE)]
-    # A table of finitely many quantiles has a slightly smaller mean: a rate must be the rate.
+    # A finite table has a slightly smaller mean than the distribution; the rate must be exact.
     correction = TABLE_SIZE / math.fsum(raw)
     return tuple(round(value * correction * mean) for value in raw)
 
@@ -70,7 +70,7 @@ def sampler(spread: Spread, random: Random, scale: float = 1.0) -> Callable[[], 
 
 
 def table_sampler(table: tuple[int, ...], random: Random) -> Callable[[], int]:
-    """A function that draws one of a table's entries, each with the same chance."""
+    """A function that draws one of a table's entries, each with the same probability."""
     if len(table) == 1:
         constant = table[0]
         return lambda: constant

@@ -1,14 +1,13 @@
 """The discrete-event engine: it orders events to the nanosecond, on the project's own timer.
 
-The timing wheel knows milliseconds; a simulated network needs finer steps. So the two share the
-work: the wheel finds the next millisecond that has events, with one task for all of them, and a
-sorted list holds the events of that millisecond. Between two events
-nothing runs and no time passes.
+The timing wheel counts milliseconds; a simulated network needs finer steps. The wheel therefore
+finds the next millisecond with events, by one task for all of them, and a sorted list holds the
+events of that millisecond. Between two events nothing runs and no time passes.
 
 Operation timeouts live on the brokers' own timers, which the engine drives with the same clock: a
 millisecond's timeouts come before its events, in the order in which the timers were attached. Two
-events at the same nanosecond run in the order in which they were scheduled. Nothing else decides an
-order: no hash, no address, no thread.
+events at the same nanosecond run in the order in which they were scheduled. Nothing else determines
+the order: no hash, address or thread.
 
 Ground rules: everything here runs on one thread. Events may schedule events; an exception in an
 event ends the run and reaches the caller.
@@ -16,7 +15,6 @@ event ends the run and reaches the caller.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable
 from typing import Any
@@ -29,37 +27,7 @@ ScheduledEvent = tuple[int, int, Callable[..., object], tuple[Any, ...]]
 """Time, sequence number, function and arguments."""
 
 
-class Engine(ABC):
-    """Runs events in the order of their times."""
-
-    on_event: Callable[[], object] | None = None
-    """Called after each event, and after expirations; observes changes. Set before `run`."""
-
-    @abstractmethod
-    def now_ns(self) -> int:
-        """The time since the start of the run, in nanoseconds."""
-
-    @abstractmethod
-    def call_at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)` at `time_ns`; at once if that has passed. O(log events of the ms).
-
-        Only on the engine's thread.
-        """
-
-    def call_after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)` in `delay_ns` nanoseconds."""
-        self.call_at(self.now_ns() + delay_ns, function, *args)
-
-    @abstractmethod
-    def run(self, keep_running: Callable[[], bool]) -> None:
-        """Run events until none is left or `keep_running` (once per millisecond) is False."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Discard all events."""
-
-
-class EventTask(TimerTask):
+class _EventTask(TimerTask):
     """The wheel's task for all events of one millisecond."""
 
     __slots__ = ("_load_events", "_millisecond")
@@ -86,11 +54,14 @@ class VirtualClock(Clock):
         return False
 
 
-class VirtualEngine(Engine):
-    """Runs events in virtual time, without waiting.
+class Engine:
+    """Runs events in the order of their times, in virtual time, without waiting.
 
     All parts of the simulation share its ``clock``.
     """
+
+    on_event: Callable[[], object] | None = None
+    """Called after each event, and after expirations; observes changes. Set before `run`."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -100,7 +71,7 @@ class VirtualEngine(Engine):
         self._sequence = 0
         self._millisecond = 0
         self._by_millisecond: dict[int, list[ScheduledEvent]] = {}
-        # In order; those before `_next` have run already.
+        # Sorted; the events before `_next` have run.
         self._due: list[ScheduledEvent] = []
         self._next = 0
 
@@ -113,17 +84,23 @@ class VirtualEngine(Engine):
             self._timers.sort(key=lambda item: item.name)
 
     def unregister(self, timer: SystemTimer) -> None:
-        """Drive `timer` no more: its broker stands still. Attached again, it makes up for it."""
+        """Stop driving a timer; once attached again, it catches up."""
         if timer in self._timers:
             self._timers.remove(timer)
 
     def now_ns(self) -> int:
+        """The time since the start of the run, in nanoseconds."""
         return self.clock.time_ns
 
     def call_after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(*args)` in `delay_ns` nanoseconds."""
         self.call_at(self.clock.time_ns + delay_ns, function, *args)
 
     def call_at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(*args)` at `time_ns`; at once if that has passed.
+
+        O(log events of the millisecond).
+        """
         now_ns = self.clock.time_ns
         if time_ns < now_ns:
             time_ns = now_ns
@@ -137,13 +114,12 @@ class VirtualEngine(Engine):
             self._by_millisecond[millisecond] = events = []
             # The timer counts from the end of the millisecond that has begun.
             delay_ms = millisecond - -(-now_ns // NS_PER_MS)
-            if (
-                delay_ms > 0
-            ):  # without a delay it would run at once: `_advance_to` brings the next one
-                self._timer.add(EventTask(delay_ms, self._load_events, millisecond))
+            if delay_ms > 0:  # a task without a delay would run at once; `_advance_to` loads these
+                self._timer.add(_EventTask(delay_ms, self._load_events, millisecond))
         events.append((time_ns, self._sequence, function, args))
 
     def run(self, keep_running: Callable[[], bool]) -> None:
+        """Run events until none is left or `keep_running` (once per millisecond) is False."""
         run_due = self._run_due if self.on_event is None else self._run_due_observed
         run_due()
         while keep_running():
@@ -154,6 +130,7 @@ class VirtualEngine(Engine):
             run_due()
 
     def close(self) -> None:
+        """Discard all events."""
         self._timer.close()
         self._by_millisecond.clear()
         self._due.clear()
@@ -201,7 +178,7 @@ class VirtualEngine(Engine):
         self._next = 0
 
     def _run_due_observed(self) -> None:
-        """`_run_due` with calls of `on_event`: apart, so that a run without one pays nothing."""
+        """A copy of `_run_due` that calls `on_event`, so that runs without it pay nothing."""
         due, clock, observe = self._due, self.clock, self.on_event
         assert observe is not None, "`run` chose this method"
         observe()

@@ -113,5 +113,3 @@ class SimulatedFaults(NetworkFaults):
             self._changes.record_fault(active_fault)
         for broker in self._brokers:
             broker.followers.on_faults_changed()
-            if broker.markers is not None:
-                broker.markers.on_faults_changed()

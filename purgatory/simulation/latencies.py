@@ -1,10 +1,10 @@
 """The latencies of clients, by attempt and by record, in bounded memory.
 
 An attempt lasts from when a record is sent to when its response comes, or its connection breaks.
-That is more than the wait that a purgatory counts, which begins when the broker handles the
-request: it handles one request of a connection at a time, so the next one queues until the response
-is sent. An attempt with a response is the sum of network, queue and wait; a broker's own work,
-storage included, takes no time here.
+The wait that a purgatory counts is shorter. It begins when the broker handles the request; a broker
+handles one request of a connection at a time, so the next one queues until the response is sent. An
+attempt with a response is the sum of network, queue and wait; a broker's own work, storage
+included, takes no time here.
 
 A wait is counted under its value as `rounded_waits` has it: a percentile is exact up to 10 ms and
 at most 0.1 % too small above; the longest wait is exact.
@@ -83,7 +83,7 @@ to response or disconnect. An attempt with a response is the sum of `network` (b
 without a response is `broken`."""
 
 _BATCH_SIZE = 4_096
-"""So many are counted at once, which costs a fraction of counting each on arrival."""
+"""The number of times counted at once, which costs a fraction of counting each on arrival."""
 
 
 class Latencies:
@@ -93,7 +93,7 @@ class Latencies:
 
     def __init__(self) -> None:
         self._by_span = {span: Waits() for span in SPANS}
-        # Not counted yet: attempt, network, queue and wait of each response.
+        # Attempt, network, queue and wait of each response that is not counted yet.
         self._completed: list[tuple[int, int, int, int]] = []
         self._disconnected_us: list[int] = []
         self._records_us: list[int] = []

@@ -1,7 +1,7 @@
-"""Messages, the batches and transactions they travel in, and the queues that they come from.
+"""Messages, the batches they travel in, and the queues that they come from.
 
 A message is one object for its whole life, however often it is sent and wherever it is stored: its
-batches are the tags of the record batches in the brokers' logs. So the simulation can tell which
+batches are the tags of the record batches in the brokers' logs. The simulation thus knows which
 message each record in a log is, and whether it is a duplicate.
 
 Ground rules: everything runs on the engine's thread.
@@ -10,10 +10,10 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from purgatory.kafka import ProducerIdentity, RecordBatch, TopicPartition, TransactionResult
+from purgatory.kafka import RecordBatch, TopicPartition
 from purgatory.kafka.log.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE
 
 
@@ -74,7 +74,7 @@ class Message:
 
 
 class Batch:
-    """Messages of one producer for one partition that are sent, and retried, together."""
+    """Messages of one producer for one partition, sent and retried together."""
 
     __slots__ = (
         "attempt",
@@ -103,7 +103,7 @@ class Batch:
         self.base_sequence = base_sequence
 
     def record_batch(self) -> RecordBatch:
-        """A new record batch with these messages. Not kept: the two would keep each other alive."""
+        """A new record batch with these messages; to keep it would make a reference cycle."""
         messages = self.messages
         if self.base_sequence < 0:
             return RecordBatch(0, len(messages), self.size_bytes, tag=self)
@@ -122,7 +122,7 @@ class Batch:
 class PartitionQueue:
     """One producer's batches for one partition: waiting, in flight, or to be retried.
 
-    Plain data; `Producer` has the rules.
+    This is plain data; `Producer` has the rules.
     """
 
     __slots__ = (
@@ -168,91 +168,3 @@ class PartitionQueue:
     def is_empty(self) -> bool:
         """Whether no message or batch waits."""
         return not self.waiting and not self.failed
-
-
-@dataclass(slots=True, eq=False)
-class SentTransaction:
-    """A transaction, with the state of its producer and of the logs.
-
-    ``requested_result`` is what the producer requested, ``reported_result`` what the coordinator
-    responded, ``logged_result`` that of its first committed marker. ``marked_batches`` counts its
-    batches with committed markers.
-    """
-
-    transactional_id: str
-    producer: ProducerIdentity
-    start_ns: int
-    partitions: set[TopicPartition] = field(default_factory=set)
-    batches: int = 0
-    marked_batches: int = 0
-    requested_result: TransactionResult | None = None
-    reported_result: TransactionResult | None = None
-    logged_result: TransactionResult | None = None
-
-    def __repr__(self) -> str:
-        return f"the transaction of {self.transactional_id!r} that began at {self.start_ns} ns"
-
-
-class TransactionalBatch(Batch):
-    """A batch of a transaction; ``result`` is that of its partition's marker."""
-
-    __slots__ = ("result", "transaction")
-
-    def __init__(
-        self, queue: PartitionQueue, messages: list[Message], transaction: SentTransaction
-    ) -> None:
-        super().__init__(queue, messages, sum(message.size_bytes for message in messages))
-        self.transaction = transaction
-        self.result: TransactionResult | None = None
-        transaction.batches += 1
-
-    def record_batch(self) -> RecordBatch:
-        producer_id, producer_epoch = self.transaction.producer
-        return RecordBatch(
-            0,
-            len(self.messages),
-            self.size_bytes,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=self.base_sequence,
-            tag=self,
-            transactional=True,
-        )
-
-
-class TransformedMessage(Message):
-    """A record that was made from another one, which was read at ``source``."""
-
-    __slots__ = ("source",)
-
-    def __init__(
-        self,
-        queue: PartitionQueue,
-        sequence: int,
-        read: Message,
-        created_ns: int,
-        source: tuple[TopicPartition, int],
-    ) -> None:
-        super().__init__(queue, sequence, read.key, read.size_bytes, created_ns)
-        self.source = source
-
-
-@dataclass
-class TransactionCounts:
-    """Counts of one producer group's transactions by their outcome.
-
-    `stale` counts those whose offsets were refused because the group had gone on without their
-    consumer, `fenced` those whose producer was fenced, `failed` those that failed otherwise,
-    `unsettled` those open at the end. `zombies` counts the pauses of producers, and `instances`
-    their sessions.
-    """
-
-    begun: int = 0
-    committed: int = 0
-    aborted: int = 0
-    stale: int = 0
-    fenced: int = 0
-    failed: int = 0
-    unsettled: int = 0
-    zombies: int = 0
-    instances: int = 0

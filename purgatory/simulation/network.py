@@ -4,8 +4,8 @@ One connection links one client to one broker. Each direction is first in, first
 message with a short delay waits for the one before it. The broker handles one request of a
 connection at a time, as Kafka does; the next one waits until the response is sent.
 
-A client reads its responses in order, too. So after a lost response the following ones are lost,
-until the client's timeout breaks the connection.
+A client reads its responses in order, too. After a lost response the following ones are therefore
+lost, until the client's timeout breaks the connection.
 
 Ground rules: everything runs on the engine's thread. `generation` counts the breaks: what was sent
 before a break is not delivered after it.
@@ -18,12 +18,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from purgatory.kafka import GroupManager, ReplicaManager, TopicPartition, TransactionCoordinator
+from purgatory.kafka import ReplicaManager, TopicPartition
 from purgatory.kafka.faults.active_faults import ActiveFaults
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.scenario import LoseRequests
-
-OnResponse = Callable[[Any], object]
 
 
 class NetworkFaults(ActiveFaults):
@@ -45,9 +43,6 @@ class Server(Protocol):
     process_number: int
     """The number of its process, from 1."""
     manager: ReplicaManager
-    groups: GroupManager | None
-    transactions: TransactionCoordinator | None
-    coordinator_of: Callable[[str], TransactionCoordinator | None]
     faults: NetworkFaults
     connections: list[Connection]
 
@@ -55,7 +50,7 @@ class Server(Protocol):
         """Handle a request, or queue it behind others of its connection."""
 
     def respond(self, request: Request, response: Any) -> None:
-        """Take the response to a request, on any thread."""
+        """Take the response to a request."""
 
     def observe_commits(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Read newly committed batches of partitions."""
@@ -131,43 +126,6 @@ class Request(ABC):
     def respond(self, response: Any) -> None:
         """Send the response, at the broker: called exactly once."""
         self.connection.broker.respond(self, response)
-
-
-class CallbackRequest(Request):
-    """A request whose response goes to a function.
-
-    Args:
-        on_response: takes the response; None if the connection broke before it came.
-        timeout_ms, watch_keys: as `Request` has them.
-    """
-
-    __slots__ = ("_on_response", "_timeout_ms", "_watch_keys")
-
-    def __init__(
-        self,
-        connection: Connection,
-        on_response: OnResponse,
-        timeout_ms: int,
-        watch_keys: tuple[TopicPartition, ...],
-    ) -> None:
-        super().__init__(connection)
-        self._on_response = on_response
-        self._timeout_ms = timeout_ms
-        self._watch_keys = watch_keys
-
-    @property
-    def timeout_ms(self) -> int:
-        return self._timeout_ms
-
-    @property
-    def watch_keys(self) -> tuple[TopicPartition, ...]:
-        return self._watch_keys
-
-    def deliver(self, response: Any) -> None:
-        self._on_response(response)
-
-    def fail(self) -> None:
-        self._on_response(None)
 
 
 class Connection:
@@ -293,13 +251,6 @@ class Connection:
             request.fail()
         if self._on_break is not None:
             self._on_break()
-
-    def close(self) -> None:
-        """Close the connection; requests in flight are not failed."""
-        self.generation += 1
-        self.queue.clear()
-        self.in_flight.clear()
-        self.broker.connections.remove(self)
 
     def _receive(self, request: Request) -> None:
         if request.generation == self.generation and not self._closed_by_broker:

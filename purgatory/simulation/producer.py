@@ -18,7 +18,7 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
 from purgatory.kafka.replication.delayed_produce import closes_connection
@@ -31,20 +31,6 @@ from purgatory.trace.table_rows import SendRow
 ProduceResponses = dict[TopicPartition, PartitionProduceResponse]
 
 
-class Sender(Protocol):
-    """The producer or session that sent a request."""
-
-    @property
-    def group(self) -> ProducerGroup:
-        """Its group."""
-
-    def handle_response(self, request: ProduceRequest, responses: ProduceResponses) -> None:
-        """The broker's response arrived."""
-
-    def handle_disconnect(self, request: ProduceRequest) -> None:
-        """The connection broke before the response came."""
-
-
 class ProduceRequest(Request):
     """A produce request: batches for partitions that one broker leads."""
 
@@ -53,7 +39,7 @@ class ProduceRequest(Request):
     purgatory = "Produce"
     kind = "producer"
 
-    def __init__(self, producer: Sender, connection: Connection, batches: list[Batch]) -> None:
+    def __init__(self, producer: Producer, connection: Connection, batches: list[Batch]) -> None:
         super().__init__(connection)
         self.producer = producer
         self.batches = batches
@@ -97,16 +83,16 @@ _UNCERTAIN_ERRORS = frozenset(
 )
 """Errors that come after the append. With acks=all, so may NOT_LEADER_OR_FOLLOWER."""
 
-DISCONNECTED = "DISCONNECTED"
+_DISCONNECTED = "DISCONNECTED"
 """The error of an attempt whose connection broke before the response came."""
 
 
-def is_maybe_stored(error: ErrorCode, acks: int) -> bool:
+def _is_maybe_stored(error: ErrorCode, acks: int) -> bool:
     """Whether a batch may be in the log in spite of an error."""
     return error in _UNCERTAIN_ERRORS or (error is ErrorCode.NOT_LEADER_OR_FOLLOWER and acks != 1)
 
 
-def write_attempt(
+def _write_attempt(
     group: ProducerGroup,
     batch: Batch,
     outcome: str,
@@ -126,7 +112,6 @@ def write_attempt(
     if request is not None:
         times_ns = (request.arrived_ns, request.received_ns, request.response_ns)
         at_broker_us = tuple([time_ns // NS_PER_US for time_ns in times_ns])
-    more = at_broker_us + group.batch_transaction(batch)
     for index, message in enumerate(batch.messages):
         write(
             SendRow(
@@ -146,7 +131,7 @@ def write_attempt(
                 None if offset < 0 else offset + index,
                 message.size_bytes,
                 message.created_ns // NS_PER_US,
-                *more,
+                *at_broker_us,
             )
         )
 
@@ -320,7 +305,7 @@ class Producer:
         if group.acks == 0:
             connection.send(request)
             for batch in batches:
-                write_attempt(self.group, batch, "unknown", None, None)
+                _write_attempt(self.group, batch, "unknown", None, None)
                 group.ledger.record_acknowledged(batch)
             return
         for batch in batches:
@@ -411,30 +396,30 @@ class Producer:
         for batch in request.batches:
             batch.queue.in_flight -= 1
             batch.queue.batches_in_flight.pop(batch, None)
-            write_attempt(self.group, batch, "unknown", DISCONNECTED, now_ns)
+            _write_attempt(self.group, batch, "unknown", _DISCONNECTED, now_ns)
             self.group.latencies.add_disconnect(batch, now_ns)
             batch.is_maybe_stored = True
-            self._retry(batch, DISCONNECTED)
+            self._retry(batch, _DISCONNECTED)
 
     def _complete_batch(
         self, request: ProduceRequest, batch: Batch, response: PartitionProduceResponse
     ) -> None:
         group = self.group
         now_ns = group.engine.now_ns()
-        write_attempt(group, batch, "ok", None, now_ns, response.base_offset, request)
+        _write_attempt(group, batch, "ok", None, now_ns, response.base_offset, request)
         group.latencies.add_response(request, batch, now_ns)
         group.latencies.add_acknowledged(group.ledger.record_acknowledged(batch), now_ns)
 
     def _handle_error(self, request: ProduceRequest, batch: Batch, error: ErrorCode) -> None:
-        stored = is_maybe_stored(error, self.group.acks)
+        stored = _is_maybe_stored(error, self.group.acks)
         outcome = "unknown" if stored else "fail"
         now_ns = self.group.engine.now_ns()
-        write_attempt(self.group, batch, outcome, error.name, now_ns, -1, request)
+        _write_attempt(self.group, batch, outcome, error.name, now_ns, -1, request)
         self.group.latencies.add_response(request, batch, now_ns)
         batch.is_maybe_stored = batch.is_maybe_stored or stored
         queue = batch.queue
         if error in _SEQUENCE_ERRORS and not self._has_earlier_batch(batch):
-            # No older batch will fill the gap: the broker has lost the sequence.
+            # No older batch can fill the gap: the broker has lost the sequence.
             queue.must_bump_epoch = True
         if error in _RETRIABLE:
             self._retry(batch, error.name)
@@ -461,7 +446,7 @@ class Producer:
             self._reenqueue(batch)
         queue = batch.queue
         self._ready[queue] = None
-        if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER.name, DISCONNECTED):
+        if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER.name, _DISCONNECTED):
             self._refresh_leader(queue)
             return
         queue.not_before_ns = now_ns + group.backoff_ns
@@ -486,4 +471,4 @@ class Producer:
     def record_open_attempts(self) -> None:
         """Write the attempts that are open at the end of the run, with unknown outcome."""
         for batch in self.batches_in_flight():
-            write_attempt(self.group, batch, "unknown", None, None)
+            _write_attempt(self.group, batch, "unknown", None, None)

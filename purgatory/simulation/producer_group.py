@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from purgatory.kafka import TopicPartition, TransactionResult
 from purgatory.simulation.controller import SimulatedController
 from purgatory.simulation.distributions import (
     exponential_table,
@@ -19,21 +18,13 @@ from purgatory.simulation.distributions import (
     stream,
     table_sampler,
 )
-from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
-from purgatory.simulation.invariants import Ledger, TransactionWatch
-from purgatory.simulation.latencies import Latencies, Waits
-from purgatory.simulation.messages import (
-    Batch,
-    GroupCounts,
-    GroupTotals,
-    SentTransaction,
-    TransactionalBatch,
-    TransactionCounts,
-)
+from purgatory.simulation.engine import NS_PER_MS, Engine
+from purgatory.simulation.invariants import Ledger
+from purgatory.simulation.latencies import Latencies
+from purgatory.simulation.messages import GroupCounts, GroupTotals
 from purgatory.simulation.network import Connection, Server
-from purgatory.simulation.scenario import ProducersSection, Scenario, TransactionsSection
+from purgatory.simulation.scenario import ProducersSection, Scenario
 from purgatory.trace.table_rows import SendRow
-from purgatory.trace.traced_transactions import TracedTransactions
 
 _MAX_TABLE_KEYS = 100_000
 """Up to so many keys, their partitions are precomputed."""
@@ -77,8 +68,7 @@ class ProducerGroup:
         self.linger_ns = section.linger_ms * NS_PER_MS
         self.backoff_ns = max(1, section.retry_backoff_ms * NS_PER_MS)
         self.delivery_ns = section.delivery_timeout_ms * NS_PER_MS
-        topic = section.transactions and section.transactions.writes
-        self.topic_partitions = controller.partitions_of[topic or scenario.topic.name]
+        self.topic_partitions = controller.topic_partitions
         self.first_leaders = [
             controller.partition_state(topic_partition).leader
             for topic_partition in controller.topic_partitions
@@ -108,10 +98,6 @@ class ProducerGroup:
             return lambda: int(chance() * mean_ns), lambda: round(mean_ns)
         gap_ns = table_sampler(exponential_table(mean_ns), self.stream("arrivals"))
         return gap_ns, gap_ns
-
-    def batch_transaction(self, _batch: Batch) -> tuple[Any, ...]:
-        """The columns of a batch's transaction in the trace: none here."""
-        return ()
 
     def connect(self, broker_id: int, on_break: Callable[[], None]) -> Connection:
         """A connection from one of the producers to a broker."""
@@ -145,75 +131,3 @@ class ProducerGroup:
 
 def _hash(key: int) -> int:
     return zlib.crc32(key.to_bytes(8, "big"))
-
-
-class TransactionalGroup(ProducerGroup):
-    """A group of producers that send in transactions.
-
-    ``commit_waits`` are the times from the request to commit until its response,
-    ``transaction_waits`` those from the begin of committed transactions.
-
-    Args:
-        settings: of their transactions.
-        watch: checks them.
-        traced: numbers them in the trace; None: no trace is written.
-        arguments: as of `ProducerGroup`.
-    """
-
-    def __init__(
-        self,
-        settings: TransactionsSection,
-        watch: TransactionWatch,
-        traced: TracedTransactions | None,
-        *arguments: Any,
-    ) -> None:
-        super().__init__(*arguments)
-        self._traced = traced
-        self.settings = settings
-        self.watch = watch
-        self.transaction_counts = TransactionCounts()
-        self.commit_waits = Waits()
-        self.transaction_waits = Waits()
-        self.zombie_ns = sampler(settings.zombie_ms, self.stream("pauses"), NS_PER_MS)
-        self._zombie_chance = self.stream("zombies").random
-        self._end_chance = self.stream("ends").random
-
-    def batch_transaction(self, batch: Batch) -> tuple[Any, ...]:
-        """The columns of a batch's transaction in the trace."""
-        if self._traced is None or not isinstance(batch, TransactionalBatch):
-            return ()
-        transactional_id, producer = batch.transaction.transactional_id, batch.transaction.producer
-        return (transactional_id, *self._traced.of_send(transactional_id, producer))
-
-    def coordinator_broker(self, topic_partition: TopicPartition) -> int:
-        """The broker that leads a partition, or -1."""
-        return self.controller.partition_state(topic_partition).leader
-
-    def draw_pause(self) -> int | None:
-        """Draw after how many requests of a transaction its producer pauses; None: it does not."""
-        if self._zombie_chance() >= self.settings.zombies:
-            return None
-        return 1 + int(self._zombie_chance() * self.settings.requests)
-
-    def next_result(self) -> TransactionResult:
-        """Draw whether the next transaction is committed or aborted."""
-        is_aborted = self._end_chance() < self.settings.aborted
-        return TransactionResult.ABORT if is_aborted else TransactionResult.COMMIT
-
-    def record_failed(self, batch: Batch) -> None:
-        """Count a failed batch."""
-        self.counts.failed += len(batch.messages)
-        if batch.is_maybe_stored:
-            self.counts.unknown += len(batch.messages)
-
-    def record_end(
-        self, transaction: SentTransaction, result: TransactionResult, requested_ns: int
-    ) -> None:
-        """Count a transaction that ended with the requested result, and its times."""
-        if result is TransactionResult.ABORT:
-            self.transaction_counts.aborted += 1
-            return
-        self.transaction_counts.committed += 1
-        now_us = self.engine.now_ns() // NS_PER_US
-        self.commit_waits.add(now_us - requested_ns // NS_PER_US)
-        self.transaction_waits.add(now_us - transaction.start_ns // NS_PER_US)

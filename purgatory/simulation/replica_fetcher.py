@@ -5,8 +5,8 @@ lag, pauses for its interval, and fetches again. The fetch offset of its next fe
 leader's high watermark. `purgatory.kafka.replication.replica_fetcher` makes its requests, in a
 fetch session with the leader, and handles the responses.
 
-A follower that is stalled by a fault, or whose link is cut, neither appends nor fetches. A response
-that has arrived is held until the fault ends.
+A follower that is stalled by a fault, or whose link is cut, neither appends nor fetches. An arrived
+response is held until the fault ends.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The data model of a scenario: the cluster, its clients, and the faults.
 
-A scenario is a TOML document. The classes here say which keys there are, of which type, and between
-which bounds; `scenario_file` reads a file into them and words the errors. `docs/simulation.md`
-describes every key, and a test keeps the two in step. The kinds of faults and their arguments are
-those of `purgatory.kafka.faults`, but for one of the simulated network alone: it can lose a request
-and deliver those behind it, which no real connection does.
+A scenario is a TOML document. The classes here define its keys, their types and bounds;
+`scenario_file` reads a file into them and writes the errors. `docs/simulation.md` describes every
+key; a test compares the two. The kinds of faults and their arguments are those of
+`purgatory.kafka.faults`, except one: only the simulated network can lose a request and deliver the
+requests behind it, which no real connection does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Section(BaseModel):
-    """A table of the file. Unknown keys and values of another type are errors, never guesses."""
+    """A table of the file. Unknown keys and values of another type are errors."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -58,28 +58,13 @@ class Section(BaseModel):
         }
 
 
-CLIENT_APIS = (
-    "produce",
-    "fetch",
-    "delete_records",
-    "join_group",
-    "sync_group",
-    "heartbeat",
-    "leave_group",
-    "offset_commit",
-    "offset_fetch",
-    "init_producer_id",
-    "add_partitions_to_txn",
-    "add_offsets_to_txn",
-    "txn_offset_commit",
-    "end_txn",
-)
-"""What simulated clients ask."""
+CLIENT_APIS = ("produce", "fetch")
+"""The requests of simulated clients."""
 
 
 @timed_dataclass
 class LoseRequests(MessageFault):
-    """Lose requests before they arrive; those that are sent after them do arrive."""
+    """Lose requests before they arrive; later ones do arrive."""
 
     kind = "lose_requests"
 
@@ -96,7 +81,7 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
     "a": (BrokerId, "One end of the link."),
     "api": (
         str,
-        "Only this API, such as `produce`, `fetch` or `offset_commit`.",
+        "Only this API: `produce` or `fetch`.",
     ),
     "b": (BrokerId, "The other end."),
     "broker": (BrokerId, "The broker; where it may be left out, by default all."),
@@ -130,11 +115,11 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
     "to_ms": (_Amount, "Longest uniform delay."),
     "topic": (str, "The topic."),
 }
-"""The type and the description of each argument, by its name: it means the same everywhere."""
+"""The type and the description of each argument by its name, which means the same in all kinds."""
 
 
 class FaultSection(Section):
-    """Something that goes wrong at a given time."""
+    """A fault at a given time."""
 
     at_ms: Milliseconds
     """Begin, after the start of the run."""
@@ -143,9 +128,9 @@ class FaultSection(Section):
 
     @property
     def fault(self) -> Fault:
-        """What goes wrong."""
+        """The fault itself."""
         settings = self.model_dump(exclude={"kind", "at_ms", "duration_ms"})
-        duration_ms = getattr(self, "duration_ms", None)  # some faults are over at once
+        duration_ms = getattr(self, "duration_ms", None)  # some faults have no duration
         if duration_ms is not None:
             settings["for_s"] = duration_ms / 1_000
         return FAULT_KINDS[self.kind](**settings)
@@ -160,7 +145,7 @@ class FaultSection(Section):
 
 
 class _GeneratedSection(FaultSection):
-    """A table that is made here: the descriptions of its keys are in no source."""
+    """A table whose keys have their descriptions in `_ARGUMENTS`, not in docstrings."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 
@@ -206,11 +191,11 @@ else:
 """A table of any kind."""
 
 MAX_IDEMPOTENT_IN_FLIGHT = 5
-"""How many requests in flight a broker can put back in order: it remembers five batches."""
+"""The most requests in flight that keep their order: a broker remembers five batches."""
 
 
 def _to_spread(value: Any) -> Any:
-    """Read a plain number as a spread that does not spread."""
+    """Read a plain number as a constant spread."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return {"p50": value, "p75": value}
     return value
@@ -235,7 +220,7 @@ SpreadOrNumber = Annotated[Spread, BeforeValidator(_to_spread)]
 
 
 def _reject_bool(value: Any) -> Any:
-    """Refuse `true` and `false` where 1 and 0 are meant: they compare equal in Python."""
+    """Refuse `true` and `false`, which equal 1 and 0 in Python."""
     if isinstance(value, bool):
         raise ValueError('must be 0, 1 or "all", not a truth value')
     return value
@@ -252,8 +237,6 @@ class ClusterSection(Section):
     """Lag after which a follower leaves the ISR."""
     unclean_leader_election: bool = False
     """Whether a replica outside the ISR may lead when no member is alive."""
-    initial_rebalance_delay_ms: Milliseconds = default(3_000)
-    """Time that the first member of a consumer group waits for others."""
     timer_tick_ms: int = Field(default=1, ge=1, le=60_000)
     """Tick of the brokers' timing wheels. Above 1, requests may expire up to a tick early."""
     timer_wheel_size: int = Field(default=20, ge=2, le=100_000)
@@ -301,17 +284,6 @@ class NetworkSection(Section):
     """One-way latency. Messages of one connection stay in order."""
 
 
-class DeleteRecordsSection(Section):
-    """An administrator that deletes old records at intervals."""
-
-    interval_ms: PositiveMilliseconds
-    """Time between two DeleteRecords requests to a partition's leader."""
-    keep_records: int = Field(default=1_000, ge=0)
-    """Records below the high watermark that each request leaves."""
-    timeout_ms: Milliseconds = default(5_000)
-    """Longest wait for the replicas to follow."""
-
-
 class ArrivalsSection(Section):
     """A recorded request log, instead of `rate`."""
 
@@ -331,30 +303,6 @@ class ArrivalsSection(Section):
     """Whether a bad row stops the run; otherwise it is skipped and reported."""
 
 
-class TransactionsSection(Section):
-    """Settings of transactional producers; each has its own transactional id."""
-
-    requests: int = Field(default=10, ge=1, le=100_000)
-    """Produce requests in a transaction, one after another."""
-    interval_ms: PositiveMilliseconds = default(100)
-    """Time from its first request after which it ends with fewer."""
-    timeout_ms: int = Field(default=60_000, ge=1, le=900_000)
-    """Time after which the coordinator aborts it."""
-    aborted: float = Field(default=0.0, ge=0, le=1)
-    """Share of transactions that the producer aborts."""
-    zombies: float = Field(default=0.0, ge=0, le=1)
-    """Share of transactions in which the producer stops for `zombie_ms`."""
-    zombie_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """Length of that stop. It then resumes, possibly fenced."""
-    successor_ms: OptionalMilliseconds = default(None)
-    """Time of it until another instance takes the id; by default once the first is fenced."""
-    reads: Name | None = None
-    """A consumer group of equal `count`: a producer sends a record for each that its consumer
-    reads."""
-    writes: Name | None = None
-    """Another topic to write to, with as many partitions; by default that of `[topic]`."""
-
-
 class ProducersSection(Section):
     """A group of producers that are alike."""
 
@@ -368,10 +316,8 @@ class ProducersSection(Section):
     """Exponential gaps between records, or equal ones."""
     arrivals: ArrivalsSection | None = None
     """A recorded log instead of `rate`; its rows go round the group's producers."""
-    transactions: TransactionsSection | None = None
-    """Whether records are sent in transactions, and in which."""
     acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_reject_bool)] = "all"
-    """Who must have a record: the ISR, nobody, or the leader."""
+    """Replicas that must have a record: the ISR, none, or the leader."""
     timeout_ms: Milliseconds = default(1_500)
     """Longest wait of the broker for the ISR."""
     request_timeout_ms: OptionalMilliseconds = default(None)
@@ -408,8 +354,6 @@ class ConsumersSection(Section):
 
     group: Name
     """Name in tables and trace."""
-    topic: Name | None = None
-    """A topic that transactions write to; by default that of `[topic]`."""
     count: int = Field(default=1, ge=1, le=10_000)
     """Number of consumers."""
     min_bytes: int = Field(default=1, ge=1)
@@ -422,26 +366,10 @@ class ConsumersSection(Section):
     """Most bytes in one response."""
     partition_max_bytes: int = Field(default=1_048_576, ge=1)
     """Most bytes of one partition in one response."""
-    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    """Read up to the high watermark, or to the last stable offset."""
     poll_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
     """Processing time of one response."""
-    membership: Literal["none", "dynamic", "static"] = "none"
-    """Fixed partitions, or a consumer group of dynamic or static members."""
-    session_timeout_ms: PositiveMilliseconds = default(10_000)
-    """Time without a heartbeat after which a member is out."""
-    heartbeat_interval_ms: PositiveMilliseconds = default(3_000)
-    """Time between heartbeats."""
-    max_poll_interval_ms: PositiveMilliseconds = default(300_000)
-    """Longest processing before a member leaves; also the rebalance timeout."""
-    commit_interval_ms: PositiveMilliseconds = default(5_000)
-    """Time between commits."""
     deduplicates: bool = False
-    """Whether a record that is read again is not applied again."""
-    stay_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """Time after which a member leaves and is replaced; 0: never."""
-    away_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """Time until the replacement comes."""
+    """Whether a record that is read again is applied only once."""
 
 
 class Scenario(Section):
@@ -450,7 +378,7 @@ class Scenario(Section):
     name: Name
     """Name, part of the run's id."""
     description: str = ""
-    """What it shows, in a sentence."""
+    """Purpose, in a sentence."""
     seed: int = Field(default=1, ge=0, le=2**63 - 1)
     """Random seed: the same seed gives the same trace."""
     duration_ms: OptionalMilliseconds = default(None)
@@ -461,30 +389,9 @@ class Scenario(Section):
     topic: TopicSection = TopicSection()
     followers: FollowersSection = FollowersSection()
     network: NetworkSection = NetworkSection()
-    delete_records: DeleteRecordsSection | None = None
     producers: tuple[ProducersSection, ...] = Field(default=(), strict=False)
     consumers: tuple[ConsumersSection, ...] = Field(default=(), strict=False)
     faults: tuple[AnyFault, ...] = Field(default=(), strict=False)
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether any consumers join a group, or offsets are committed in transactions."""
-        return self.has_transactions or any(
-            section.membership != "none" for section in self.consumers
-        )
-
-    @property
-    def has_transactions(self) -> bool:
-        """Whether any producers send their records in transactions."""
-        return any(section.transactions is not None for section in self.producers)
-
-    @property
-    def topics(self) -> list[str]:
-        """The topics that clients write and read, that of `[topic]` first."""
-        written = (
-            section.transactions.writes for section in self.producers if section.transactions
-        )
-        return list(dict.fromkeys([self.topic.name, *filter(None, written)]))
 
     @property
     def run_id(self) -> str:
@@ -493,5 +400,5 @@ class Scenario(Section):
 
 
 def arrivals_path(arrivals: ArrivalsSection, scenario_folder: Path) -> Path:
-    """Where a recorded log lies: a relative path starts at the scenario's own folder."""
+    """The path of a recorded log; a relative one starts at the scenario's own folder."""
     return scenario_folder / Path(arrivals.file).expanduser()

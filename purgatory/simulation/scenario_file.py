@@ -1,8 +1,8 @@
 """Reading a scenario: a shipped one by name, or a TOML file.
 
-An error names the file, the key, its value and what would be right, one line for each, so that all
-of them can be mended at once. `python -m purgatory.simulation.scenario_file` prints the reference
-of all keys, which is in `docs/simulation.md`; a test compares the two.
+An error names file, key, value and valid values, on one line for each problem; all are reported at
+once. `python -m purgatory.simulation.scenario_file` prints the reference of all keys, which is in
+`docs/simulation.md`; a test compares the two.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from purgatory.simulation.scenario import (
     ArrivalsSection,
     ClusterSection,
     ConsumersSection,
-    DeleteRecordsSection,
     FaultSection,
     FollowersSection,
     NetworkSection,
@@ -46,18 +45,37 @@ from purgatory.simulation.scenario import (
     Scenario,
     Spread,
     TopicSection,
-    TransactionsSection,
 )
 
-_MEMBER_MESSAGES = (
-    "session_timeout_ms",
-    "heartbeat_interval_ms",
-    "max_poll_interval_ms",
-    "commit_interval_ms",
-    "stay_ms",
-    "away_ms",
+_REAL_CLIENTS = (
+    "gone from simulations: groups and transactions are those of real clients, in a virtual world "
+    "(docs/virtual.md)"
 )
-"""What consumers have that join a group, and no others."""
+_FORMER_KEYS: Mapping[tuple[type[BaseModel], str], str] = {
+    (ClusterSection, "initial_rebalance_delay_ms"): _REAL_CLIENTS,
+    (ProducersSection, "transactions"): _REAL_CLIENTS,
+    **{
+        (ConsumersSection, key): _REAL_CLIENTS
+        for key in (
+            "away_ms",
+            "commit_interval_ms",
+            "heartbeat_interval_ms",
+            "isolation",
+            "max_poll_interval_ms",
+            "membership",
+            "session_timeout_ms",
+            "stay_ms",
+            "topic",
+        )
+    },
+    (Scenario, "delete_records"): (
+        "gone from simulations: delete records with a real client's admin, in a virtual world "
+        "(docs/virtual.md)"
+    ),
+}
+"""The keys of earlier releases by their section, and what to use instead."""
+
+_FORMER_SCENARIOS = ("rebalance-storm", "transactions")
 
 
 class ScenarioError(ValueError):
@@ -88,11 +106,11 @@ def load_scenario(name_or_path: str | Path) -> LoadedScenario:
 
     Args:
         name_or_path: the name of a shipped scenario, or the path of a TOML file. A name with a
-            folder or the ending `.toml` is a path; any other is looked for among the shipped ones
-            first.
+            folder or the ending `.toml` is a path; any other is searched among the shipped
+            scenarios first.
 
     Raises:
-        ScenarioError: there is no such scenario, it is not TOML, or something in it is wrong.
+        ScenarioError: there is no such scenario, or it is not a valid one.
     """
     name = str(name_or_path)
     path = Path(name_or_path)
@@ -113,11 +131,11 @@ def parse_scenario(text: str, source: str, folder: Path) -> LoadedScenario:
 
     Args:
         text: the document.
-        source: what errors call it, normally the file's path.
-        folder: where relative paths in it start.
+        source: its name in errors, normally the file's path.
+        folder: the start of relative paths in it.
 
     Raises:
-        ScenarioError: it is not TOML, or something in it is wrong.
+        ScenarioError: the document is not TOML, or not a valid scenario.
     """
     try:
         document = tomllib.loads(text)
@@ -171,6 +189,8 @@ def _read(path: Path) -> str:
 
 
 def _unknown_scenario_message(name: str) -> str:
+    if name in _FORMER_SCENARIOS:
+        return f"{name}: {_REAL_CLIENTS}"
     names = list(shipped_scenarios())
     hint = did_you_mean(name, names)
     return f"{name}: no such file, and no shipped scenario; {hint}shipped are {', '.join(names)}"
@@ -181,16 +201,14 @@ def _join(problems: Sequence[Problem], source: str) -> str:
 
 
 def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> Problem:
-    """Word one of the validator's errors in the scenario's own terms."""
+    """One of the validator's errors, in terms of the scenario."""
     location = [part for part in item["loc"] if part not in FAULT_SECTIONS]
     key = key_text(location)
     kind = str(item["type"])
     if kind == "extra_forbidden":
-        return Problem(
-            key,
-            item["input"],
-            no_such_key(str(location[-1]), _location_keys(location[:-1], document)),
-        )
+        model, name = _table_model(location[:-1], document), str(location[-1])
+        former = _FORMER_KEYS.get((model, name))
+        return Problem(key, item["input"], former or no_such_key(name, model.model_fields))
     if kind == "missing":
         return Problem(key, ABSENT, right_value(item))
     if kind in ("union_tag_not_found", "union_tag_invalid"):
@@ -209,8 +227,8 @@ def _suggestion(values: Any) -> str:
     return f"; {close}" if close else ""
 
 
-def _location_keys(location: Sequence[int | str], document: Mapping[str, Any]) -> Iterator[str]:
-    """The keys that may stand in the table at `location`."""
+def _table_model(location: Sequence[int | str], document: Mapping[str, Any]) -> type[BaseModel]:
+    """The model of the table at `location`."""
     model: type[BaseModel] = Scenario
     value: Any = document
     for part in location:
@@ -223,7 +241,7 @@ def _location_keys(location: Sequence[int | str], document: Mapping[str, Any]) -
             model = _section_model(model, part)
     if model is FaultSection and isinstance(value, Mapping):
         model = FAULT_SECTIONS[value["kind"]]
-    yield from model.model_fields
+    return model
 
 
 def _section_model(model: type[BaseModel], key: str) -> type[BaseModel]:
@@ -238,7 +256,7 @@ def _section_model(model: type[BaseModel], key: str) -> type[BaseModel]:
 
 
 def _cross_check(scenario: Scenario) -> Iterator[Problem]:
-    """What no single key can tell: bounds that depend on another key."""
+    """Check bounds that depend on another key."""
     brokers, topic = scenario.cluster.brokers, scenario.topic
     if topic.replication_factor > brokers:
         expected = f"must be at most cluster.brokers, which is {brokers}"
@@ -248,32 +266,16 @@ def _cross_check(scenario: Scenario) -> Iterator[Problem]:
         yield Problem("topic.min_insync_replicas", topic.min_insync_replicas, expected)
     for index, producers in enumerate(scenario.producers):
         yield from _check_producers(f"producers[{index}]", producers)
-        if producers.transactions is not None:
-            yield from _check_transactions(f"producers[{index}]", producers, scenario)
     for index, consumers in enumerate(scenario.consumers):
-        if consumers.topic not in (None, *scenario.topics):
-            expected = f"there is no such topic; {', '.join(scenario.topics)}"
-            yield Problem(f"consumers[{index}].topic", consumers.topic, expected)
         if consumers.request_timeout_ms <= consumers.max_wait_ms:
             expected = f"must be above max_wait_ms, which is {consumers.max_wait_ms}"
             key = f"consumers[{index}].request_timeout_ms"
             yield Problem(key, consumers.request_timeout_ms, expected)
-        if consumers.membership == "none":
-            for name in _MEMBER_MESSAGES:
-                if getattr(consumers, name) == ConsumersSection.model_fields[name].default:
-                    continue
-                expected = 'it goes with membership = "dynamic" or "static"'
-                yield Problem(f"consumers[{index}].{name}", getattr(consumers, name), expected)
-        if consumers.heartbeat_interval_ms >= consumers.session_timeout_ms:
-            expected = f"must be below session_timeout_ms, which is {consumers.session_timeout_ms}"
-            key = f"consumers[{index}].heartbeat_interval_ms"
-            yield Problem(key, consumers.heartbeat_interval_ms, expected)
     if not scenario.producers and not scenario.consumers:
         expected = "there are no clients; give at least one [[producers]] or [[consumers]]"
         yield Problem("producers", ABSENT, expected)
-    recorded = [group for group in scenario.producers if group.arrivals is not None]
-    arriving = [group for group in scenario.producers if _reads(group) is None]
-    if scenario.duration_ms is None and len(recorded) < max(1, len(arriving)):
+    is_recorded = all(group.arrivals is not None for group in scenario.producers)
+    if scenario.duration_ms is None and not (scenario.producers and is_recorded):
         expected = "this key is missing: only a run whose arrivals are all recorded ends by itself"
         yield Problem("duration_ms", ABSENT, expected)
     yield from _check_names(scenario)
@@ -281,11 +283,8 @@ def _cross_check(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _check_producers(key: str, group: ProducersSection) -> Iterator[Problem]:
-    values = [group.rate, group.arrivals, _reads(group)]
-    if values.count(None) != 2:
+    if (group.rate is None) == (group.arrivals is None):
         expected = "give exactly one of rate (records per second) and arrivals (a recorded log)"
-        if group.transactions is not None:
-            expected += " and transactions.reads (what consumers read)"
         yield Problem(f"{key}.rate", ABSENT if group.rate is None else group.rate, expected)
     if group.record_bytes.p50 < 1:
         yield Problem(f"{key}.record_bytes", group.record_bytes.p50, "must be at least 1")
@@ -298,51 +297,6 @@ def _check_producers(key: str, group: ProducersSection) -> Iterator[Problem]:
         yield Problem(f"{key}.max_in_flight", group.max_in_flight, expected)
     if group.retries == 0:
         yield Problem(f"{key}.retries", 0, "must be at least 1 when idempotence is on")
-
-
-def _reads(group: ProducersSection) -> str | None:
-    return None if group.transactions is None else group.transactions.reads
-
-
-def _check_transactions(key: str, group: ProducersSection, scenario: Scenario) -> Iterator[Problem]:
-    settings = group.transactions
-    assert settings is not None
-    if not group.idempotence:
-        yield Problem(f"{key}.idempotence", False, "must be true with transactions")
-    if settings.interval_ms >= settings.timeout_ms:
-        expected = f"must be below timeout_ms, which is {settings.timeout_ms}"
-        yield Problem(f"{key}.transactions.interval_ms", settings.interval_ms, expected)
-    if (settings.zombies > 0) != (settings.zombie_ms.p50 > 0):
-        expected = "zombies and zombie_ms go together: both above 0, or neither"
-        yield Problem(f"{key}.transactions.zombies", settings.zombies, expected)
-    if settings.successor_ms is not None and not settings.zombies:
-        expected = "it goes with zombies above 0"
-        yield Problem(f"{key}.transactions.successor_ms", settings.successor_ms, expected)
-    if (settings.writes or "").startswith("__"):
-        expected = "topics whose names begin with __ are the cluster's own"
-        yield Problem(f"{key}.transactions.writes", settings.writes, expected)
-    if settings.reads is None:
-        return
-    written = settings.writes or scenario.topic.name
-    sources = [consumer for consumer in scenario.consumers if consumer.group == settings.reads]
-    if not sources:
-        groups = ", ".join(section.group for section in scenario.consumers) or "there is none"
-        expected = f"there is no such group of consumers; {groups}"
-        yield Problem(f"{key}.transactions.reads", settings.reads, expected)
-        return
-    [consumers] = sources[:1]
-    if consumers.count != group.count:
-        expected = f"must be as many as there are consumers in {settings.reads}: {consumers.count}"
-        yield Problem(f"{key}.count", group.count, expected)
-    if consumers.membership != "none" and settings.successor_ms is not None:
-        expected = f"the group {settings.reads} has members, who take over from each other"
-        yield Problem(f"{key}.transactions.successor_ms", settings.successor_ms, expected)
-    if (consumers.topic or scenario.topic.name) == written:
-        expected = f"must be another topic than the one that {settings.reads} reads"
-        yield Problem(f"{key}.transactions.writes", written, expected)
-    if [_reads(one) for one in scenario.producers].count(settings.reads) > 1:
-        expected = "another group of producers reads from this one; give each its own"
-        yield Problem(f"{key}.transactions.reads", settings.reads, expected)
 
 
 def _check_names(scenario: Scenario) -> Iterator[Problem]:
@@ -368,7 +322,7 @@ def _check_faults(scenario: Scenario) -> Iterator[Problem]:
         "broker": range(scenario.cluster.brokers),
         "a": range(scenario.cluster.brokers),
         "b": range(scenario.cluster.brokers),
-        "topic": scenario.topics,
+        "topic": (topic.name,),
         "partition": range(topic.partitions),
         "client_id": clients,
         "api": CLIENT_APIS,
@@ -394,9 +348,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[network]", NetworkSection),
     ("[[producers]]", ProducersSection),
     ("arrivals, in [[producers]]", ArrivalsSection),
-    ("transactions, in [[producers]]", TransactionsSection),
     ("[[consumers]]", ConsumersSection),
-    ("[delete_records]", DeleteRecordsSection),
 )
 
 
@@ -434,7 +386,7 @@ def _faults() -> Iterator[str]:
         items_by_kinds.setdefault(of, []).append(item)
     yield "### `[[faults]]`"
     yield ""
-    yield "What goes wrong, and when. `kind` is required: [Faults](#faults) lists them."
+    yield "Faults and their times. `kind` is required: [Faults](#faults) lists them."
     yield ""
     for of, items in items_by_kinds.items():
         yield f"{of}:"
@@ -465,7 +417,7 @@ def _annotation_parts(annotation: Any) -> Iterator[Any]:
 
 
 def _values(field: FieldInfo) -> Iterator[str]:
-    """The values besides the default, and the upper bound where it is one that people meet."""
+    """The values besides the default, and an upper bound that is small enough to matter."""
     parts = list(_annotation_parts(field.annotation))
     for part in parts:
         if get_origin(part) is Literal:

@@ -3,46 +3,36 @@
     run = Simulation(load_scenario("steady"))
     summary = run.run()
 
-Ground rules: one run, one thread. In real time (`runtime`) other threads complete operations, and
-pass responses on to this one.
+Ground rules: one run, one thread.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from purgatory.simulation.administrator import Administrator
 from purgatory.simulation.arrivals import read_arrivals, schedule_arrivals
-from purgatory.simulation.broker import Broker, coordinator_states
+from purgatory.simulation.broker import Broker
 from purgatory.simulation.consumer import Consumer, ConsumerGroup
-from purgatory.simulation.controller import SimulatedController, TransactionRoles
+from purgatory.simulation.controller import SimulatedController
 from purgatory.simulation.distributions import sampler, stream
-from purgatory.simulation.engine import NS_PER_MS
+from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.faults import SimulatedFaults
-from purgatory.simulation.group_member import GroupMember
-from purgatory.simulation.invariants import (
-    CommitWatch,
-    Invariants,
-    InvariantViolation,
-    Ledger,
-    TransactionWatch,
-)
+from purgatory.simulation.invariants import CommitWatch, Invariants, InvariantViolation, Ledger
 from purgatory.simulation.producer import Producer
-from purgatory.simulation.producer_group import ProducerGroup, TransactionalGroup
+from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.replica_fetcher import Followers
-from purgatory.simulation.runtime import Runtime, VirtualRuntime, relaxed_garbage_collection
-from purgatory.simulation.scenario import ProducersSection, arrivals_path
+from purgatory.simulation.scenario import arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario, ScenarioError
 from purgatory.simulation.summary import (
     brokers_summary,
     consumers_summary,
     operations_summary,
     producers_summary,
-    transactions_summary,
 )
 from purgatory.simulation.trace import (
     ChangeRecorder,
@@ -50,7 +40,6 @@ from purgatory.simulation.trace import (
     consumers_configuration,
     producers_configuration,
 )
-from purgatory.simulation.transactional_producer import TransactionalProducer, TransformingMember
 from purgatory.trace.rows_in_memory import RowsInMemory
 from purgatory.trace.trace_tables import AllOf, Tables
 from purgatory.trace.trace_writer import TraceWriter
@@ -75,16 +64,14 @@ class Simulation:
         trace_folder: where to write the trace; None writes none.
         overwrite: replace an existing trace.
         strict: stop at a bad row of a request log, whatever the scenario says.
-        make_runtime: virtual time by default; `RealTimeRuntime` uses the machine's clock.
-        on_event: called for faults, elections and the like: a name, and fields with the virtual
-            time first.
+        on_event: called for faults, elections and the like with a name, and fields with the
+            virtual time first.
         publisher: takes the rows of the trace at once, whether or not one is written.
         recorded: keep these rows in memory, for `audit`: some hundred bytes each.
 
     Raises:
         ArrivalsError: a request log cannot be used.
-        ScenarioError: it has groups, and is to be run in real time; or a fault would begin after
-            the last arrival, with which it ends.
+        ScenarioError: a fault would begin after the last arrival, with which it ends.
         TraceError: the trace cannot be written there.
     """
 
@@ -95,7 +82,6 @@ class Simulation:
         trace_folder: Path | None = None,
         overwrite: bool = False,
         strict: bool = False,
-        make_runtime: Callable[[OperationRecorder], Runtime] = VirtualRuntime,
         on_event: Callable[..., object] | None = None,
         publisher: Tables | None = None,
         recorded: bool = False,
@@ -109,15 +95,8 @@ class Simulation:
             if group.arrivals is not None
         }
         self.duration_ms = self._duration_ms(loaded.source)
+        self.engine = Engine()
         self.recorder = OperationRecorder(self.now_ns)
-        self.runtime = make_runtime(self.recorder)
-        self.engine = self.runtime.engine
-        if self.runtime.threaded and scenario.has_groups:
-            raise ScenarioError(
-                f"{loaded.source}: consumers with a membership, or transactions: groups and "
-                "transactions are coordinated on one thread, so they are simulated in virtual "
-                "time only"
-            )
         self.trace: TraceWriter | None = None
         if trace_folder is not None:
             self.trace = TraceWriter(
@@ -133,18 +112,19 @@ class Simulation:
                     "tick_ms": scenario.cluster.timer_tick_ms,
                     "wheel_size": scenario.cluster.timer_wheel_size,
                 },
-                real_time=self.runtime.threaded,
             )
         self._recorded = RowsInMemory() if recorded else None
         self._rows = trace = _merge_tables(self.trace, publisher, self._recorded)
         if trace is not None:
             self.recorder.write = trace.operation
+        self._changes: ChangeRecorder | None = None
         if self.trace is not None:
-            self._record_changes(self.trace)
+            self._changes = changes = ChangeRecorder(self.engine.now_ns, self.trace.change)
+            self.engine.on_event = changes.observe
+            self.recorder.operation_number = changes.operation_number
         self.invariants = Invariants(scenario.seed, self.engine.now_ns)
         self.ledger = Ledger(self.invariants)
-        self.transactions = TransactionWatch(self.invariants)
-        self.watch = CommitWatch(self.ledger, self.invariants, self.transactions)
+        self.watch = CommitWatch(self.ledger, self.invariants)
         self._build_brokers()
         self._build_clients()
         self._on_event = on_event
@@ -177,7 +157,7 @@ class Simulation:
             Interrupted: `interrupt` was called; the trace is marked incomplete.
         """
         try:
-            with relaxed_garbage_collection():
+            with _relaxed_garbage_collection():
                 self._start()
                 self.engine.run(self._keep_running(on_progress))
             self.invariants.raise_if_violated()
@@ -216,20 +196,18 @@ class Simulation:
                 )
         return end_ms
 
-    def _record_changes(self, trace: TraceWriter) -> None:
-        self.runtime.changes = changes = ChangeRecorder(self.engine.now_ns, trace.change)
-        self.engine.on_event = changes.observe
-        if not self.runtime.threaded:  # else parked operations aren't recorded
-            self.recorder.operation_number = changes.operation_number
-
     def _build_brokers(self) -> None:
-        scenario, runtime = self.scenario, self.runtime
-        runtime.timer_tick_ms = scenario.cluster.timer_tick_ms
-        runtime.timer_wheel_size = scenario.cluster.timer_wheel_size
-        runtime.has_groups = scenario.has_groups
-        runtime.has_transactions = scenario.has_transactions
+        scenario = self.scenario
         self.brokers = [
-            Broker(number, scenario, runtime, self.watch, self.invariants)
+            Broker(
+                number,
+                scenario,
+                self.engine,
+                self.recorder,
+                self._changes,
+                self.watch,
+                self.invariants,
+            )
             for number in range(scenario.cluster.brokers)
         ]
         delay_ns = sampler(
@@ -238,69 +216,12 @@ class Simulation:
         self.controller = SimulatedController(
             scenario, self.engine, self.brokers, self.watch, delay_ns, self.event
         )
-        runtime.topic_partitions = tuple(self.controller.assignments)
         for broker in self.brokers:
+            broker.topic_partitions = self.controller.topic_partitions
             broker.change_isr = self.controller.change_isr
             broker.followers = Followers(broker, self.brokers, self.engine, scenario)
-        self._roles: TransactionRoles | None = None
-        if scenario.has_transactions:
-            self._roles = TransactionRoles(
-                scenario, self.engine, self.brokers, self.controller, self._rows
-            )
 
     def _build_clients(self) -> None:
-        self._build_consumers()
-        self.producer_groups: list[ProducerGroup] = []
-        self.producers: dict[str, list[Producer] | list[TransactionalProducer]] = {}
-        """By the name of their group."""
-        numbers = count()
-        for section in self.scenario.producers:
-            self._build_producers(section, numbers)
-
-    def _build_producers(self, section: ProducersSection, numbers: Iterator[int]) -> None:
-        trace = self._rows
-        is_shared = (
-            section,
-            self.scenario,
-            self.engine,
-            self.controller,
-            self.brokers,
-            self.ledger,
-            None if trace is None else trace.send,
-        )
-        if section.transactions is None:
-            group = ProducerGroup(*is_shared)
-            self.producers[section.group] = [
-                Producer(group, next(numbers)) for _ in range(section.count)
-            ]
-        else:
-            settings = section.transactions
-            assert self._roles is not None, "brokers coordinate them"
-            group = transactional_group = TransactionalGroup(
-                settings, self.transactions, self._roles.traced, *is_shared
-            )
-            read: list[Consumer] | list[None] = [None] * section.count
-            if settings.reads is not None:
-                read = [member for member in self.consumers if member.group.name == settings.reads]
-            self.producers[section.group] = transactional = [
-                TransactionalProducer(transactional_group, next(numbers), index, consumer)
-                for index, consumer in enumerate(read)
-            ]
-            for consumer, producer in zip(read, transactional, strict=True):
-                if consumer is not None:
-                    self._connect_transformer(consumer, producer)
-        self.producer_groups.append(group)
-
-    def _connect_transformer(self, consumer: Consumer, producer: TransactionalProducer) -> None:
-        consumer.group.feeds_transactions = True
-        if consumer.group.section.membership == "none":
-            consumer.member = producer
-            return
-        peers = [peer for peer in self.consumers if peer.group is consumer.group]
-        consumer.member = member = TransformingMember(consumer, producer, peers)
-        producer.set_member(member)
-
-    def _build_consumers(self) -> None:
         scenario, trace = self.scenario, self._rows
         self.consumer_groups = [
             ConsumerGroup(
@@ -309,8 +230,6 @@ class Simulation:
                 self.engine,
                 self.controller,
                 self.brokers,
-                self.invariants,
-                self.transactions,
                 None if trace is None else trace.read,
             )
             for section in scenario.consumers
@@ -320,19 +239,31 @@ class Simulation:
             for group in self.consumer_groups
             for number in range(group.section.count)
         ]
-        for consumer in self.consumers:
-            if consumer.group.section.membership != "none":
-                consumer.member = GroupMember(consumer)
+        self.producer_groups = [
+            ProducerGroup(
+                section,
+                scenario,
+                self.engine,
+                self.controller,
+                self.brokers,
+                self.ledger,
+                None if trace is None else trace.send,
+            )
+            for section in scenario.producers
+        ]
+        numbers = count()
+        self.producers = {
+            group.name: [Producer(group, next(numbers)) for _ in range(group.section.count)]
+            for group in self.producer_groups
+        }
+        """By the name of their group."""
 
     # Running.
 
     def _start(self) -> None:
-        changes, assignments = self.runtime.changes, self.controller.assignments
+        changes = self._changes
         if changes is not None:
-            coordinators = None
-            if self.scenario.has_groups:
-                coordinators = partial(coordinator_states, self.brokers, assignments)
-            changes.begin(assignments, coordinators)
+            changes.begin(self.controller.assignments)
             self.controller.on_change = changes.observe_assignments
         for broker in self.brokers:
             broker.start()
@@ -348,12 +279,6 @@ class Simulation:
         for broker in self.brokers:
             broker.faults = self.faults
         for group in self.producer_groups:
-            if isinstance(group, TransactionalGroup):
-                if group.settings.reads is not None:
-                    continue  # their consumers start them
-                for producer in self.producers[group.name]:
-                    assert isinstance(producer, TransactionalProducer), "of such a group"
-                    producer.start()
             if group.section.arrivals is None:
                 self._start_rate(group)
             else:
@@ -367,15 +292,6 @@ class Simulation:
                 )
         for consumer in self.consumers:
             consumer.start()
-        if self.scenario.delete_records is not None:
-            Administrator(
-                self.scenario.delete_records,
-                self.scenario,
-                self.engine,
-                self.controller,
-                self.brokers,
-                self.watch,
-            )
         self.engine.call_after(_CHECK_INTERVAL_MS * NS_PER_MS, self._check_overdue)
         self.engine.call_at(self.duration_ms * NS_PER_MS, self._stop_when_drained)
 
@@ -383,7 +299,7 @@ class Simulation:
         (start_ns, gap_ns), engine, size = group.gap_samplers(), self.engine, group.next_size
         end_ns = self.duration_ms * NS_PER_MS
 
-        def arrive(producer: Producer | TransactionalProducer, time_ns: int) -> None:
+        def arrive(producer: Producer, time_ns: int) -> None:
             producer.add_message(size())
             time_ns += gap_ns()
             if time_ns < end_ns:
@@ -396,14 +312,13 @@ class Simulation:
 
     def _keep_running(self, on_progress: Callable[[int], None] | None) -> Callable[[], bool]:
         steps = 0
-        check_interval = 1 if self.runtime.threaded else 64
 
         def keep_running() -> bool:
             nonlocal steps
             if self.invariants.violation is not None or self._interrupted:
                 return False
             steps += 1
-            if on_progress is not None and steps % check_interval == 0:
+            if on_progress is not None and steps % 64 == 0:
                 on_progress(self.now_ns() // NS_PER_MS)
             return not self._stopped
 
@@ -426,7 +341,7 @@ class Simulation:
     def _is_drained(self) -> bool:
         if not all(producer.is_idle for group in self.producers.values() for producer in group):
             return False
-        if any(request.kind in ("producer", "admin") for request in self._open_requests()):
+        if any(request.kind == "producer" for request in self._open_requests()):
             return False
         leaders = self.controller.assignments
         committed: dict[Any, int] = {}
@@ -449,17 +364,7 @@ class Simulation:
     def _check_results(self) -> None:
         for broker in self.brokers:
             broker.check_overdue()
-        if self._drained and self.scenario.has_transactions:
-            self._check_transactions()
         self.invariants.raise_if_violated()
-
-    def _check_transactions(self) -> None:
-        self.transactions.check_end()
-        read = {group.name: group.counts for group in self.consumer_groups}
-        for group in self.producer_groups:
-            if isinstance(group, TransactionalGroup) and group.settings.reads is not None:
-                counts = read[group.settings.reads]
-                self.transactions.check_transformations(group.name, counts.records - counts.reread)
 
     def _finish(self) -> dict[str, Any]:
         for broker in self.brokers:
@@ -470,8 +375,6 @@ class Simulation:
             counts = group.counts
             settled = counts.acknowledged + counts.unanswered + counts.failed
             counts.unsettled = counts.records - settled
-        if self._roles is not None:
-            self._roles.finish()
         summary = self.summary()
         if self.trace is not None:
             self.trace.finish(self.now_ns() // NS_PER_MS, summary)
@@ -518,7 +421,6 @@ class Simulation:
             "brokers": brokers_summary(self.recorder.waits),
             "producers": producers_summary(self.producer_groups, self.arrivals),
             "consumers": consumers_summary(self.consumer_groups),
-            **transactions_summary(self.producer_groups),
             "elections": self.controller.elections,
             "unclean_elections": self.controller.unclean_elections,
             "faults": self.faults.begun_count,
@@ -539,6 +441,20 @@ class Simulation:
         for broker in self.brokers:
             broker.close()
         self.engine.close()
+
+
+@contextmanager
+def _relaxed_garbage_collection() -> Iterator[None]:
+    """Collect garbage less often: a run makes millions of objects, hardly any of them cyclic."""
+    before = gc.get_threshold()
+    gc.collect()
+    try:
+        gc.freeze()
+        gc.set_threshold(500_000, 20, 100)
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def _merge_tables(*tables: Tables | None) -> Tables | None:

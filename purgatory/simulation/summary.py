@@ -9,20 +9,13 @@ from typing import Any
 from purgatory.simulation.arrivals import Arrivals
 from purgatory.simulation.consumer import ConsumerGroup
 from purgatory.simulation.latencies import Waits
-from purgatory.simulation.producer_group import ProducerGroup, TransactionalGroup
-from purgatory.simulation.runtime import GROUP_PURGATORIES, PURGATORIES, TRANSACTION_PURGATORIES
+from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.trace import OUTCOMES, WaitsKey
 
 _SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-_COORDINATED = (*GROUP_PURGATORIES, *TRANSACTION_PURGATORIES)
 
-TABLE_ROWS = (
-    ("Produce", ("producer",)),
-    ("Fetch", ("follower",)),
-    ("Fetch", ("consumer",)),
-    ("DeleteRecords", ("admin",)),
-)
-"""The rows of the table of purgatories: a purgatory and its kinds of requesters."""
+TABLE_ROWS = (("Produce", "producer"), ("Fetch", "follower"), ("Fetch", "consumer"))
+"""The rows of the table of purgatories: a purgatory and its kind of requesters."""
 
 
 def waits_summary(waits: Waits) -> dict[str, float | int | None]:
@@ -38,23 +31,23 @@ def waits_summary(waits: Waits) -> dict[str, float | int | None]:
 
 def operations_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
     """Per purgatory and kind: operations by outcome, and the waits of those that ended."""
-    rows = []
-    known = {(purgatory, kind) for purgatory, kinds in TABLE_ROWS for kind in kinds}
-    coordinator_kinds = {(key[0], key[1]) for key in recorded} - known
-    names = (*PURGATORIES, *_COORDINATED)
-    in_order = sorted(coordinator_kinds, key=lambda row: (names.index(row[0]), row))
-    for purgatory, kinds in (*TABLE_ROWS, *((name, (kind,)) for name, kind in in_order)):
-        chosen = {key: waits for key, waits in recorded.items() if key[0] == purgatory}
-        rows.append({"purgatory": purgatory, "kind": kinds[0], **_outcomes(chosen, kinds)})
-    return rows
+    return [
+        {
+            "purgatory": purgatory,
+            "kind": kind,
+            **_outcomes(
+                {key: waits for key, waits in recorded.items() if key[:2] == (purgatory, kind)}
+            ),
+        }
+        for purgatory, kind in TABLE_ROWS
+    ]
 
 
 def brokers_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
     """The same per broker and purgatory, over all kinds."""
     rows = []
     for broker in sorted({key[2] for key in recorded}):
-        present = {key[0] for key in recorded if key[0] in _COORDINATED}
-        for purgatory in (*PURGATORIES, *sorted(present)):
+        for purgatory in ("Produce", "Fetch"):
             chosen = {
                 key: waits
                 for key, waits in recorded.items()
@@ -64,17 +57,13 @@ def brokers_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
     return rows
 
 
-def _outcomes(
-    recorded: Mapping[WaitsKey, Waits], kinds: Iterable[str] | None = None
-) -> dict[str, Any]:
-    wanted = None if kinds is None else set(kinds)
+def _outcomes(recorded: Mapping[WaitsKey, Waits]) -> dict[str, Any]:
     by_outcome = {outcome: Waits() for outcome in OUTCOMES}
     settled = Waits()
-    for (_, kind, _, outcome), waits in recorded.items():
-        if wanted is None or kind in wanted:
-            by_outcome[outcome].update(waits)
-            if outcome != "pending":
-                settled.update(waits)
+    for (*_, outcome), waits in recorded.items():
+        by_outcome[outcome].update(waits)
+        if outcome != "pending":
+            settled.update(waits)
     return {
         "operations": sum(waits.count for waits in by_outcome.values()),
         **{outcome: waits.count for outcome, waits in by_outcome.items()},
@@ -111,19 +100,3 @@ def producers_summary(
 def consumers_summary(groups: Iterable[ConsumerGroup]) -> list[dict[str, Any]]:
     """Per consumer group: polls and records."""
     return [{"group": group.name, **asdict(group.counts)} for group in groups]
-
-
-def transactions_summary(groups: Iterable[ProducerGroup]) -> dict[str, list[dict[str, Any]]]:
-    """Per group of transactional producers: its transactions by outcome; empty without such a
-    group."""
-    rows = [
-        {
-            "group": group.name,
-            **asdict(group.transaction_counts),
-            "commit_us": waits_summary(group.commit_waits),
-            "transaction_us": waits_summary(group.transaction_waits),
-        }
-        for group in groups
-        if isinstance(group, TransactionalGroup)
-    ]
-    return {"transactions": rows} if rows else {}

@@ -28,13 +28,8 @@ def print_report(summary: Mapping[str, Any], console: Console) -> None:
     latencies = _latencies(summary)
     if latencies.row_count:
         console.print(latencies)
-    if "transactions" in summary:
-        console.print(_transactions(summary))
     if summary["consumers"]:
         console.print(_consumers(summary))
-    groups = _groups(summary)
-    if groups.row_count:
-        console.print(groups)
     for line in _remarks(summary):
         console.print(line, highlight=False, markup=False)
 
@@ -99,33 +94,12 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
     return table
 
 
-def _transactions(summary: Mapping[str, Any]) -> Table:
-    columns = ("begun", "committed", "aborted", "fenced", "failed", "zombies")
-    times = ("p50", "p99", "max")
-    table = _table("Transactions (times of commits in ms)", ("group",), (*columns, *times))
-    for row in summary["transactions"]:
-        counts = (f"{row[name]:,}" for name in columns)
-        waits = (_milliseconds(row["commit_us"][name]) for name in times)
-        table.add_row(row["group"], *counts, *waits)
-    return table
-
-
 def _consumers(summary: Mapping[str, Any]) -> Table:
     columns = ("polls", "empty polls", "records", "skipped")
     table = _table("Consumers", ("group",), columns)
     for row in summary["consumers"]:
         numbers = (row["polls"], row["empty_polls"], row["records"], row["skipped"])
         table.add_row(row["group"], *(f"{number:,}" for number in numbers))
-    return table
-
-
-def _groups(summary: Mapping[str, Any]) -> Table:
-    columns = ("joins", "rebalances", "expelled", "commits", "read again")
-    table = _table("Groups", ("group",), columns)
-    for row in summary["consumers"]:
-        if row["joins"]:
-            numbers = (row[name.replace("read again", "reread")] for name in columns)
-            table.add_row(row["group"], *(f"{number:,}" for number in numbers))
     return table
 
 
@@ -136,9 +110,6 @@ def _remarks(summary: Mapping[str, Any]) -> list[str]:
             f"faults: {summary['faults']}; leaders elected: {summary['elections']}, "
             f"of which unclean: {summary['unclean_elections']}"
         )
-    for row in summary.get("transactions", ()):
-        if row["unsettled"]:
-            notes.append(f"{row['group']}: {row['unsettled']:,} transactions were open at the end")
     for row in summary["producers"]:
         if row["unsettled"]:
             notes.append(f"{row['group']}: {row['unsettled']:,} records were open at the end")

@@ -1,12 +1,12 @@
-"""The optional table `changes`: what the other tables don't tell, so that the state of a cluster at
-any moment can be rebuilt.
+"""The optional table `changes`: with the other tables, it rebuilds the state of a cluster at any
+moment.
 
 Analyses don't read it, so it is not among `trace_schema.TABLES`. Its columns:
 
 - `broker`: of `partition`, the leader, or -1.
 - `name`: a purgatory, topic, group, transactional id, or a fault in words.
 - `number`: an operation, offset, leader epoch, generation, producer epoch or fault.
-- `state`: a state, requester, outcome or kind of fault.
+- `state`: a state, requester or kind of fault.
 - `due_ms`: when an operation is due, or a fault ends, in milliseconds since the start.
 - `clock_ms`: of `parked`, the wheel's time while it advances.
 - `names`, `in_sync`: keys, replicas, members or brokers; the in-sync set.
@@ -39,8 +39,6 @@ CHANGE_NULLABLE = frozenset(CHANGE_COLUMNS) - {"run_id", "time_us", "change"}
 
 PARKED = "parked"
 """An operation begins to wait, by its number in `operations`."""
-SETTLED = "settled"
-"""A broker's own operation, which `operations` lacks, ended."""
 CLOCK = "clock"
 """A wheel advances; without a row, at each millisecond in which a bucket is due."""
 BROKER = "broker"
@@ -52,25 +50,25 @@ HIGH_WATERMARK = "high_watermark"
 PARTITION = "partition"
 """Leader, leader epoch, replicas and in-sync set; `Gone`: deleted."""
 GROUP = "group"
-"""The coordinator's state; `Gone`: none any more."""
+"""The coordinator's state; `Gone`: it has none any more."""
 TRANSACTION = "transaction"
-"""The coordinator's state; `ended`: none any more."""
+"""The coordinator's state; `ended`: it has none any more."""
 FAULT = "fault"
 """A fault began, or `ended`."""
 
 GONE = "Gone"
-"""The state of a group that is no more, or that nobody coordinates."""
+"""The state of a group that is deleted, or has no coordinator."""
 ENDED = "ended"
-"""The state of a transaction, or a fault, that is over."""
+"""The state of a transaction, or a fault, that has ended."""
 
 
 _LONGEST_MS = 2**53
 
 
 def due_ms(start_us: int, timeout_ms: int) -> int | None:
-    """Return when an operation of a real broker is due, since the trace's begin; None: never.
+    """Return when an operation of a real broker is due, since the trace's begin.
 
-    None also for one that no wheel takes, as it is due at once.
+    None: never, or at once, so that it is on no wheel.
     """
     return -(-start_us // 1_000) + timeout_ms if 0 < timeout_ms < _LONGEST_MS else None
 
@@ -88,5 +86,5 @@ class ChangeRow(NamedTuple):
     due_ms: int | None = None
     clock_ms: int | None = None
     names: Sequence[object] | None = None
-    """What has the names: made text where the row is written."""
+    """Objects with these names, which become text where the row is written."""
     in_sync: Sequence[object] | None = None

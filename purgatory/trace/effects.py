@@ -1,8 +1,8 @@
-"""What a service did, told by a test, as rows of the table `effects`.
+"""The effects of a service, given by a test, as rows of the table `effects`.
 
-A broker sees what it sends to a consumer and which offsets come back, and not what a service did in
-between. Whoever can say for which records a service had its effect (the rows of its database, the
-calls of a stub) gives them to an audit:
+A broker sees the records that it sends to a consumer and the offsets that come back, but not the
+effects of the service in between. A test that knows for which records a service had its effect (by
+the rows of its database, or the calls of a stub) gives them to an audit:
 
     kafka_cluster.audit(expect=["once", "no-loss"], effects=[("orders", 0, 17), ...])
 
@@ -21,13 +21,13 @@ from purgatory.trace.trace_writer import arrow_schema
 
 
 class Effect(NamedTuple):
-    """The effect of one record, as somebody tells it.
+    """The effect of one record.
 
     Attributes:
         topic, partition, offset: the record.
-        group: whose effect it is; None: of the one group that read the topic.
-        key: what it changed, such as the row of a table; None: nothing that others change, too.
-        version: of what it changed, so that their order can be looked at: a greater one is newer.
+        group: the group that had it; None: the one group that read the topic.
+        key: the thing changed, such as the row of a table; None: nothing that others change, too.
+        version: that of the thing changed, for the order of changes: a greater one is newer.
     """
 
     topic: str
@@ -39,14 +39,14 @@ class Effect(NamedTuple):
 
 
 GivenEffect: TypeAlias = Effect | tuple[Any, ...] | Mapping[str, Any] | Any
-"""What counts as an effect: a tuple, a row by names, or a message of a client."""
+"""An effect: an `Effect`, a tuple, a row by names, or a message of a client."""
 
 
 def effects_of(given: Iterable[GivenEffect]) -> list[Effect]:
-    """Return what was given as effects. O(effects).
+    """Return the given effects as `Effect`. O(effects).
 
     Raises:
-        ValueError: which one is none.
+        ValueError: one of them is no effect; the text names it.
     """
     return [_effect(number, one) for number, one in enumerate(given)]
 
@@ -74,7 +74,7 @@ def effect_rows(given: Iterable[GivenEffect], groups: Mapping[str, Groups]) -> l
         groups: those of each topic.
 
     Raises:
-        ValueError: an effect is none, or nobody can say whose it is.
+        ValueError: one of them is no effect, or its group is ambiguous.
     """
     rows = []
     for number, effect in enumerate(effects_of(given)):
@@ -195,6 +195,6 @@ def _group_of(effect: Effect, groups: Groups) -> str:
 
 
 def _number(key: object) -> int:
-    """Return a number for whatever was changed, the same for the same thing."""
+    """Return a number for the thing changed, the same for the same thing."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

@@ -1,9 +1,8 @@
-"""The one rule for percentiles: the same waits have the same ones in a simulation, in an analysis
-and live.
+"""The one rule for percentiles, so that simulation, analysis and live jobs agree on the same waits.
 
-Between two neighbours in rank a percentile is interpolated, as numpy and Spark's exact `percentile`
+A percentile is interpolated between two neighbours in rank, as numpy and Spark's exact `percentile`
 do: the share s of n waits lies at the rank s (n - 1), counted from 0. Where waits are rounded to
-keep few counters, the longest still counts as it was.
+keep few counters, the longest is still exact.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ PERCENTILES = {
     "wait_p99_us": 0.99,
     "wait_p999_us": 0.999,
 }
-"""The columns of percentiles, and the share of operations that waited at most that long."""
+"""The columns of percentiles, and the share of operations with at most that wait."""
 
 DECIMALS = 3
-"""To how many a percentile is rounded. Between whole microseconds none of these has more, so that
-rounding removes what floating point adds, which is another in each engine."""
+"""Decimals of a percentile. None of these percentiles has more between whole microseconds, so
+rounding only removes the errors of floating point, which differ between engines."""
 
 
 def percentiles(counts: Mapping[int, int], longest: int, shares: Iterable[float]) -> list[float]:

@@ -1,10 +1,11 @@
-"""How a wait is rounded where many are counted: exact below 10 ms, four digits above.
+"""Rounding of waits where many are counted: exact below 10 ms, four digits above.
 
-Rounded down, so a percentile of rounded waits is never too large, and too small by at most
-`MAX_RELATIVE_ERROR`. There are at most 9,000 different ones per power of ten, however many waits.
+Waits are rounded down, so a percentile of rounded waits is never too large, and too small by at
+most `MAX_RELATIVE_ERROR`. There are at most 9,000 different values per power of ten, however many
+waits.
 
-The same rule for one wait, for an array of them and in SQL: `_ENDS_US` says up to
-where waits are rounded to multiples of which of `_UNITS_US`.
+One rule holds for a single wait, for an array and in SQL: below each of `_ENDS_US`, waits are
+rounded to multiples of the unit at its place in `_UNITS_US`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 EXACT_BELOW_US = 10_000
 MAX_RELATIVE_ERROR = 0.001
-"""By how much a percentile above 10 ms may be too small, as a share of it."""
+"""The largest error of a percentile above 10 ms, which is too small by at most this share."""
 
 _UNITS_US: list[int] = [10**power for power in range(16)]
 _ENDS_US = [EXACT_BELOW_US * unit for unit in _UNITS_US[:-1]]
-"""The last unit has no end: it is for all the rest of 64 bits."""
+"""The last unit has no end: it covers the rest of 64 bits."""
 
 
 def round_us(wait_us: int) -> int:

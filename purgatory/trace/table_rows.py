@@ -1,6 +1,6 @@
 """The rows of a trace's tables while a run goes on: the schema's columns without `run_id`.
 
-`docs/traces.md` says what each column is. A test holds names and order to `trace_schema`.
+`docs/traces.md` describes each column. A test compares names and order with `trace_schema`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 SHOWN_BYTES = 60
-"""How much of a key or value is shown to people."""
+"""The number of bytes of a key or value that are shown to people."""
 
 
 class OperationRow(NamedTuple):
@@ -26,7 +26,7 @@ class OperationRow(NamedTuple):
     outcome: str
     kind: str
     watch_keys: Sequence[object] | None
-    """What has the names of the keys: made text where the row is written."""
+    """Objects with the names of the keys, which become text where the row is written."""
 
 
 class SendRow(NamedTuple):
@@ -59,7 +59,7 @@ class SendRow(NamedTuple):
 
 
 class ReadRow(NamedTuple):
-    """One record that a consumer was given."""
+    """One record that a consumer received."""
 
     group: str
     consumer: int
@@ -80,7 +80,7 @@ class ReadRow(NamedTuple):
 
 
 class CommitRow(NamedTuple):
-    """How far a group got, as it stored it."""
+    """An offset that a group committed."""
 
     group: str
     topic: str

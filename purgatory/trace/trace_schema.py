@@ -1,4 +1,4 @@
-"""What a trace is made of: its tables, their columns and types, and what must hold in a row.
+"""The schema of a trace: its tables, their columns and types, and the rules of a row.
 
 Schema version 3, described in `docs/traces.md`, with what each version added.
 """
@@ -30,7 +30,7 @@ def version_error(version: object) -> str | None:
 RUN_FILE = "run.json"
 
 REQUIRED_TABLES = ("operations", "sends", "reads")
-"""What a trace in Parquet always has; in JSON lines, a table without rows may be missing."""
+"""The tables of each trace in Parquet; in JSON lines, a table without rows may be missing."""
 
 TABLES: Mapping[str, Mapping[str, str]] = {
     "operations": {
@@ -128,7 +128,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "ended_us": "bigint",
     },
 }
-"""The columns of each table and their types in Spark's words. More columns are let pass."""
+"""The columns of each table and their types, as Spark names them. Further columns are ignored."""
 
 NULLABLE: Mapping[str, frozenset[str]] = {
     "operations": frozenset({"watch_keys"}),
@@ -147,22 +147,22 @@ NULLABLE: Mapping[str, frozenset[str]] = {
 """The columns that may be null, and may be missing."""
 
 IDS = frozenset({"producer", "consumer", "key", "value_id", "equal_to", "transaction"})
-"""The columns, of whatever table, that only tell one thing from another: they may be texts too."""
+"""The columns, in all tables, that are identifiers only, and so may be texts, too."""
 
 DERIVED: Mapping[str, Mapping[str, str]] = {
     "operations": {"wait_us": "try_subtract(end_us, start_us)", "keys": "size(watch_keys)"}
 }
-"""What a column is where it is null or missing, in Spark's words over the other columns."""
+"""The value of a null or missing column, as an expression of Spark over the other columns."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Something that never holds in a row: an SQL condition that is true of bad rows."""
+    """A rule of rows: an SQL condition that is true of invalid rows."""
 
     reason: str
     condition: str
     detail: str
-    """An SQL expression of a text that says what is wrong in the row."""
+    """An SQL expression for the text of the error."""
 
 
 TIME = "impossible time"
@@ -183,7 +183,7 @@ def _times(*columns: str) -> tuple[Rule, ...]:
 
 
 def _in_order(*columns: str) -> Rule:
-    """A rule for times of which none is before an earlier one in the list."""
+    """A rule for times in ascending order."""
     pairs = combinations(columns, 2)
     condition = " or ".join(f"`{later}` < `{earlier}`" for earlier, later in pairs)
     values = ", ".join(f"'{name}', `{name}`" for name in columns)
@@ -269,4 +269,4 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         _choice_rule("outcome", "committed", "aborted", "open"),
     ),
 }
-"""What must not be in a row, in the order in which it is looked for; null fits everything."""
+"""The rules of each table, in the order in which they are checked; null fits each."""

@@ -154,16 +154,15 @@ class TraceWriter:
 
     Args:
         folder: the trace's folder; made here.
-        run_id, scenario, seed: what names the run.
-        overwrite: replace a trace that is there already. A folder that holds anything else than a
-            trace is never touched.
-        faults: what is made to go wrong in the run, for the head of the trace.
-        producers, consumers: how each group is configured, for the head of the trace: the settings
-            that decide which anomalies of order and duplicates are permitted.
+        run_id, scenario, seed: the names of the run.
+        overwrite: replace an existing trace. A folder that contains anything other than a trace is
+            never touched.
+        faults: the injected faults, for the head of the trace.
+        producers, consumers: the configuration of each group, for the head of the trace: the
+            settings that decide which anomalies of order and duplicates are permitted.
         timer: `tick_ms` and `wheel_size` of the brokers' timers, for the head of the trace.
-        real_time: whether the timers go by the machine's clock, for the head of the trace.
-        observed: whether it has what brokers or a proxy saw, and not what clients did, for the head
-            of the trace.
+        observed: whether brokers or a proxy, rather than clients, wrote the rows, for the head of
+            the trace.
 
     Raises:
         TraceError: the folder exists and may not be replaced, or cannot be made.
@@ -181,7 +180,6 @@ class TraceWriter:
         producers: Sequence[Mapping[str, Any]] = (),
         consumers: Sequence[Mapping[str, Any]] = (),
         timer: Mapping[str, int] | None = None,
-        real_time: bool = False,
         observed: bool = False,
     ) -> None:
         try:
@@ -200,7 +198,6 @@ class TraceWriter:
             "producers": list(producers),
             "consumers": list(consumers),
             **({} if timer is None else {"timer": dict(timer)}),
-            **({"real_time": True} if real_time else {}),
             **({"observed": True} if observed else {}),
         }
         self._write_run({"complete": False, "started": 0, "duration_ms": 0, "tables": {}})

@@ -2,9 +2,9 @@
 
 Ground rules
 ------------
-* One thread at a time calls it.
-* Records arrive in order. One may be repeated by a coordinator that takes over, or be missing if a
-  coordinator died just before it reported it: the next record then has the state.
+* One thread at a time calls a `TracedTransactions`.
+* Records arrive in order. A coordinator that takes over may repeat a record; the last record of a
+  coordinator that died may be missing, and the next record then has its state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from purgatory.trace.table_rows import CommitRow, TransactionRow
 from purgatory.trace.trace_tables import Tables
 
 _EPOCHS = 2**15
-"""The number of epochs of a producer id; those of the next id count on."""
+"""The number of epochs of a producer id; the epochs of the next id continue from it."""
 _MOST_EPOCHS = 100
 """The number of epochs of a transactional id whose last transaction is kept."""
 
@@ -45,7 +45,7 @@ class _TransactionalId:
     last: dict[int, int] = field(default_factory=dict)
     open: TransactionRow | None = None
     ended_unseen: bool = False
-    """Whether the open one may be over, committed or aborted."""
+    """Whether the open transaction may have ended unseen, committed or aborted."""
 
     def epoch(self, producer: ProducerIdentity) -> int:
         if producer.producer_id not in self.producer_ids:
@@ -54,7 +54,7 @@ class _TransactionalId:
 
 
 class TracedTransactions:
-    """Tracks transactional ids, and writes a row for each transaction when it is over.
+    """Tracks transactional ids, and writes a row for each transaction when it ends.
 
     Args:
         tables: receives the rows.
@@ -93,8 +93,7 @@ class TracedTransactions:
         if entry.open is None and record.state not in _COMPLETE:
             self._begin(entry, transactional_id, record.producer_id, epoch, now_us)
         if entry.open is not None and record.state in _OUTCOMES:
-            # It takes a new epoch to abort on the coordinator's own account; where each end takes
-            # one, the record says so.
+            # A coordinator that aborts on its own account bumps the epoch; with TV2 each end does.
             by_coordinator = epoch != entry.open.epoch and record.version != TV2
             self._end(entry, entry.open, record.state, by_coordinator, now_us)
 
@@ -104,8 +103,8 @@ class TracedTransactions:
         return entry is not None and entry.open is not None
 
     def on_unknown_end(self, transactional_id: str) -> None:
-        """Take it that the open transaction may be over, if no later record says how it ended: no
-        row is written of it."""
+        """Mark the open transaction as possibly ended: it has a row only if a later record has its
+        outcome."""
         entry = self._ids.get(transactional_id)
         if entry is not None:
             entry.ended_unseen = entry.open is not None

@@ -2,7 +2,7 @@
 
 The audit runs in a subprocess, ``python -m purgatory.view.bookmarks FOLDER``: DuckDB computes on
 threads, and a process that exits while they run aborts, but a subprocess can be ended at any time.
-It prints one JSON object: ``at_us`` and ``text``, or ``why_not``.
+The subprocess prints one JSON object: ``at_us`` and ``text``, or ``why_not``.
 
 Ground rules: a thread searches, so that the page does not wait; each bookmark is stored as soon as
 it is found. The subprocess is started and ended under the lock: after `stop` none is started.
@@ -27,9 +27,9 @@ _LONGEST_WAIT = "the longest wait"
 _FIRST_ANOMALY = "the first anomaly"
 _SEARCH_STATUS = "still searching"
 _UNDATED_RULE = "multi_writer"
-"""That several producers write to a partition is a setting, not an event."""
+"""The anomaly that is no bookmark: several producers of a partition are a setting, not an event."""
 _END_S = 5.0
-"""How long the audit may take to end before it is killed."""
+"""The time that the audit has to end before it is killed."""
 
 
 class Bookmarks:
@@ -131,7 +131,7 @@ def _begin_audit(folder: Path) -> subprocess.Popen[str]:
         stderr=subprocess.DEVNULL,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,  # Ctrl-C is for the process that serves: it ends this one
+        start_new_session=True,  # Ctrl-C goes to the server alone, which ends this process
     )
 
 

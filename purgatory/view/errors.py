@@ -1,6 +1,5 @@
-"""What is wrong with what the view was given."""
+"""The error of the view."""
 
 
 class ViewError(ValueError):
-    """A trace that can't be shown, or a question that makes no sense. The text says what would be
-    right."""
+    """A trace that can't be shown, or an invalid request. The text has the valid values."""

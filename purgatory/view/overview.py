@@ -17,9 +17,9 @@ def overview(timeline: Timeline, encoder: PageEncoder, end_us: int) -> dict[str,
     """Return the buckets of a run, its faults, and its worst moment. O(events).
 
     Returns:
-        `width_us`, and for each bucket `started`, the requests that came, `pending`, the most that
-        waited, and `failed`, the produces that timed out and the requests that failed; `faults`;
-        and `worst`, with `at_us`, `operation` and `text`, or None where no request was settled.
+        `width_us`, and for each bucket `started` (requests that arrived), `pending` (the most that
+        waited) and `failed` (produces that timed out, and requests that failed); `faults`; and
+        `worst`, with `at_us`, `operation` and `text`, or None if no request was completed.
     """
     width_us = max(1, -(-(end_us + 1) // MOST_BUCKETS))
     count = end_us // width_us + 1
@@ -70,14 +70,14 @@ def overview(timeline: Timeline, encoder: PageEncoder, end_us: int) -> dict[str,
 
 
 def _is_failure(timeline: Timeline, ref: int) -> bool:
-    """Whether a request failed; a fetch that expires is answered with what there is."""
+    """Whether a request failed; the response to an expired fetch is a normal one."""
     settled = timeline.settled
     outcome = settled.outcome.at(ref)
     return outcome == "failed" or (outcome == "expired" and settled.purgatory.at(ref) == "Produce")
 
 
 def _worst_moment(timeline: Timeline, ref: int) -> dict[str, Any]:
-    """The moment before a request was settled, when it still waited."""
+    """The moment before a request was completed, when it still waited."""
     settled = timeline.settled
     wait_us = settled.wait_us[ref]
     keys = ", ".join(keys_at(settled.keys, ref)[:3])

@@ -1,27 +1,26 @@
-"""Serves the page to a browser: its files, walks of a wheel, and to whom.
+"""The server of the page: its files, walks of a wheel, and the control of access.
 
     GET /             index.html
     GET /wheel.html   the wheel alone
     GET /story.html   the story of a world
-    GET /story        what it shows, where the server has one
+    GET /story        the data of a story, if the server has one
     GET /page/NAME    scripts, styles, the icon
     GET /wheel/walk?tick=1s&size=3&delays=1s,2s,3s&start_ms=0
 
-A walk has ``tick_ms``, ``wheel_size``, ``start_ms``, and in ``steps`` what ``wheel.walk`` yields.
+A walk has ``tick_ms``, ``wheel_size``, ``start_ms``, and in ``steps`` the steps of ``wheel.walk``.
 The response to bad parameters is 400 with {"error": ...}.
 
-**Access.** A web page of somebody else's in the developer's browser can send requests to this
-machine. It can't hide where it comes from, nor send JSON or DELETE to another origin without asking
-before, nor know a token. A page whose name was made to lead to this machine (DNS rebinding) is of
-the same origin, but names itself as the host. So:
+**Access.** A foreign web page in the developer's browser can send requests to this machine. But its
+origin is known, it can't send JSON or DELETE to another origin without a preflight request, and it
+knows no token. A page whose name resolves to this machine (DNS rebinding) has the same origin, but
+its name as the host. Hence three rules:
 
 * With a token, every request for data has to carry it: ``Authorization: Bearer TOKEN``. The page's
-  own files, which hold no data, need none, for it is the page that asks for the token; but they are
-  served under no host name that somebody else can give to this machine.
-* Without a token, which is possible on the loopback interface alone, ``Host`` has to be an address
-  or "localhost", whatever is requested.
-* Either way ``Origin``, where there is one, has to be the server's own, and what changes anything
-  has to be sent as JSON.
+  own files have no data and need none, since the page itself asks for the token; but they are
+  served under no host name that others can give to this machine.
+* Without a token, which is possible on the loopback interface alone, the ``Host`` of each request
+  has to be an address or "localhost".
+* In both cases an ``Origin`` has to be the server's own, and changing requests have to be JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _TYPES = {
     "svg": "image/svg+xml",
 }
 _HEADERS = {
-    # Names of groups and clients are text on the page; were one taken for markup, nothing of it
+    # Names of groups and clients are text on the page. If one were taken for markup, nothing of it
     # would run.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -84,7 +83,7 @@ async def page_file(request: web.Request) -> web.Response:
 def add_page(app: web.Application) -> None:
     """Have ``app`` serve the page and walks of a wheel.
 
-    Every response says what a page may do (Content-Security-Policy).
+    Every response restricts the page (Content-Security-Policy).
     """
     app.on_response_prepare.append(_add_headers)
     app.add_routes(
@@ -122,11 +121,11 @@ def access_guard(host: str, token: str | None) -> Callable[..., Awaitable[web.St
     """Return the middleware that refuses requests without access.
 
     Args:
-        host: where the server listens; it may be called by that name, too.
-        token: what each request has to carry, if any.
+        host: the server's address, which is a valid host, too.
+        token: that of each request, if any.
     """
     names = {"localhost", host.lower()}
-    if token is not None:  # elsewhere than on the loopback interface, this is how it is called
+    if token is not None:  # the host beyond the loopback interface
         names.add(socket.gethostname().lower())
 
     @web.middleware
@@ -213,7 +212,7 @@ def bind_error_text(error: OSError | UnicodeError) -> str:
         return "the port is taken; port 0 takes a free one"
     if number == errno.EADDRNOTAVAIL:
         return "it is no address of this machine; 127.0.0.1 is, and 0.0.0.0 stands for all it has"
-    if number is not None and number > 0:  # the system's; others are of who looks up names
+    if number is not None and number > 0:  # errors of the system; others are those of the resolver
         return os.strerror(number)
     return str(error.strerror or error)
 
@@ -223,7 +222,7 @@ async def wheel_page(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[st
     """Serve the page of the wheel alone; the context's value is its address.
 
     Raises:
-        ViewError: nobody can listen there.
+        ViewError: no server can listen there.
     """
     app = web.Application(middlewares=[access_guard(host, None)])
     add_page(app)
@@ -241,7 +240,7 @@ async def story_page(story: bytes, host: str = "127.0.0.1", port: int = 0) -> As
         story: of `read_story`.
 
     Raises:
-        ViewError: nobody can listen there.
+        ViewError: no server can listen there.
     """
 
     async def respond(request: web.Request) -> web.Response:
@@ -277,7 +276,7 @@ def read_story(path: Path) -> bytes:
     """Return the document of a story.
 
     Raises:
-        ViewError: it can't be read, or is no story.
+        ViewError: the file can't be read, or is no story.
     """
     try:
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Serves a traced run: the page, and the data that it requests.
+"""The server of a traced run: the page, and the data that it requests.
 
     GET view/about | view/state?at_us=T | view/changes?from_us=A&until_us=B&limit=N
     GET view/request-traces?at_us=T&limit=N | view/request-trace?topic=T&partition=P&offset=O
@@ -7,8 +7,8 @@
 The response to bad parameters is 400 with {"error": ...}, to a record without a trace 404, and
 without access that of `access_guard`.
 
-Ground rules: requests are handled on the loop's thread, each within milliseconds, but for those
-that read whole columns: these are computed on another thread.
+Ground rules: requests are handled on the loop's thread within milliseconds each; requests that read
+whole columns are computed on another thread.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ReplayServer:
         """Listen, and begin to search for bookmarks.
 
         Raises:
-            ViewError: it can't listen there.
+            ViewError: no server can listen there.
         """
         app = web.Application(middlewares=[access_guard(self._host, self.token), _handle_errors])
         add_page(app)

@@ -20,7 +20,7 @@ from purgatory.view.timeline import Timeline
 from purgatory.view.trace_columns import TraceFolder, ints
 
 _COMMITTED = -1
-"""Stands for the high watermark among the brokers' log ends."""
+"""The key of the high watermark among the brokers' log ends."""
 _COLUMNS = (
     "producer",
     "sequence",
@@ -40,11 +40,11 @@ _COLUMNS = (
 )
 
 _Series = tuple[list[int], list[int]]
-"""Times, and the offsets from then on."""
+"""Times, and the offsets from each on."""
 
 
 class RequestTraces:
-    """The produces of a run, by when they were sent."""
+    """The produces of a run, by the times when they were sent."""
 
     def __init__(self, trace: TraceFolder, timeline: Timeline) -> None:
         sends = trace.table("sends")
@@ -84,7 +84,7 @@ class RequestTraces:
     def _find_read(self, topic: str, partition: int, offset: int) -> int | None:
         """Return the send that stored a record which a consumer read, though no response has it.
 
-        Of several attempts it is the last one that was sent before the log had the offset.
+        Of several attempts the last one that was sent before the log had the offset is returned.
         """
         if self._reads is None:
             return None
@@ -172,7 +172,7 @@ class RequestTraces:
             "offset": offset,
             "outcome": "open" if open_at else send["outcome"],
             "error": None if open_at else send["error"],
-            # Of one moment, in the order in which they can only have happened.
+            # Stages of one moment are in their only possible order.
             "stages": sorted(
                 reached_stages, key=lambda stage: (stage["at_us"], _ORDER.index(stage["name"]))
             ),

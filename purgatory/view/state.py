@@ -96,10 +96,6 @@ class ClusterState:
                     del self.log_ends[key]
             case rows.PARTITION:
                 self.partitions[name, partition] = row
-            case rows.SETTLED:
-                operation = timeline.operation_of_change[row]
-                if self.parked.pop(operation, None) is not None:
-                    self._count(broker, timeline.parked.purgatory.at(operation), state)
             case rows.BROKER:
                 self.brokers[broker] = state
                 if state == "dead":
@@ -141,9 +137,9 @@ class PageEncoder:
         """Describe a state.
 
         Args:
-            at_us: when it is.
-            limit: how many operations it has at most; of more it is a sample, each n-th.
-            unknown: what the trace does not have.
+            at_us: its moment.
+            limit: the most operations in it; of more it has a sample, each n-th.
+            unknown: the parts that the trace does not have.
         """
         stride = -(-len(cluster.parked) // limit) or 1
         sample = list(cluster.parked.items())[::stride]
@@ -194,7 +190,7 @@ class PageEncoder:
             "tick_ms": timeline.tick_ms,
             "size": timeline.wheel_size,
             "clock_ms": clock_ms,
-            "start_ms": 0,  # clocks show the time of the run, also after a broker came back
+            "start_ms": 0,  # clocks have the time of the run, also after a broker returned
             "levels": describe_levels(timeline.tick_ms, timeline.wheel_size, clock_ms, levels),
         }
 
@@ -351,13 +347,6 @@ class PageEncoder:
             case rows.PARTITION:
                 removed = {"gone": True} if state == rows.GONE else {}
                 return {"change": change, **self.partition(row), **removed}
-            case rows.SETTLED:
-                operation = timeline.operation_of_change[row]
-                return (
-                    None
-                    if operation < 0
-                    else self._describe_end(operation, state, table.time_us[row])
-                )
             case rows.BROKER:
                 values = {"change": change, "broker": broker}
                 return {**values, "alive": state != "dead", "paused": state == "paused"}

@@ -1,4 +1,4 @@
-"""A traced run: its state at any moment, and all that changed between two.
+"""A traced run: its state at any moment, and all changes between two moments.
 
     run = TracedRun(Path("my-trace"))
     run.state(4_000_000)
@@ -39,7 +39,7 @@ from purgatory.view.trace_columns import (
 )
 
 MAX_SHOWN = 10_000
-"""The operations in a state; of more it has a sample."""
+"""The most operations in a state; of more it has a sample."""
 
 MAX_CHANGES = 50_000
 
@@ -65,7 +65,11 @@ class TracedRun:
         if changes is not None and changes.num_rows:
             if self._is_real_time:
                 changes = add_parked_rows(operations, changes)
-                self.trace.notes.append(self._real_time_note())
+                self.trace.notes.append(
+                    "This is a cluster in real time: partitions, groups, transactions and faults "
+                    "were sampled ten times a second, and where operations lie on the wheels is "
+                    "computed from when they came and their timeouts."
+                )
             parked, settled, operation_of_change = split_operations(operations, changes)
         else:
             parked, settled = operations_without_changes(operations)
@@ -92,19 +96,7 @@ class TracedRun:
 
     @property
     def _is_real_time(self) -> bool:
-        return "timer" not in self.trace.head or self.trace.head.get("real_time") is True
-
-    def _real_time_note(self) -> str:
-        description = "simulation in real time:"
-        if "timer" not in self.trace.head:
-            description = (
-                "cluster in real time: partitions, groups, transactions and faults were sampled "
-                "ten times a second, and"
-            )
-        return (
-            f"This is a {description} where operations lie on the wheels is computed from when "
-            "they came and their timeouts."
-        )
+        return "timer" not in self.trace.head
 
     def _timer(self) -> Mapping[str, int]:
         settings = self.trace.head.get("timer")

@@ -1,8 +1,7 @@
 """The events of a trace in the order of time, as columns of some thirty bytes per event.
 
-They are computed once, when the trace is opened: each broker's wheel is replayed along the trace,
-so that every move of an operation and of a wheel's clock is an event. Later requests only look them
-up.
+The events are computed once, when the trace is opened: each broker's wheel is replayed along the
+trace, so that every move of an operation and of a wheel's clock is an event.
 
 Within one microsecond the rows of the table `changes` come first, in their order, and then the
 settled operations, which are in another table.
@@ -139,7 +138,7 @@ class Timeline:
         changes: the table; without rows if the trace has none.
         operation_of_change: for each row of it, the index of its parked operation, or -1.
         timer: `tick_ms` and `wheel_size` of the brokers' timers.
-        real_time: the wheel of a paused broker goes on, since threads advance it.
+        real_time: the wheel of a paused broker advances, since a thread drives it.
     """
 
     def __init__(
@@ -203,7 +202,7 @@ def _change_code(changes: ChangeColumns, change: str) -> int:
 
 
 class _Replay:
-    """Computes the events of a timeline."""
+    """The computation of a timeline's events."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -312,9 +311,7 @@ class _Replay:
             self._apply_parked(timeline.operation_of_change[row], now_us)
             return
         self._event(now_us, CHANGED, row)
-        if code == codes[rows.SETTLED]:
-            self._remove(timeline.operation_of_change[row])
-        elif code == codes[rows.CLOCK]:
+        if code == codes[rows.CLOCK]:
             wheel = self._wheels.get(table.broker[row])
             if wheel is not None:
                 wheel.target_ms = now_us // 1_000
@@ -371,4 +368,4 @@ class _Replay:
             self._waiting.get(self._timeline.parked.broker[operation], {}).pop(operation, None)
 
 
-_REPLAYED_CHANGES = (rows.PARKED, rows.SETTLED, rows.CLOCK, rows.BROKER)
+_REPLAYED_CHANGES = (rows.PARKED, rows.CLOCK, rows.BROKER)

@@ -109,10 +109,10 @@ _STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
 class TraceFolder:
     """A trace in Parquet or lines of JSON.
 
-    Attributes: ``head`` is run.json; ``notes`` has what is left out, and why.
+    Attributes: ``head`` is run.json; ``notes`` has the parts that are left out, and why.
 
     Raises:
-        ViewError: it is no trace, or can't be read.
+        ViewError: the folder is no trace, or can't be read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -226,9 +226,9 @@ def read_json_tables(folder: Path, table: str, notes: list[str]) -> list[pa.Tabl
     """Return a table's rows from lines of JSON, with the schema's columns.
 
     Args:
-        folder: of the trace.
+        folder: that of the trace.
         table: its name.
-        notes: is extended by what is left out, and why.
+        notes: receives the parts that are left out, and why.
     """
     kinds = _KINDS[table]
     reader = JsonLines(kinds, {name: Source(name) for name in kinds})
@@ -326,8 +326,7 @@ def split_operations(
         ints(parked.column("clock_ms")),
     )
     operation_index = pc.index_in(changes.column("number"), value_set=numbers.combine_chunks())
-    is_relevant = pc.or_(is_parked, pc.equal(changes.column("change"), rows.SETTLED))
-    operation_index = pc.if_else(is_relevant, operation_index, pa.scalar(None, pa.int32()))
+    operation_index = pc.if_else(is_parked, operation_index, pa.scalar(None, pa.int32()))
     settled = _sort_by_end(operations)
     indices = pc.index_in(settled.column("operation"), value_set=numbers.combine_chunks())
     return (
@@ -340,7 +339,7 @@ def split_operations(
 def add_parked_rows(operations: pa.Table, changes: pa.Table) -> pa.Table:
     """Return the table `changes` of a real-time run, with a row for each parked operation.
 
-    In the trace only those that never settled have one; `operations` has the others.
+    The trace has such rows only for operations that never completed; `operations` has the others.
     """
     waited = operations.filter(_has_waited(operations))
     start_us, timeout_ms = ints(waited.column("start_us")), ints(waited.column("timeout_ms"))

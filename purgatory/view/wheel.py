@@ -1,7 +1,7 @@
-"""A walk of a timing wheel: tasks are inserted, time goes on, and each step is plain data.
+"""A walk of a timing wheel: tasks are inserted, time advances, and each step is plain data.
 
-The steps are taken from the outside, by comparing two snapshots of the timer: a bucket that left
-the delay queue was polled, and a task in there that is still pending was inserted again.
+A step is the difference of two snapshots of the timer: a bucket that left the delay queue was
+polled, and a task of it that is still pending was inserted again.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ def walk_document(parameters: Mapping[str, str]) -> bytes:
             the default is the walk through seven tasks.
 
     Raises:
-        ValueError: one of them is out of range, or the walk would be too large; says what is right.
+        ValueError: one of them is out of range, or the walk would be too large. The text has the
+            valid values.
     """
     tick = _duration(parameters, "tick", "1s", "1ms")
     size = _parse_int(parameters, "size", "3", 2, MAX_BUCKETS)

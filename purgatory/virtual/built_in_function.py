@@ -1,15 +1,16 @@
 """A built-in function of C that is patched for a while, wherever anybody has a reference to it.
 
-``from time import monotonic`` and ``def f(now=time.time)`` hold the function itself: to set
-``time.time`` to something else does not reach them. So what is exchanged is the address, in the
-function's own definition, of the C code that it calls.
+``from time import monotonic`` and ``def f(now=time.time)`` hold the function itself: setting
+``time.time`` to something else does not reach them. Instead, the address of the C code that the
+function calls is exchanged in the function's own definition.
 
 Ground rules
 ------------
 * The interpreter's lock is held while an address is exchanged: each exchange is one store.
-* What takes the place gets every thread's calls. It has to ask whose they are.
-* No exception in it can reach the caller through C: what it can't take it answers with None. What
-  the handlers of signals raise must not even meet its first step: see `outer_frame`.
+* The replacement gets the calls of all threads, and has to check whose they are.
+* No exception of the replacement can reach the caller through C: it returns None for arguments that
+  it can't handle. The exception of a signal's handler must not even meet its first step: see
+  `outer_frame`.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class BuiltInFunction:
             methods of other objects of its type stay as they are.
 
     Raises:
-        WorldError: this Python defines it in a way that is not known here.
+        WorldError: this Python defines the function in an unknown way.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FIRST_PORT = 9092
 _DATA_DIR: Final = Path("/purgatory")
-"""Where a cluster's folder is on a disk in memory."""
+"""The path of a cluster's folder on a disk in memory."""
 
 
 class RecordCounts(NamedTuple):

@@ -6,8 +6,8 @@
     world.check_linearizable(Register)
 
 Both checks search for that order, depth first, and remember which states they have seen (Wing and
-Gong 1993, Lowe 2017). What a client does not know the result of, since it crashed or got an error,
-may have taken place at any later time, or never.
+Gong 1993, Lowe 2017). An operation whose result is unknown, since its client crashed or got an
+error, may have taken place at any later time, or never.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Operation:
 
 
 class Transaction:
-    """What one transaction read and wrote, in order."""
+    """The reads and writes of one transaction, in order."""
 
     def __init__(self, name: str, begin: int) -> None:
         self.name = name
@@ -87,7 +87,7 @@ class Transaction:
 
 
 class OperationHistory:
-    """What clients called and got, and when in relation to each other."""
+    """The calls of clients and their results, in relative order."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -173,7 +173,7 @@ class _Search(Generic[T, S]):
         initial: the state before all of them.
         apply: returns the state after an operation; raises `_Impossible` if its result differs.
         in_real_time: whether one that ended before another began comes before it.
-        max_states: how many states are looked at.
+        max_states: the most states to try.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """A disk in memory that can lose power, with its unforced writes, and fill up.
 
-It implements `purgatory.cluster.storage.Disk`. It consists of volumes, each with its own limit and
-power: a broker's folder is a volume.
+The disk implements `purgatory.cluster.storage.Disk`. Its volumes have their own limit and power: a
+broker's folder is a volume.
 
-What a power cut leaves
------------------------
+After a power cut
+-----------------
 * Of each file: all forced changes, and a prefix of the later ones. The next write may be torn: a
   prefix of its bytes, followed by zeros or, within one block, garbage.
 * Of each folder: the forced entries, and a prefix of the later changes per name. Changes of renamed
@@ -261,7 +261,7 @@ class VirtualDisk:
     """Volumes, folders and files.
 
     Args:
-        rng: decides what a power cut leaves.
+        rng: decides the state after a power cut.
         record: takes events, with a digest.
     """
 

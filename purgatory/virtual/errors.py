@@ -26,7 +26,7 @@ class WorldTimeoutError(WorldError, TimeoutError):
 
 
 class PropertyError(WorldError, AssertionError):
-    """What must hold always, or at some time, did not; ``property`` has its name."""
+    """A property that must hold always, or at some time, did not; ``property`` is its name."""
 
     def __init__(self, message: str, name: str) -> None:
         super().__init__(message)

@@ -98,9 +98,9 @@ _PACKAGE_FOLDER = Path(__file__).parents[1]
 def failure_kind(error: BaseException | None) -> str:
     """Return the kind of a failure; None: an expected exception was not raised.
 
-    It is the type of the exception. For an assertion, or `pytest.fail`, it includes the location:
-    the last line of the traceback outside of this package, so that two checks of a test differ. The
-    kind of a group consists of those of its members.
+    The kind is the type of the exception. For an assertion, or `pytest.fail`, it includes the
+    location: the last line of the traceback outside of this package, so that two checks of a test
+    differ. The kind of a group consists of those of its members.
     """
     if error is None:
         return "no error"
@@ -136,7 +136,7 @@ def _location(error: BaseException) -> str:
 
 _EVENTS = 40
 _CONTEXT_EVENTS = 10
-"""How many events to show before a fault, and after it."""
+"""The number of events shown before a fault, and after it."""
 
 _ALL = 10**9
 _FAULTS = 20

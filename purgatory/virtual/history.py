@@ -1,4 +1,4 @@
-"""What happened in a virtual world: the last of it to be read, and all of it in one hash.
+"""The events of a virtual world: the last ones as text, and all of them in one hash.
 
 Two runs whose hashes are equal took the same decisions at the same times, and sent the same bytes.
 
@@ -19,7 +19,7 @@ _MAX_EVENTS = 20_000
 
 
 class Event(NamedTuple):
-    """Something that happened.
+    """One event.
 
     Args:
         at_us: in microseconds since the world began.

@@ -35,7 +35,7 @@ from purgatory.virtual.transport import TimedLoop, VirtualTransport, Wire
 ANY_HOST = "0.0.0.0"
 LOCALHOST = "127.0.0.1"
 _CONNECT_TIMEOUT_S = 127.0
-"""How long Linux tries to connect to a machine that does not respond."""
+"""The time that Linux tries to connect to a machine that does not respond."""
 
 _MIN_SEGMENT_BYTES = 1_460
 _MAX_SEGMENT_S = 0.05
@@ -160,7 +160,7 @@ class Link:
 
     @property
     def us_per_byte(self) -> float:
-        """How many microseconds a byte takes; 0.0: unlimited bandwidth."""
+        """The microseconds that a byte takes; 0.0: unlimited bandwidth."""
         if self._us_per_byte is None:
             return 0.0 if self._network is None else self._network.us_per_byte
         return self._us_per_byte
@@ -232,7 +232,7 @@ class VirtualNetwork(Link):
     def link(self, first: str, second: str) -> Link:
         """Return the link between two nodes, in both directions, whose settings go first.
 
-        What it does not set is as in the rest of the network.
+        Its other settings are those of the rest of the network.
         """
         link = self._links.get(_link_key(first, second))
         if link is None:

@@ -1,16 +1,16 @@
 """Libraries whose sockets and threads are C's own, which a world refuses by their names.
 
-Python's audit hooks don't see what such a library opens. Its calls would reach the machine's
-network, and wait on the machine's clock for what happens in the world. So what makes a connection
-raises a `SandboxError` that says what to do instead.
+Python's audit hooks don't see the sockets of such a library. Its calls would reach the machine's
+network, and wait on the machine's clock for events of the world. Each call that makes a connection
+therefore raises a `SandboxError` with an alternative.
 
 Ground rules
 ------------
 * Only the thread that entered the world is refused; others have the libraries as they are.
-* Classes are patched, not modules' names, so that it concerns those who hold a reference as well. A
-  class of C can't be patched: for it, the type of the class is exchanged, as `built_in_function`
-  exchanges addresses. The interpreter's lock is held: each exchange is one store. It is for classes
-  without a vectorcall, with which Python would call them past their types.
+* Classes are patched, not modules' names, so that references made before are patched as well. A
+  class of C can't be patched: the type of the class is exchanged instead, as `built_in_function`
+  exchanges addresses. The interpreter's lock is held: each exchange is one store. This works for
+  classes without a vectorcall, with which Python would bypass their types.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ REFUSALS: Final = (
     ),
     Refusal(f"{_C}.admin.AdminClient", f"{_C}.cimpl", "_AdminClientImpl", "", _CONFLUENT, _BOTH),
 )
-"""What connects, or listens. What a version of a library lacks is passed over."""
+"""The calls that connect or listen. Names that a version of a library lacks are skipped."""
 
 
 class _Entered:

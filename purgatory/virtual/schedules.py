@@ -1,14 +1,14 @@
-"""Schedules: which of the callbacks that are ready runs next.
+"""Schedules: which of the ready callbacks runs next.
 
-asyncio runs them first in, first out, and so does a world, unless its schedule says otherwise.
-Where more than one may run next, that is a *choice*. A schedule counts its choices, and takes one
-that was not the first for a *deviation*. The deviations, such as ``12:1,40:2`` (at choice 12 the
-callback number 1, counted from 0, at choice 40 number 2), are a schedule too, which repeats it.
+asyncio runs them first in, first out, and so does a world by default. With more than one candidate
+there is a *choice*. A schedule counts its choices; a choice other than the first callback is a
+*deviation*. The deviations, such as ``12:1,40:2`` (at choice 12 the callback number 1, counted from
+0, at choice 40 number 2), are a schedule too, which repeats the run.
 
-What may run next: the steps of each task, and each plain callback. Callbacks of one object, such as
-a protocol's ``data_received`` and ``connection_lost``, keep their order: asyncio promises it, and
-no program works without it. asyncio's callbacks that only make a task ready are no choices: the
-task is.
+Candidates are the steps of each task, and each plain callback. Callbacks of one object, such as a
+protocol's ``data_received`` and ``connection_lost``, keep their order: asyncio promises it, and no
+program works without it. asyncio's callbacks that only make a task ready are no candidates; the
+task is one.
 
 Ground rules: a schedule belongs to the loop of one world.
 """
@@ -33,7 +33,7 @@ RECORDED_FIFO: Final = "0:0"
 """A schedule that never deviates, but counts its choices, which `FIFO` does not."""
 
 WINDOW: Final = 64
-"""How many callbacks, of those that are ready, one is chosen of: a choice takes so many steps."""
+"""The most ready callbacks that a choice is made from, since a choice takes as many steps."""
 
 _NO_CHOICE: Final = frozenset(
     code
@@ -49,7 +49,7 @@ _PCT_DEPTH: Final = 3
 _MAX_DEPTH: Final = 100
 _PCT_CHOICES: Final = 10_000
 _MAX_TURNS: Final = 100
-"""How often in a row a task goes first while others wait: one that spins would do so for ever."""
+"""The most times in a row that a task goes first while others wait: one may spin for ever."""
 
 
 class Schedule:
@@ -144,9 +144,9 @@ class PCTSchedule(RandomSchedule):
     """Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010).
 
     The highest priority runs; at ``depth - 1`` random choices, the one that would run next falls
-    below all others. It finds what needs a task to be slow for long, as a random order hardly ever
-    has it. The paper draws these choices uniformly from a known number of them. Here they are
-    spread by order of magnitude, for short runs and long ones.
+    below all others. This finds bugs that need a task to be slow for long, which a random order
+    hardly ever does. The paper draws these choices uniformly from a known number of them. Here they
+    are spread by order of magnitude, for short runs and long ones.
     """
 
     def __init__(self, rng: random.Random, depth: int) -> None:
@@ -258,7 +258,7 @@ class ExhaustiveSearch:
         self.is_limited = False
         """Whether there were more than the limit."""
         self.count = 0
-        """How many schedules ran."""
+        """The number of schedules that ran."""
         self.is_complete = True
         """Whether no schedule has more deviations than the bound, once all of them ran."""
         self.has_full_window = False

@@ -1,12 +1,12 @@
 """Tests in worlds: the runs of one test, one after the other, until one fails.
 
 A test with ``seeds=200`` is one item of pytest. Its fixtures are set up and torn down for each run,
-by pytest's own calls, unless the world is the only one: then it is made here, which is quicker. At
-the first failure the runs end, and the same test is run again with ever
-less: fewer faults, a plain network, fewer deviations of the schedule (`shrinking`).
+by pytest's own calls, unless the world is the only fixture, which is made here, since that is
+quicker. At the first failure the runs end, and the same test is run again with fewer faults, a
+plain network, and fewer deviations of the schedule (`shrinking`).
 
-With ``--virtual-jobs`` forked processes share the runs, and tell this one only which is the first
-that fails. That one is run here, so what is reported does not depend on how many they are.
+With ``--virtual-jobs`` forked processes share the runs, and return only the first run that fails.
+That run is repeated here, so the report does not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class SeededTest:
         """The run that is set up."""
         self.world: World | None = None
         self.max_elapsed_s: float | None = None
-        """How long the run may take, in the world's time."""
+        """The most time that the run may take, in the world's time."""
         self._has_story = False
         self.sections: list[tuple[str, str]] = []
         """Sections for the report of a failure."""

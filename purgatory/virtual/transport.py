@@ -28,7 +28,7 @@ END: Final = b""
 """Sent last by an end that sends nothing more."""
 
 RETRANSMISSION_TIMEOUT_S = 924.6
-"""How long Linux retransmits a segment by default, 15 times."""
+"""The time that Linux retransmits a segment by default, 15 times."""
 
 _WINDOW_BYTES = 256 * 1024
 

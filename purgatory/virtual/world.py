@@ -134,7 +134,7 @@ class World:
             self._clock, self._rng("network"), self._history, plain_network
         )
         self.history = OperationHistory()
-        """What clients called and got, for `check_linearizable` and `check_serializable`."""
+        """Clients' calls and results, for `check_linearizable` and `check_serializable`."""
         self._patched_clocks = PatchedClocks(
             ClockPatch(self._clock, self._rng("application"), partial(_sleep, self))
         )
@@ -316,7 +316,7 @@ class World:
     def at(self, when: str | timedelta, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function, or coroutine function, at a time after the world began.
 
-        What it raises, `check_properties` raises as well, as at the end of a test.
+        `check_properties` raises its exception as well, as at the end of a test.
 
         Raises:
             ValueError: ``when`` is no duration.
@@ -418,8 +418,8 @@ class World:
     def host(self, name: str, main: Callable[[], Coroutine[Any, Any, object]]) -> Host:
         """Start a process of an application on a machine of its own.
 
-        Its name is that of its node in the network, and others connect to it by that name. What it
-        binds to no address, or to localhost, is bound to its own.
+        Its name is that of its node in the network, and others connect to it by that name. Sockets
+        that it binds to no address, or to localhost, are bound to its own address.
 
         Args:
             main: a coroutine function, which is called at each start; a crash ends what it began.
@@ -500,13 +500,13 @@ class World:
     def always(self, name: str, predicate: Callable[[], object], every: int = 1) -> None:
         """Check from now on that something holds, after each step of the loop.
 
-        Where it does not, `run` raises `PropertyError`, an `AssertionError`. What the predicate
-        raises, `run` raises as well.
+        If it does not, `run` raises `PropertyError`, an `AssertionError`; it raises exceptions of
+        the predicate as well.
 
         Args:
-            name: what holds, as "at most one leader".
-            predicate: a plain function that says whether it does.
-            every: after how many steps it is called.
+            name: that of the property, as "at most one leader".
+            predicate: a plain function that returns whether it holds.
+            every: the number of steps between two calls.
 
         Raises:
             WorldError: the predicate is a coroutine function, or ``every`` is not positive.
@@ -518,14 +518,14 @@ class World:
     ) -> None:
         """Check that something holds at some time from now on, after each step of the loop.
 
-        Where the time is over, `run` raises `PropertyError`, an `AssertionError`. Where the world
-        is left before, or `check_properties` called, they raise it.
+        When the time is over, `run` raises `PropertyError`, an `AssertionError`; so do the end of
+        the world and `check_properties` before that.
 
         Args:
-            name: what is to hold, as "there is a leader".
-            predicate: a plain function that says whether it does.
+            name: that of the property, as "there is a leader".
+            predicate: a plain function that returns whether it holds.
             within: the time it has, such as "30s" or a timedelta.
-            every: after how many steps it is called.
+            every: the number of steps between two calls.
 
         Raises:
             WorldError: the predicate is a coroutine function, or ``every`` is not positive.
@@ -562,16 +562,16 @@ class World:
     def check_linearizable(self, model: Callable[[], Any], max_states: int = MAX_STATES) -> None:
         """Check that the operations of `history` look as if each took place at one moment.
 
-        That is between its call and its return, and the operations on each key are looked at by
-        themselves (Herlihy and Wing 1990; the search is Wing and Gong's, with Lowe's memory of
+        That moment lies between its call and its return, and the operations on each key are checked
+        separately (Herlihy and Wing 1990; the search is Wing and Gong's, with Lowe's memory of
         states). An operation without a return may have taken place at any later time, or never.
 
         Args:
             model: makes the object as one client alone would see it: a class with a method for each
-                name of an operation, such as `Register`. What its method raises means that the
+                name of an operation, such as `Register`. An exception of the method means that the
                 operation can't take place then.
-            max_states: how many states of one key are looked at; exponential in the number of
-                operations that overlap, at worst.
+            max_states: the most states of one key to try; exponential in the number of overlapping
+                operations, at worst.
 
         Raises:
             AssertionError: no order explains the results, or no result is known.

@@ -88,13 +88,12 @@ def _run_all(scenarios: Iterator[tuple[int, float]], first_seed: int, folder: Pa
             counts["faults"] += summary["faults"]
             counts["elections"] += summary["elections"]
             counts["records"] += sum(row["records"] for row in summary["producers"])
-            counts["rebalances"] += sum(row["rebalances"] for row in summary["consumers"])
     spent_s = time.process_time() - began_s
     print(
         f"chaos from seed {first_seed}: {virtual_hours:g} hours of a cluster in {spent_s:.0f} s of "
         f"one core, {virtual_hours / spent_s * 3_600:,.0f} an hour: {counts['faults']:,} faults, "
-        f"{counts['elections']:,} elections, {counts['rebalances']:,} rebalances, "
-        f"{counts['records']:,} records; promises broken: {counts['broken']}",
+        f"{counts['elections']:,} elections, {counts['records']:,} records; "
+        f"promises broken: {counts['broken']}",
         flush=True,
     )
     return counts["broken"]

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from purgatory.kafka import ProducerStates, TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.groups.offsets import GroupOffsets, PendingOffsets
 from purgatory.kafka.topics import PartitionState
 from tests.chaos.chaos import run_hour
 from tests.chaos.chaos_scenario import chaos_scenario
+from tests.chaos.wire_hour import run_wire
 
 HOURS = 0.1
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_promises_hold_for_minutes_of_chaos(seed: int) -> None:
+def test_guarantees_hold_for_minutes_of_chaos(seed: int) -> None:
     summary, problems = run_hour(seed, HOURS)
     assert problems == []
     assert summary is not None and summary["faults"] and summary["drained"]
@@ -43,38 +43,31 @@ def _elect_whoever_lives(
     self.on_elected(topic_partition, state)
 
 
-def _load_nothing(self: GroupOffsets, partition: int) -> Iterable[str]:
-    """Begin to coordinate with no offsets, whatever was committed."""
-    self._loaded[partition] = set()
-    self._pending[partition] = PendingOffsets()
-    return ()
-
-
 def _find_no_duplicate(self: ProducerStates, *_: object) -> None:
     """Take what a producer sends again for something new."""
-
-
-def _find_none(self: ProducerStates, *_: object) -> tuple[()]:
-    """Tell of no aborted transaction."""
-    return ()
 
 
 BROKEN: Mapping[str, tuple[object, str, Callable[..., object]]] = {
     "a leader that was out of sync": (Controller, "_elect", _elect_whoever_lives),
     "copies that nobody recognises": (ProducerStates, "find_duplicate", _find_no_duplicate),
-    "a coordinator that reads no offsets": (GroupOffsets, "load", _load_nothing),
-    "readers that aren't told what is aborted": (ProducerStates, "aborted_between", _find_none),
 }
-"""Parts of the model, and what stands in their place."""
+"""Parts of the model, and what replaces them."""
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_broken_on_purpose_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chaos_finds_each_broken_part(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*BROKEN[name])
     assert any(run_hour(seed, HOURS)[1] for seed in range(40))
 
 
-def test_the_command_tells_what_was_run_and_at_what_rate() -> None:
+def test_wire_chaos_finds_that_readers_get_no_aborted_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ProducerStates, "aborted_between", lambda *_: ())
+    assert any(run_wire(seed, minutes=0.5).wrong for seed in range(4))
+
+
+def test_command_prints_hours_and_rate() -> None:
     command = [sys.executable, "-m", "tests.chaos.chaos", "--seed", "5", "--hours", "0.05"]
     ran = subprocess.run([*command, "--no-audit"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -90,7 +83,7 @@ def test_the_command_tells_what_was_run_and_at_what_rate() -> None:
         (["--seed", "1", "--hours", "0"], "--hours"),
     ],
 )
-def test_what_is_typed_wrongly_is_told(typed: list[str], said: str) -> None:
+def test_invalid_options_are_refused(typed: list[str], said: str) -> None:
     command = [sys.executable, "-m", "tests.chaos.chaos", *typed]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 2 and said in ran.stderr

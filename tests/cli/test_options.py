@@ -24,7 +24,7 @@ def options_of(command: Any, path: str = "purgatory") -> dict[tuple[str, str], A
     found = {
         (name, path): option
         for option in command.params
-        if option.param_type_name == "option"
+        if option.param_type_name == "option" and not option.hidden
         for name in option.opts
         if name.startswith("--") and name != "--help"
     }

@@ -44,6 +44,7 @@ from tests.drivers.steps import (
     MIN_INSYNC,
     PARTITIONS,
     TOPIC,
+    TRANSACTION_MS,
     TRANSACTIONAL_ID,
     Begin,
     End,
@@ -61,6 +62,8 @@ _NO_LAG_MS = 100_000_000
 _PATIENCE_S = 20.0
 _LOOK_S = 0.001
 _REST_S = 0.01
+_LONG_REST_S = 0.3
+"""A rest in which something would change if anything still did."""
 """How long nothing must change any more."""
 
 _PRODUCE, _FETCH, _INIT, _ADD, _END = 0, 1, 22, 24, 26
@@ -133,7 +136,10 @@ class ClusterDriver:
         self._runner.run(self._take(step))
 
     def settle(self, expected: Decisions | None = None) -> Decisions:
-        """Wait until what was decided is as expected and stays so, or patience is over."""
+        """Wait until the decisions are as expected and stay so, or patience is over.
+
+        With no expectation: until they stay as they are.
+        """
         return self._runner.run(self._settle(expected))
 
     async def _take(self, step: Step) -> None:
@@ -144,7 +150,7 @@ class ClusterDriver:
             case Transact():
                 await self._transact(step)
             case WaitForTimeout():
-                pass  # what comes of it is waited for
+                await asyncio.sleep(TRANSACTION_MS * 1.2 / 1_000)
             case Read():
                 await self._ask(step, "", _FETCH, _fetch_values(step))
             case Begin():
@@ -157,6 +163,11 @@ class ClusterDriver:
                 await asyncio.sleep(self._lag_ms * 2.5 / 1_000)
 
     async def _settle(self, expected: Decisions | None) -> Decisions:
+        if expected is None:
+            before = None
+            while before != (before := self._decisions()):
+                await asyncio.sleep(_LONG_REST_S)
+            return self._decisions()
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 while True:

@@ -1,4 +1,4 @@
-"""Plays a story in virtual time, over the simulated network."""
+"""Plays a story without transactions in virtual time, over the simulated network."""
 
 from __future__ import annotations
 
@@ -9,59 +9,36 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self, cast
 
 from purgatory.kafka import (
-    ErrorCode,
-    FetchIsolation,
     FetchParams,
-    InitProducerIdResult,
     PartitionFetch,
     PartitionFetchResponse,
     PartitionProduceResponse,
-    ProducerIdentity,
     RecordBatch,
     TopicPartition,
-    TransactionResult,
 )
 from purgatory.kafka.faults import CountedFault, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault
 from purgatory.simulation import Simulation
 from purgatory.simulation.broker import Broker
-from purgatory.simulation.coordinators import transactions_partition_of
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.faults import SimulatedFaults
-from purgatory.simulation.messages import Batch
+from purgatory.simulation.messages import Batch, GroupCounts, GroupTotals, PartitionQueue
 from purgatory.simulation.network import Connection, Request, Server
-from purgatory.simulation.producer import ProduceRequest, Sender
+from purgatory.simulation.producer import Producer, ProduceRequest
 from purgatory.simulation.scenario import (
     ClusterSection,
     FollowersSection,
-    ProducersSection,
     Scenario,
     TopicSection,
-    TransactionsSection,
 )
 from purgatory.simulation.scenario_file import LoadedScenario
-from purgatory.simulation.transactional_requests import (
-    AddPartitions,
-    EndTxn,
-    InitProducerId,
-    TransactionalProduce,
-    TransactionalRequester,
-)
-from tests.drivers.decisions import (
-    MARKERS,
-    Decisions,
-    PartitionDecisions,
-    ReplicaState,
-    decided,
-)
+from tests.drivers.decisions import Decisions, PartitionDecisions, ReplicaState, decided
 from tests.drivers.driver import Answers
 from tests.drivers.steps import (
     BROKERS,
     MIN_INSYNC,
     PARTITIONS,
     TOPIC,
-    TRANSACTION_MS,
-    TRANSACTIONAL_ID,
     Begin,
     End,
     Produce,
@@ -73,12 +50,6 @@ from tests.drivers.steps import (
     WaitForTimeout,
 )
 
-_TRANSACTIONAL = (
-    ProducersSection(
-        group="unused", rate=1.0, idempotence=True, transactions=TransactionsSection()
-    ),
-)
-"""With such a section brokers coordinate transactions; its producers never begin."""
 _SETTLE_MS = 200
 _SHORT_LAG_MS = 1_000
 _NO_LAG_MS = 1_000_000_000
@@ -108,7 +79,6 @@ class SimulatedDriver:
                 min_insync_replicas=MIN_INSYNC,
             ),
             followers=FollowersSection(fetch_max_wait_ms=10),
-            producers=_TRANSACTIONAL if story.has_transactions else (),
         )
         self._run = run = Simulation(LoadedScenario(scenario, Path(), "story"))
         for broker in run.brokers:
@@ -121,7 +91,6 @@ class SimulatedDriver:
             broker.faults = self._faults
         self._begun: list[tuple[Fault, ActiveFault]] = []
         self._connections: dict[tuple[str, int], Connection] = {}
-        self._producers: dict[str, ProducerIdentity] = {}
 
     def __enter__(self) -> Self:
         self._advance(_SETTLE_MS)
@@ -144,10 +113,8 @@ class SimulatedDriver:
                 self._produce(step)
             case Read():
                 self._read(step)
-            case Transact():
-                self._transact(step)
-            case WaitForTimeout():
-                self._advance(TRANSACTION_MS)
+            case Transact() | WaitForTimeout():
+                raise ValueError(f"no transactions are simulated: {step}")
             case Begin():
                 self._begin(step.fault)
             case End():
@@ -182,14 +149,8 @@ class SimulatedDriver:
             self.answers.take(number, "NO LEADER")
             return
         connection = self._connection(step.client, broker)
-        identity = None if step.transaction is None else self._producers[step.transaction]
-        client = _ProducingClient(self.answers, number, step, identity)
-        batch, sender = cast(Batch, client), cast(Sender, client)
-        connection.send(
-            ProduceRequest(sender, connection, [batch])
-            if identity is None
-            else TransactionalProduce(sender, connection, batch, TRANSACTIONAL_ID)
-        )
+        producer = cast(Producer, _ProducingClient(self.answers, number, step))
+        connection.send(ProduceRequest(producer, connection, [_LetterBatch(step)]))
 
     def _read(self, step: Read) -> None:
         number = self.answers.ask(step)
@@ -199,39 +160,6 @@ class SimulatedDriver:
             return
         connection = self._connection("", broker)
         connection.send(_ReadRequest(connection, self.answers, number, step))
-
-    def _transact(self, step: Transact) -> None:
-        number = self.answers.ask(step)
-        place = transactions_partition_of(TRANSACTIONAL_ID)
-        leader = self._run.controller.partition_state(place).leader
-        if leader < 0:
-            self.answers.take(number, "NO LEADER")
-            return
-        connection = self._connection("", self._run.brokers[leader])
-
-        def answered(answer: InitProducerIdResult | ErrorCode | None) -> None:
-            if isinstance(answer, InitProducerIdResult):
-                if answer.error is ErrorCode.NONE:
-                    identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-                    self._producers[step.producer] = identity
-                text = f"{answer.error.name} {answer.producer_epoch}"
-            else:
-                text = "CONNECTION LOST" if answer is None else answer.name
-            self.answers.take(number, text)
-
-        requester = TransactionalRequester(
-            TRANSACTIONAL_ID, None if step.asks == "init" else self._producers[step.producer]
-        )
-        match step.asks:
-            case "init":
-                request: Request = InitProducerId(requester, connection, answered, step.timeout_ms)
-            case "add":
-                places = [TopicPartition(TOPIC, step.partition)]
-                request = AddPartitions(requester, connection, answered, places)
-            case _:
-                how = TransactionResult[step.asks.upper()]
-                request = EndTxn(requester, connection, answered, how)
-        connection.send(request)
 
     def _asked(self, step: Produce | Read) -> Broker | None:
         if step.broker is not None:
@@ -275,38 +203,22 @@ class SimulatedDriver:
         )
 
 
-class _ProducingClient:
-    """Stands for a simulated producer with one batch, and for that batch and its queue."""
+class _LetterBatch(Batch):
+    """A batch whose records are the letter of a step; the ledger counts none of its messages."""
 
-    def __init__(
-        self, answers: Answers, number: int, step: Produce, identity: ProducerIdentity | None
-    ) -> None:
-        self._identity = identity
-        self.group = SimpleNamespace(
-            acks=step.acks, section=SimpleNamespace(timeout_ms=step.timeout_ms)
-        )
-        self.queue = SimpleNamespace(topic_partition=TopicPartition(TOPIC, step.partition))
-        self._answers = answers
-        self._number = number
+    def __init__(self, step: Produce) -> None:
+        totals = GroupTotals("story", step.acks, GroupCounts())
+        queue = PartitionQueue(0, totals, TopicPartition(TOPIC, step.partition))
+        super().__init__(queue, [], 100)
         self._step = step
-        if step.acks == 0:
-            answers.take(number, "sent")
+
+    def __str__(self) -> str:
+        return self._step.letter
 
     def record_batch(self) -> RecordBatch:
         step = self._step
-        if self._identity is not None:
-            return RecordBatch(
-                0,
-                step.records,
-                100,
-                producer_id=self._identity.producer_id,
-                producer_epoch=self._identity.producer_epoch,
-                base_sequence=step.sequence,
-                tag=step.letter,
-                transactional=True,
-            )
         if step.producer is None:
-            return RecordBatch(0, step.records, 100, tag=step.letter)
+            return RecordBatch(0, step.records, 100, tag=self)
         return RecordBatch(
             0,
             step.records,
@@ -314,8 +226,21 @@ class _ProducingClient:
             producer_id=step.producer,
             producer_epoch=0,
             base_sequence=step.sequence,
-            tag=step.letter,
+            tag=self,
         )
+
+
+class _ProducingClient:
+    """A stand-in for a simulated producer of one batch."""
+
+    def __init__(self, answers: Answers, number: int, step: Produce) -> None:
+        self.group = SimpleNamespace(
+            acks=step.acks, section=SimpleNamespace(timeout_ms=step.timeout_ms)
+        )
+        self._answers = answers
+        self._number = number
+        if step.acks == 0:
+            answers.take(number, "sent")
 
     def handle_response(
         self, request: Request, answer: dict[TopicPartition, PartitionProduceResponse]
@@ -331,7 +256,7 @@ class _ProducingClient:
 class _ReadRequest(Request):
     """A consumer's fetch that never waits."""
 
-    __slots__ = ("_answers", "_isolation", "_number", "_topic_partition")
+    __slots__ = ("_answers", "_number", "_topic_partition")
     api = "fetch"
     purgatory = "Fetch"
     kind = "consumer"
@@ -341,9 +266,6 @@ class _ReadRequest(Request):
         self._answers = answers
         self._number = number
         self._topic_partition = TopicPartition(TOPIC, step.partition)
-        self._isolation = (
-            FetchIsolation.TXN_COMMITTED if step.committed else FetchIsolation.HIGH_WATERMARK
-        )
 
     @property
     def timeout_ms(self) -> int:
@@ -355,16 +277,11 @@ class _ReadRequest(Request):
 
     def execute(self, broker: Server) -> None:
         fetches = {self._topic_partition: PartitionFetch(0)}
-        params = FetchParams(max_wait_ms=0, isolation=self._isolation)
-        broker.manager.fetch_records(params, fetches, self.respond)
+        broker.manager.fetch_records(FetchParams(max_wait_ms=0), fetches, self.respond)
 
     def deliver(self, answer: Any) -> None:
         [response] = cast(dict[TopicPartition, PartitionFetchResponse], answer).values()
-        aborted = "".join(
-            f" aborted at {one.first_offset}" for one in response.aborted_transactions
-        )
-        text = f"{response.error.name} {_letters(response.batches)}{aborted}"
-        self._answers.take(self._number, text)
+        self._answers.take(self._number, f"{response.error.name} {_letters(response.batches)}")
 
     def fail(self) -> None:
         self._answers.take(self._number, "CONNECTION LOST")
@@ -388,7 +305,4 @@ def _replica_state(broker: Broker, topic_partition: TopicPartition) -> ReplicaSt
 
 
 def _letters(batches: Sequence[RecordBatch]) -> str:
-    return "".join(
-        str(batch.tag) * batch.record_count if batch.control is None else MARKERS[batch.control]
-        for batch in batches
-    )
+    return "".join(str(batch.tag) * batch.record_count for batch in batches)

@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline import (
     hot_keys,
-    littles_law,
     occupancy,
     occupancy_of_keys,
     peaks,
@@ -21,7 +20,6 @@ from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine
 from purgatory.pipeline.jobs.occupancy import (
     hot_keys_chain,
     key_occupancy_chain,
-    littles_law_chain,
     occupancy_chain,
     peaks_chain,
 )
@@ -123,7 +121,6 @@ def occupancy_of(
         hot = hot_keys(rows, over, number).persist()
         made = {
             "occupancy": table,
-            "littles_law": littles_law(rows, table, over),
             "peaks": peaks(
                 rows, table, over, None if faults is None else engine.createDataFrame(faults)
             ),
@@ -138,7 +135,6 @@ def occupancy_of(
     computing.run(
         [
             *occupancy_chain(),
-            *littles_law_chain(),
             *peaks_chain(),
             *hot_keys_chain(number),
             *key_occupancy_chain(),

@@ -1,4 +1,4 @@
-"""Hot keys, peaks, Little's law and the slowest, against counts in plain Python."""
+"""Hot keys, peaks and the slowest, against counts in plain Python."""
 
 from __future__ import annotations
 
@@ -196,33 +196,6 @@ def test_a_size_that_only_falls_has_its_peak_at_the_start_of_the_bucket(
     )
     (row,) = peaks(frame, table, spark.createDataFrame(spans)).toArrow().to_pylist()
     assert (row["at_us"], row["size"], row["faults"]) == (100, 1, None)
-
-
-def test_little_s_law_holds_but_for_what_is_pending_at_the_end(
-    tables: dict[str, list[Row]], operations: list[Row]
-) -> None:
-    rows = tables["littles_law"]
-    assert len(rows) == 2 * 2 * 3
-    for row in rows:
-        own = [
-            one
-            for one in operations
-            if (one["run_id"], one["purgatory"]) == (row["run_id"], row["purgatory"])
-            and row["broker"] in (None, one["broker"])
-            and one["outcome"] != "immediate"
-        ]
-        settled = [one["wait_us"] for one in own if one["outcome"] != "pending"]
-        mean_wait_us = sum(settled) / len(settled)
-        mean_parked = sum(map(_in_run, own)) / END_US
-        assert row["entries"] == len(own)
-        assert row["pending"] == len(own) - len(settled) > 0
-        assert row["arrivals_per_s"] == pytest.approx(len(own) * 1e6 / END_US)
-        assert row["mean_wait_us"] == pytest.approx(mean_wait_us)
-        assert row["mean_parked"] == pytest.approx(mean_parked)
-        differs = len(own) * mean_wait_us / END_US - mean_parked
-        assert row["discrepancy"] == pytest.approx(differs)
-        assert row["explained_by_end"] == pytest.approx(differs)
-        assert row["unexplained"] == pytest.approx(0, abs=1e-9)
 
 
 def test_the_slowest_come_with_their_keys(engine: Engine, operations: list[Row]) -> None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline import littles_law, occupancy, waits
+from purgatory.pipeline import waits
 from purgatory.pipeline.engines.run import run_job, run_opened
 from purgatory.pipeline.engines.spark.frames import latencies, run_faults, run_spans
 from purgatory.pipeline.engines.spark.traces import opened_in
@@ -65,7 +65,7 @@ def counts(written: Path) -> Mapping[tuple[str, str, str | None], Rows]:
 
 @pytest.mark.parametrize(
     "scenarios",
-    [("retry-reorder", "transactions"), pytest.param(SCENARIOS, marks=pytest.mark.exhaustive)],
+    [("retry-reorder", "leader-failover"), pytest.param(SCENARIOS, marks=pytest.mark.exhaustive)],
     ids=["where most goes wrong", "all"],
 )
 def test_spark_writes_the_same(
@@ -187,7 +187,6 @@ def test_both_tables_of_waits_agree_on_every_shipped_scenario(
     for name in SCENARIOS:
         summary = json.loads((traces / name / "run.json").read_text())["summary"]
         _compare(found[name], summary["purgatories"])
-    _check_the_law(spark, operations, surveyed)
     operations.unpersist()
 
 
@@ -255,14 +254,3 @@ def _compare(found: dict[tuple[str, str, str], Row], purgatories: list[Row]) -> 
                 compare += 1
     assert compare >= 12
     assert not found, "the pipeline has nothing that the simulator does not have"
-
-
-def _check_the_law(spark: SparkSession, operations: Any, traces: Any) -> None:
-    spans = run_spans(spark, traces, operations)
-    rows = littles_law(operations, occupancy(operations, spans), spans).toArrow().to_pylist()
-    assert {row["run_id"] for row in rows} == {trace.run_id for trace in traces}
-    for row in rows:
-        assert row["mean_parked"] > 0
-        assert row["unexplained"] == pytest.approx(0, abs=1e-9 * row["mean_parked"])
-        if not row["pending"]:
-            assert row["arrivals_times_wait"] == pytest.approx(row["mean_parked"], rel=1e-9)

@@ -99,25 +99,9 @@ def test_occupancy_prints_its_tables_and_writes_them_and_names_runs_empty_or_int
     printed = capsys.readouterr().out
     assert "incomplete: this run was interrupted" in printed
     assert "empty: " in printed
-    assert "Little's law in slow-follower-1" in printed
-    assert "The law does not hold" not in printed
     assert "faults: stall_follower 2" in printed
     assert "20 on events-0, 19 on events-1, 3 on events-2" in printed
     assert "Hot keys in slow-follower-1" in printed
-    assert _columns(out / "littles_law") == {
-        "run_id": "string",
-        "purgatory": "string",
-        "broker": "int32",
-        "entries": "int64",
-        "pending": "int64",
-        "arrivals_per_s": "double",
-        "mean_wait_us": "double",
-        "arrivals_times_wait": "double",
-        "mean_parked": "double",
-        "discrepancy": "double",
-        "explained_by_end": "double",
-        "unexplained": "double",
-    }
     assert set(_columns(out / "peaks")) >= {"at_us", "size", "kinds", "keys", "faults"}
     assert set(_columns(out / "hot_keys")) >= {"rank", "key", "mean_parked", "entries"}
     assert set(_columns(out / "key_occupancy")) >= {"key", "size_mean", "size_max"}

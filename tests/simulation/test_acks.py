@@ -37,7 +37,7 @@ def run_with(acks: str, trace: Path) -> Ran:
     return run_scenario(HEAD + orders(acks), trace)
 
 
-def test_acks_0_is_never_answered(tmp_path: Path) -> None:
+def test_acks_0_gets_no_response(tmp_path: Path) -> None:
     ran = run_with("0", tmp_path / "trace")
     counts = ran.producers("orders")
     assert counts["unanswered"] == counts["records"] == counts["committed"] > 200
@@ -48,7 +48,7 @@ def test_acks_0_is_never_answered(tmp_path: Path) -> None:
         assert row["answer_us"] is None and row["offset"] is None
 
 
-def test_acks_1_is_answered_after_the_leaders_append_without_a_wait(tmp_path: Path) -> None:
+def test_acks_1_responds_after_the_leaders_append(tmp_path: Path) -> None:
     ran = run_with("1", tmp_path / "trace")
     counts = ran.producers("orders")
     assert counts["acknowledged"] == counts["records"] > 200
@@ -70,7 +70,7 @@ def test_acks_all_waits_for_both_followers(tmp_path: Path) -> None:
     assert sorted(offsets) == list(range(counts["records"]))
 
 
-def test_with_one_replica_acks_all_has_nobody_to_wait_for(tmp_path: Path) -> None:
+def test_acks_all_with_one_replica_waits_for_no_follower(tmp_path: Path) -> None:
     alone = "replication_factor = 1\nmin_insync_replicas = 1\n"
     ran = run_scenario(HEAD + alone + orders('"all"'), tmp_path / "trace")
     produce = ran.operations("Produce", "producer")
@@ -81,7 +81,7 @@ def test_with_one_replica_acks_all_has_nobody_to_wait_for(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("acks", "loses"), [("0", True), ("1", True), ('"all"', False)], ids=["0", "1", "all"]
 )
-def test_only_acks_all_loses_nothing_when_the_leader_dies(acks: str, loses: bool) -> None:
+def test_acks_all_alone_loses_nothing_when_the_leader_is_killed(acks: str, loses: bool) -> None:
     ran = run_scenario(LEADER_DIES + orders(acks))
     assert ran.summary["elections"] == 1
     counts = ran.producers("orders")
@@ -89,7 +89,7 @@ def test_only_acks_all_loses_nothing_when_the_leader_dies(acks: str, loses: bool
     assert counts["committed"] == counts["records"] - counts["lost"] - counts["failed"]
 
 
-def test_below_min_insync_replicas_an_acks_all_produce_is_refused_and_nothing_is_stored(
+def test_acks_all_below_min_insync_replicas_is_refused_and_stores_nothing(
     tmp_path: Path,
 ) -> None:
     text = (

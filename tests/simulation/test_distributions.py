@@ -17,7 +17,7 @@ from purgatory.simulation.distributions import (
 from purgatory.simulation.scenario import Spread
 
 
-def test_a_log_normal_table_has_the_asked_percentiles() -> None:
+def test_log_normal_table_has_the_given_percentiles() -> None:
     table = log_normal_table(1.0, 2.0, 1e6)
     assert len(table) == TABLE_SIZE and list(table) == sorted(table)
     assert statistics.median(table) == pytest.approx(1e6, rel=1e-3)
@@ -29,7 +29,7 @@ def test_equal_percentiles_are_a_constant() -> None:
     assert sampler(Spread(p50=0.0, p75=0.0), stream(1, "x"))() == 0
 
 
-def test_an_exponential_table_has_the_asked_mean() -> None:
+def test_exponential_table_has_the_given_mean() -> None:
     table = exponential_table(5e7)
     assert statistics.fmean(table) == pytest.approx(5e7, rel=1e-6)
     assert statistics.median(table) == pytest.approx(5e7 * 0.6931, rel=1e-3)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from purgatory.simulation.engine import NS_PER_MS, VirtualEngine
+from purgatory.simulation.engine import NS_PER_MS, Engine
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 
@@ -15,7 +15,7 @@ def always() -> bool:
 
 
 def test_events_run_in_the_order_of_their_nanoseconds() -> None:
-    engine = VirtualEngine()
+    engine = Engine()
     chance = random.Random(1)
     times = [chance.randrange(10 ** chance.randrange(1, 13)) for _ in range(3_000)]
     seen: list[tuple[int, int]] = []
@@ -29,7 +29,7 @@ def test_events_run_in_the_order_of_their_nanoseconds() -> None:
 
 
 def test_events_schedule_events_in_the_same_millisecond_and_later() -> None:
-    engine = VirtualEngine()
+    engine = Engine()
     seen: list[int] = []
 
     def step(left: int) -> None:
@@ -44,7 +44,7 @@ def test_events_schedule_events_in_the_same_millisecond_and_later() -> None:
 
 
 def test_an_event_in_the_past_runs_now() -> None:
-    engine = VirtualEngine()
+    engine = Engine()
     seen: list[tuple[str, int]] = []
 
     def late() -> None:
@@ -56,8 +56,8 @@ def test_an_event_in_the_past_runs_now() -> None:
     assert seen == [("late", 5 * NS_PER_MS + 7), ("now", 5 * NS_PER_MS + 7)]
 
 
-def test_timeouts_come_before_the_events_of_their_millisecond_in_the_order_of_the_names() -> None:
-    engine = VirtualEngine()
+def test_timeouts_precede_events_of_their_millisecond_in_order_of_timer_names() -> None:
+    engine = Engine()
     seen: list[tuple[str, int]] = []
     for name in ("b", "a"):
         timer = SystemTimer(name, clock=engine.clock, executor=InlineExecutor())
@@ -69,7 +69,7 @@ def test_timeouts_come_before_the_events_of_their_millisecond_in_the_order_of_th
 
 
 def test_a_timeout_is_rounded_up_and_measured_exactly() -> None:
-    engine = VirtualEngine()
+    engine = Engine()
     timer = SystemTimer("one", clock=engine.clock, executor=InlineExecutor())
     engine.attach(timer)
     seen: list[int] = []
@@ -78,8 +78,8 @@ def test_a_timeout_is_rounded_up_and_measured_exactly() -> None:
     assert seen == [11 * NS_PER_MS]
 
 
-def test_a_detached_timer_stands_still_and_makes_up_for_it() -> None:
-    engine = VirtualEngine()
+def test_detached_timer_catches_up_once_attached_again() -> None:
+    engine = Engine()
     timer = SystemTimer("paused", clock=engine.clock, executor=InlineExecutor())
     engine.attach(timer)
     seen: list[int] = []
@@ -93,11 +93,11 @@ def test_a_detached_timer_stands_still_and_makes_up_for_it() -> None:
 
 def test_a_timer_on_another_clock_is_refused() -> None:
     with pytest.raises(ValueError, match="another clock"):
-        VirtualEngine().attach(SystemTimer("x", clock=ManualClock(), executor=InlineExecutor()))
+        Engine().attach(SystemTimer("x", clock=ManualClock(), executor=InlineExecutor()))
 
 
 def test_an_exception_in_an_event_reaches_the_caller() -> None:
-    engine = VirtualEngine()
+    engine = Engine()
 
     def fail() -> None:
         raise RuntimeError("broken model")
@@ -107,8 +107,8 @@ def test_an_exception_in_an_event_reaches_the_caller() -> None:
         engine.run(always)
 
 
-def test_the_run_stops_when_told_to() -> None:
-    engine = VirtualEngine()
+def test_run_ends_when_keep_running_is_false() -> None:
+    engine = Engine()
     seen: list[int] = []
     for millisecond in range(10):
         engine.call_at(millisecond * NS_PER_MS, seen.append, millisecond)

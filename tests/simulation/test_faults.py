@@ -46,7 +46,7 @@ def run_with(
 STALL = 'kind = "stall_follower"\nbroker = 2\nat_ms = 1000\nduration_ms = 2000'
 
 
-def test_a_stalled_follower_lets_acks_all_expire_and_come_twice(tmp_path: Path) -> None:
+def test_stalled_follower_expires_acks_all_produces_and_causes_duplicates(tmp_path: Path) -> None:
     ran = run_with(
         STALL,
         cluster="replica_lag_time_max_ms = 9000",
@@ -67,7 +67,7 @@ def test_a_stalled_follower_lets_acks_all_expire_and_come_twice(tmp_path: Path) 
     assert counts["acknowledged"] == counts["records"]
 
 
-def test_a_follower_that_stalls_for_too_long_leaves_the_isr_and_comes_back() -> None:
+def test_follower_stalled_beyond_the_lag_limit_leaves_the_isr_and_rejoins() -> None:
     ran = run_with(STALL, cluster="replica_lag_time_max_ms = 500")
     shrunk, grown = ran.told("isr_changed")
     assert (shrunk["before"], shrunk["now"]) == ([0, 1, 2], [0, 1])
@@ -80,7 +80,7 @@ def test_a_follower_that_stalls_for_too_long_leaves_the_isr_and_comes_back() -> 
     assert ran.producers("orders")["acknowledged"] == ran.producers("orders")["records"]
 
 
-def test_a_dead_leader_is_replaced_and_comes_back_as_a_follower(tmp_path: Path) -> None:
+def test_killed_leader_is_replaced_and_returns_as_follower(tmp_path: Path) -> None:
     ran = run_with(
         'kind = "kill"\nbroker = 0\nat_ms = 1000\nduration_ms = 1500',
         cluster="session_timeout_ms = 400",
@@ -101,7 +101,7 @@ def test_a_dead_leader_is_replaced_and_comes_back_as_a_follower(tmp_path: Path) 
     assert served == {0, 1}
 
 
-def test_a_follower_that_dies_holds_produces_up_only_until_it_is_taken_for_dead() -> None:
+def test_killed_follower_delays_produces_until_its_session_expires() -> None:
     ran = run_with('kind = "kill"\nbroker = 2\nat_ms = 1000', cluster="session_timeout_ms = 200")
     assert ran.summary["elections"] == 0
     produce = ran.operations("Produce", "producer")
@@ -137,7 +137,7 @@ def test_without_unclean_election_a_partition_waits_for_an_in_sync_member() -> N
     assert ran.producers("orders")["lost"] == 0
 
 
-def test_an_unclean_election_happens_if_asked_for_and_loses_what_the_new_leader_lacks() -> None:
+def test_unclean_election_if_enabled_loses_records_that_the_new_leader_lacks() -> None:
     ran = run_with(
         LAST_ONE_LAGS,
         cluster=LAGGING + "unclean_leader_election = true",
@@ -153,7 +153,7 @@ LOST_ANSWERS = 'kind = "lose_responses"\napi = "produce"\ncut = false\nat_ms = 1
 QUICK = "request_timeout_ms = 400\nretry_backoff_ms = 50\n"
 
 
-def test_a_lost_answer_makes_the_producer_send_again_and_a_duplicate(tmp_path: Path) -> None:
+def test_lost_response_causes_a_retry_and_a_duplicate(tmp_path: Path) -> None:
     ran = run_with(LOST_ANSWERS, producers=QUICK, trace=tmp_path / "trace")
     unsure = [row for row in ran.rows("sends") if row["error"] == "DISCONNECTED"]
     assert unsure and all(row["outcome"] == "unknown" for row in unsure)
@@ -164,7 +164,7 @@ def test_a_lost_answer_makes_the_producer_send_again_and_a_duplicate(tmp_path: P
     assert counts["duplicates"] >= 3
 
 
-def test_with_idempotence_a_lost_answer_makes_no_duplicate() -> None:
+def test_idempotent_producer_causes_no_duplicate_after_a_lost_response() -> None:
     ran = run_with(LOST_ANSWERS, producers=QUICK + "idempotence = true")
     counts = ran.producers("orders")
     assert counts["retries"] >= 3
@@ -172,7 +172,7 @@ def test_with_idempotence_a_lost_answer_makes_no_duplicate() -> None:
     assert counts["acknowledged"] == counts["records"] == counts["committed"]
 
 
-def test_without_retries_a_lost_answer_is_a_failure_whose_outcome_nobody_knows() -> None:
+def test_lost_response_without_retries_is_a_failure_with_unknown_outcome() -> None:
     ran = run_with(LOST_ANSWERS, producers=QUICK + "retries = 0\nmax_in_flight = 1")
     counts = ran.producers("orders")
     assert counts["failed"] == counts["unknown"] == 3
@@ -193,7 +193,7 @@ def test_lost_requests_never_reach_the_log() -> None:
 PAUSE = 'kind = "pause"\nbroker = 0\nat_ms = 1000\nduration_ms = 800'
 
 
-def test_a_short_pause_holds_everything_up_and_timeouts_fire_late(tmp_path: Path) -> None:
+def test_short_pause_delays_requests_and_timeouts(tmp_path: Path) -> None:
     # The follower stalls too, so that something waits in the broker's purgatory while it pauses.
     stall = '[[faults]]\nkind = "stall_follower"\nbroker = 2\nat_ms = 950\nduration_ms = 1500'
     ran = run_with(
@@ -214,7 +214,7 @@ def test_a_short_pause_holds_everything_up_and_timeouts_fire_late(tmp_path: Path
     assert ran.producers("orders")["acknowledged"] == ran.producers("orders")["records"]
 
 
-def test_a_pause_beyond_the_session_timeout_costs_the_leadership() -> None:
+def test_broker_paused_beyond_the_session_timeout_loses_leadership() -> None:
     ran = run_with(PAUSE, cluster="session_timeout_ms = 300")
     (elected,) = ran.told("leader_elected")
     assert (elected["leader"], elected["at_ms"]) == (1, 1_300)
@@ -222,7 +222,7 @@ def test_a_pause_beyond_the_session_timeout_costs_the_leadership() -> None:
     assert counts["acknowledged"] == counts["records"] and counts["lost"] == 0
 
 
-def test_each_fault_is_told_when_it_begins() -> None:
+def test_each_fault_is_reported_when_it_begins() -> None:
     ran = run_with(STALL + f"\n[[faults]]\n{LOST_ANSWERS}")
     assert ran.summary["faults"] == 2
     assert ran.told("stall_follower") == [{"at_ms": 1_000, "broker": 2, "for_s": 2}]
@@ -231,7 +231,7 @@ def test_each_fault_is_told_when_it_begins() -> None:
     ]
 
 
-def test_of_all_that_lost_records_and_restart_at_once_the_longest_leads() -> None:
+def test_longest_log_leads_after_all_replicas_lost_records() -> None:
     """Each counts with the log on its disk, though it has been told of no role yet."""
     kill = 'kind = "kill"\nbroker = {}\nat_ms = 1000\nduration_ms = 1000\nlost_records = {}'
     lost = enumerate((9, 1, 5))

@@ -117,7 +117,7 @@ CASES = {
 }
 
 
-def test_the_unbroken_model_violates_nothing() -> None:
+def test_intact_model_violates_no_invariant() -> None:
     ran = run_scenario(SCENARIO)
     assert ran.summary["elections"] == 1
     assert ran.run.invariants.violation is None
@@ -125,7 +125,7 @@ def test_the_unbroken_model_violates_nothing() -> None:
 
 
 @pytest.mark.parametrize(("break_it", "told"), CASES.values(), ids=list(CASES))
-def test_a_broken_model_is_caught(
+def test_invariants_catch_each_broken_model(
     break_it: Break, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     break_it(monkeypatch)
@@ -138,7 +138,7 @@ def test_a_broken_model_is_caught(
     assert head["reason"] == f"invariant violated: {caught.value}"
 
 
-def test_the_command_ends_with_status_1_and_says_which(
+def test_simulate_ends_with_status_1_and_names_the_violated_invariant(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_command: RunCommand
 ) -> None:
     answer_twice(monkeypatch)

@@ -64,7 +64,7 @@ def latencies(ran: Ran) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_behind_others_on_its_connection_an_attempt_waits_for_all_of_them() -> None:
+def test_attempt_waits_for_all_requests_before_it_on_its_connection() -> None:
     ran = run_scenario(NEVER_FOLLOWED)
     times = latencies(ran)
     # A millisecond there and one back; two at the median and four at most before it, which wait
@@ -118,7 +118,7 @@ def test_a_connection_serves_one_request_at_a_time(tmp_path: Path) -> None:
         assert before[0] != after[0] or before[2] <= after[1]
 
 
-def test_the_table_shows_the_client_beside_the_purgatory() -> None:
+def test_latency_table_has_clients_times_beside_waits_in_purgatories() -> None:
     console = Console(record=True, width=120)
     with console.capture() as shown:
         print_report(run_scenario(LOSSES).summary, console)

@@ -59,7 +59,7 @@ retry_backoff_ms = {random.choice([10, 100])}
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_promises_hold_whatever_goes_wrong(seed: int) -> None:
+def test_guarantees_hold_under_random_faults(seed: int) -> None:
     ran = run_scenario(random_scenario(Random(seed)))
     assert ran.summary["drained"]
     for group in ("all", "idempotent", "one-in-flight"):

@@ -44,7 +44,9 @@ def write_csv(path: Path, rows: list[str]) -> None:
     path.write_text("\n".join(["at,tokens,model", *rows]) + "\n", encoding="utf-8")
 
 
-def test_arrivals_and_sizes_are_the_logs(tmp_path: Path, run_command: RunCommand) -> None:
+def test_arrivals_and_sizes_are_those_of_the_request_log(
+    tmp_path: Path, run_command: RunCommand
+) -> None:
     (tmp_path / "logs").mkdir()
     rows = [
         f"{(START + datetime.timedelta(seconds=second)).isoformat()},{second + 1},x"

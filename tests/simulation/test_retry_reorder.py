@@ -138,7 +138,7 @@ count = 20
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_batch_that_is_sent_again_and_lost_is_not_forgotten_by_the_broker(seed: int) -> None:
+def test_broker_recognizes_a_retry_that_was_lost_again(seed: int) -> None:
     ran = run_scenario(RESENDING, seed=seed)
     assert ran.operations("Produce", "producer")["expired"] > 0
     counts = ran.producers("changes")

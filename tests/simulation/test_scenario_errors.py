@@ -134,18 +134,6 @@ def test_a_scenario_without_clients_is_an_error() -> None:
         ('[[producers]]\ngroup = "b"', ["producers[1].rate", "exactly one of rate"]),
         ("[[consumers]]\nmin_bytes = 1", ["consumers[0].group: this key is missing"]),
         (
-            '[[consumers]]\ngroup = "x"\nisolation = "serializable"',
-            ['consumers[0].isolation = "serializable"', "'read_committed'"],
-        ),
-        (
-            '[[consumers]]\ngroup = "x"\nstay_ms = 5',
-            ["consumers[0].stay_ms", 'membership = "dynamic" or "static"'],
-        ),
-        (
-            '[[consumers]]\ngroup = "x"\nmembership = "static"\nheartbeat_interval_ms = 10_000',
-            ["consumers[0].heartbeat_interval_ms = 10000", "below session_timeout_ms"],
-        ),
-        (
             '[[consumers]]\ngroup = "x"\nrequest_timeout_ms = 500',
             ["consumers[0].request_timeout_ms = 500", "above max_wait_ms, which is 500"],
         ),
@@ -153,59 +141,13 @@ def test_a_scenario_without_clients_is_an_error() -> None:
             '[[faults]]\nkind = "lose_responses"\nat_ms = 1\napi = "find_coordinator"',
             ['faults[0].api = "find_coordinator"', "there is no such one"],
         ),
-        ("[delete_records]\ninterval_ms = 0", ["delete_records.interval_ms = 0"]),
-        ("transactions = {}", ["producers[0].idempotence = false", "true with transactions"]),
-        (
-            "idempotence = true\ntransactions = { zombies = 0.5, successor_ms = 5 }",
-            ["producers[0].transactions.zombies = 0.5", "zombie_ms go together"],
-        ),
-        (
-            "idempotence = true\ntransactions = { timeout_ms = 100 }",
-            ["producers[0].transactions.interval_ms = 100", "below timeout_ms, which is 100"],
-        ),
-        (
-            "idempotence = true\ntransactions = { successor_ms = 5 }",
-            ["producers[0].transactions.successor_ms = 5", "zombies above 0"],
-        ),
-        (
-            "idempotence = true\ntransactions = { timeout = 5 }",
-            ["producers[0].transactions.timeout = 5", 'did you mean "timeout_ms"?'],
-        ),
-        (
-            "idempotence = true\ntransactions = { aborted = 1.5, timeout_ms = 900_001 }",
-            ["transactions.aborted = 1.5", "transactions.timeout_ms = 900001", "to 900000"],
-        ),
-        (
-            'idempotence = true\ntransactions = { reads = "x" }',
-            ["producers[0].rate = 10.0", "transactions.reads", "there is none"],
-        ),
-        (
-            'idempotence = true\ntransactions = { writes = "__consumer_offsets" }',
-            ["transactions.writes", "begin with __"],
-        ),
-        (
-            '[[producers]]\ngroup = "b"\nidempotence = true\ncount = 2\n'
-            'transactions = { reads = "x", zombies = 0.1, zombie_ms = 9, successor_ms = 5 }\n'
-            '[[consumers]]\ngroup = "x"\nmembership = "dynamic"',
-            [
-                "producers[1].count = 2",
-                "transactions.successor_ms = 5: the group x has members, who take over",
-                'producers[1].transactions.writes = "events"',
-            ],
-        ),
-        (
-            '[[consumers]]\ngroup = "x"\ntopic = "no"',
-            ['consumers[0].topic = "no"', "there is no such topic; events"],
-        ),
         ('[faults]\nkind = "kill"', ["faults = ", "begin each with [[faults]]"]),
         ("record_bytes = 0.5", ["producers[0].record_bytes = 0.5", "must be at least 1"]),
         ('[topic]\nname = "__consumer_offsets"', ["topic.name", "the cluster's own"]),
         (f"[network]\ndelay_ms = 1{'0' * 400}", ["network.delay_ms", "1000000000"]),
     ],
 )
-def test_an_error_names_file_key_value_and_what_would_be_right(
-    addition: str, parts: list[str]
-) -> None:
+def test_error_names_file_key_value_and_valid_values(addition: str, parts: list[str]) -> None:
     message = error_of(GOOD + addition)
     assert message.startswith("some.toml: ")
     for part in parts:
@@ -213,7 +155,42 @@ def test_an_error_names_file_key_value_and_what_would_be_right(
     assert "pydantic" not in message
 
 
-def test_all_errors_are_told_at_once() -> None:
+@pytest.mark.parametrize(
+    ("addition", "key"),
+    [
+        ("transactions = {}", "producers[0].transactions = {}"),
+        *(
+            (f'[[consumers]]\ngroup = "x"\n{key} = {value}', f"consumers[0].{key} = {value}")
+            for key, value in (
+                ("membership", '"dynamic"'),
+                ("isolation", '"read_committed"'),
+                ("topic", '"results"'),
+                ("session_timeout_ms", 5),
+                ("heartbeat_interval_ms", 5),
+                ("max_poll_interval_ms", 5),
+                ("commit_interval_ms", 5),
+                ("stay_ms", 5),
+                ("away_ms", 5),
+            )
+        ),
+        ("[cluster]\ninitial_rebalance_delay_ms = 5", "cluster.initial_rebalance_delay_ms = 5"),
+        ("[delete_records]\ninterval_ms = 5", "delete_records = {'interval_ms': 5}"),
+    ],
+)
+def test_key_of_an_earlier_release_is_refused_with_what_to_use(addition: str, key: str) -> None:
+    message = error_of(GOOD + addition)
+    assert message.startswith(f"some.toml: {key}: gone from simulations: ")
+    assert "in a virtual world (docs/virtual.md)" in message
+    assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["rebalance-storm", "transactions"])
+def test_scenario_of_an_earlier_release_is_refused_with_what_to_use(name: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"^{name}: gone from simulations: .* virtual world"):
+        load_scenario(name)
+
+
+def test_all_errors_are_reported_at_once() -> None:
     message = error_of(GOOD + "acks = 7\nretries = -1\n[topic]\npartitions = 0")
     assert len(message.splitlines()) == 3
     assert all(line.startswith("some.toml: ") for line in message.splitlines())
@@ -234,32 +211,32 @@ def test_a_fault_after_the_last_recorded_arrival_is_refused(tmp_path: Path) -> N
         Simulation(parse_scenario(f"{recorded}{fault}51", "some.toml", tmp_path))
 
 
-def test_each_record_has_a_byte_however_small_they_are_said_to_be(tmp_path: Path) -> None:
+def test_each_record_has_at_least_a_byte(tmp_path: Path) -> None:
     small = parse_scenario(f"{GOOD}record_bytes = {{ p50 = 1, p75 = 9 }}", "some.toml", tmp_path)
     (group,) = Simulation(small).run()["producers"]
     assert group["acknowledged"] == group["records"] >= 9
 
 
-def test_what_is_no_toml_says_where() -> None:
+def test_toml_error_names_the_line() -> None:
     assert "not a TOML document" in error_of("name = ")
     assert "at line 2" in error_of("x = 1\nname = = 2\ny = 3")
     for unreadable in (f"seed = {'1' * 5_000}", f"x = {'[' * 5_000}"):
         assert "not a TOML document" in error_of(unreadable)
 
 
-def test_a_scenario_that_is_not_there_names_the_shipped_ones() -> None:
+def test_error_of_an_unknown_scenario_names_the_shipped_ones() -> None:
     with pytest.raises(ScenarioError, match=r'did you mean "steady"\? shipped are .*slow-follower'):
         load_scenario("stedy")
     with pytest.raises(ScenarioError, match="no such file"):
         load_scenario("folder/none.toml")
 
 
-def test_a_folder_is_no_scenario(tmp_path: Path) -> None:
+def test_folder_is_refused_as_a_scenario(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="is a folder; name the TOML file in it"):
         load_scenario(tmp_path)
 
 
-def test_a_folder_of_the_same_name_does_not_hide_a_shipped_scenario(
+def test_shipped_scenario_takes_precedence_over_a_folder_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "steady").mkdir()
@@ -267,7 +244,7 @@ def test_a_folder_of_the_same_name_does_not_hide_a_shipped_scenario(
     assert load_scenario("steady").scenario.name == "steady"
 
 
-def test_overrides_are_checked_too() -> None:
+def test_overrides_are_validated() -> None:
     loaded = load_scenario("leader-failover")
     assert apply_overrides(loaded, seed=7).scenario.run_id == "leader-failover-7"
     assert apply_overrides(loaded).scenario is loaded.scenario

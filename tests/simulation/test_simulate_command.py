@@ -8,12 +8,8 @@ import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +54,7 @@ def command(*arguments: str) -> list[str]:
 # What it prints.
 
 
-def test_it_prints_the_tables_and_where_the_trace_is(
+def test_simulate_prints_tables_and_path_of_the_trace(
     small: str, tmp_path: Path, run_command: RunCommand
 ) -> None:
     ran = run_command("simulate", small, "--trace", str(tmp_path / "trace"))
@@ -81,9 +77,7 @@ def test_json_is_one_document_on_standard_output(small: str, run_command: RunCom
     assert summary["producers"][0]["acknowledged"] == summary["producers"][0]["records"] > 0
 
 
-def test_the_log_goes_to_standard_error_for_people_or_for_machines(
-    small: str, run_command: RunCommand
-) -> None:
+def test_log_goes_to_standard_error_as_text_or_json(small: str, run_command: RunCommand) -> None:
     for_people = run_command("simulate", small).err
     assert re.search(r"\[info +\] stall_follower +at_ms=100\.0 broker=1", for_people)
     for_machines = run_command("simulate", small, "--log-format", "json").err
@@ -133,7 +127,7 @@ def _chunks(descriptor: int) -> Iterator[bytes]:
 # How it says no.
 
 
-def test_a_folder_that_holds_something_is_not_overwritten(
+def test_nonempty_folder_is_kept_without_overwrite(
     small: str, tmp_path: Path, run_command: RunCommand
 ) -> None:
     trace = tmp_path / "trace"
@@ -148,7 +142,7 @@ def test_a_folder_that_holds_something_is_not_overwritten(
     assert json.loads((trace / "run.json").read_text())["seed"] == 2
 
 
-def test_what_is_no_trace_is_never_overwritten(
+def test_folder_without_a_trace_is_never_overwritten(
     small: str, tmp_path: Path, run_command: RunCommand
 ) -> None:
     (tmp_path / "home").mkdir()
@@ -159,7 +153,7 @@ def test_what_is_no_trace_is_never_overwritten(
     assert (tmp_path / "home" / "thesis.tex").read_text() == "years of work"
 
 
-def test_a_file_in_the_traces_place_is_an_error(
+def test_file_at_the_path_of_the_trace_is_an_error(
     small: str, tmp_path: Path, run_command: RunCommand
 ) -> None:
     (tmp_path / "trace").write_text("")
@@ -176,13 +170,12 @@ def test_a_file_in_the_traces_place_is_an_error(
         (["steady", "--seed", "many"], "'many'"),
         (["steady", "--duration", "0s"], "'0s' is too short"),
         (["steady", "--duration", "9"], "'9' is not a duration"),
-        (["steady", "--metrics-port", "70000"], "'70000'"),
         (["steady", "--log-format", "xml"], "xml"),
         ([], "Missing argument"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_input_ends_with_status_2_and_a_word_of_what_is_wrong(
+def test_invalid_input_ends_with_status_2_and_a_message(
     arguments: list[str], told: str, run_command: RunCommand
 ) -> None:
     ran = run_command("simulate", *arguments)
@@ -191,7 +184,7 @@ def test_bad_input_ends_with_status_2_and_a_word_of_what_is_wrong(
     assert "Traceback" not in ran.err and ran.out == ""
 
 
-def test_a_wrong_scenario_file_names_file_key_value_and_what_would_be_right(
+def test_error_of_a_scenario_file_names_file_key_value_and_valid_values(
     tmp_path: Path, run_command: RunCommand
 ) -> None:
     path = tmp_path / "wrong.toml"
@@ -201,6 +194,24 @@ def test_a_wrong_scenario_file_names_file_key_value_and_what_would_be_right(
     first, second = ran.err.splitlines()
     assert first.startswith(f'{path}: producers[0].rate = "fast": must be a valid number')
     assert second.startswith(f"{path}: producers[0].ack = 1: there is no such key; did you mean")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--real-time"],
+        ["--publish", "live", "--bootstrap", "127.0.0.1:1"],
+        ["--client", "acks=1"],
+        ["--metrics-port", "0"],
+    ],
+)
+def test_option_of_an_earlier_release_is_refused_with_what_to_use(
+    arguments: list[str], run_command: RunCommand
+) -> None:
+    ran = run_command("simulate", "steady", *arguments)
+    assert ran.status == 2 and ran.out == ""
+    assert f"{arguments[0]}" in ran.err and "are gone: use purgatory cluster" in ran.err
+    assert ran.err.count("\n") == 1
 
 
 def test_a_request_log_that_is_missing_is_an_error(tmp_path: Path, run_command: RunCommand) -> None:
@@ -222,7 +233,7 @@ def test_a_trace_that_cannot_be_made_is_an_error(
     assert f"{tmp_path / 'file' / 'trace'}: cannot be made: Not a directory" in ran.err
 
 
-def test_a_full_disk_ends_the_run_with_a_word_and_an_incomplete_trace(
+def test_full_disk_ends_the_run_with_a_message_and_an_incomplete_trace(
     small: str, tmp_path: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> None:
@@ -270,68 +281,3 @@ def test_an_interrupt_leaves_a_trace_that_is_marked_incomplete(
     assert not list((tmp_path / "trace").rglob("*.part"))
     assert all(table["parts"] >= 1 for table in head["tables"].values())
     assert head["tables"]["sends"]["rows"] > 0
-
-
-# Metrics.
-
-
-def test_metrics_are_served_while_it_runs(tmp_path: Path) -> None:
-    (tmp_path / "endless.toml").write_text(ENDLESS)
-    with subprocess.Popen(
-        command("endless.toml", "--metrics-port", "0"),
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        try:
-            address = process.stderr.readline().removeprefix("metrics: ").strip()
-            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", address)
-            assert "stall_follower" in process.stderr.readline()
-            with urllib.request.urlopen(address, timeout=30) as response:
-                text = response.read().decode()
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
-    for name in METRICS:
-        assert re.search(rf"^# TYPE {name} ", text, re.MULTILINE), name
-    for broker in range(3):
-        for purgatory in ("Produce", "Fetch", "DeleteRecords"):
-            assert f'pending_operations{{broker="{broker}",purgatory="{purgatory}"}}' in text
-    completed = re.findall(
-        r'_operations_total\{broker="\d",outcome="completed",purgatory="Produce"\} ([\d.e+]+)$',
-        text,
-        re.MULTILINE,
-    )
-    assert len(completed) == 3 and sum(map(float, completed)) > 0
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(address, timeout=5)
-
-
-METRICS = (
-    "purgatory_pending_operations",
-    "purgatory_watch_entries",
-    "purgatory_watch_keys",
-    "purgatory_operations_total",
-    "purgatory_wait_seconds",
-    "purgatory_expiry_lateness_seconds",
-    "purgatory_checks_total",
-    "purgatory_callback_errors_total",
-    "purgatory_missed_wakeups_total",
-    "purgatory_oldest_pending_age_seconds",
-    "timer_tasks",
-    "timer_wheels",
-    "timer_buckets_occupied",
-)
-
-
-def test_a_port_that_is_taken_is_an_error(small: str, run_command: RunCommand) -> None:
-    before = set(threading.enumerate())
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        ran = run_command("simulate", small, "--metrics-port", str(port))
-    assert ran.status == 2
-    assert f"--metrics-port {port}" in ran.err and "in use" in ran.err
-    assert set(threading.enumerate()) <= before

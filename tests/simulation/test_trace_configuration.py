@@ -31,7 +31,6 @@ acks = 0
 
 [[consumers]]
 group = "billing"
-isolation = "read_committed"
 """
 
 
@@ -41,7 +40,7 @@ def head_of(text: str, folder: Path) -> dict[str, object]:
     return head
 
 
-def test_the_settings_that_decide_what_is_permitted(tmp_path: Path) -> None:
+def test_run_json_has_the_settings_of_clients(tmp_path: Path) -> None:
     head = head_of(TEXT, tmp_path)
     orders = {"group": "orders", "acks": -1, "idempotence": True, "max_in_flight": 3, "retries": 7}
     defaults = {"idempotence": False, "max_in_flight": 5, "retries": 2_147_483_647}
@@ -50,7 +49,7 @@ def test_the_settings_that_decide_what_is_permitted(tmp_path: Path) -> None:
         {"group": "clicks", "acks": 0, **defaults, "single_writer": False},
     ]
     assert head["consumers"] == [
-        {"group": "billing", "assignment": "assign", "isolation": "read_committed"}
+        {"group": "billing", "assignment": "assign", "isolation": "read_uncommitted"}
     ]
 
 
@@ -60,7 +59,7 @@ def test_one_producer_alone_is_the_single_writer(tmp_path: Path) -> None:
     assert [group["single_writer"] for group in head["producers"]] == [True]  # type: ignore[attr-defined]
 
 
-def test_each_operation_names_the_partitions_that_it_is_about(tmp_path: Path) -> None:
+def test_operations_name_their_partitions(tmp_path: Path) -> None:
     head_of(TEXT, tmp_path)
     operations = pq.read_table(tmp_path / "trace" / "operations").to_pylist()
     assert {row["kind"] for row in operations} == {"producer", "follower", "consumer"}

@@ -81,7 +81,7 @@ def half_a_cycle_and_a_whole(interval_ms: float) -> float:
         ("slower-of-two", 5.0, lambda p75: log_normal_moments(4.0, p75).mean + 2 * NETWORK_MS),
     ],
 )
-def test_the_right_law_is_covered_and_a_wrong_one_is_not(
+def test_interval_covers_the_right_law_and_no_wrong_one(
     name: str, value: float, wrong: Callable[[float], float]
 ) -> None:
     [right] = compare(at(name, value), seeds=6, duration_ms=6_000)
@@ -90,7 +90,7 @@ def test_the_right_law_is_covered_and_a_wrong_one_is_not(
     assert not sabotaged.covers(), sabotaged
 
 
-def test_a_broker_that_serves_several_of_a_connection_at_once_is_found(
+def test_comparison_finds_a_broker_that_serves_a_connection_in_parallel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     execute = Broker._execute
@@ -104,7 +104,7 @@ def test_a_broker_that_serves_several_of_a_connection_at_once_is_found(
     assert not found.covers(SURE), found
 
 
-def test_little_holds_of_a_run_with_a_fault_and_not_without_the_time_of_retries() -> None:
+def test_littles_law_with_a_fault_holds_only_with_the_time_of_retries() -> None:
     kept = run(load_scenario("slow-follower"))
     rate, time_ms = rate_and_time(kept)
     assert records_under_way(kept) == pytest.approx(rate * time_ms, rel=0.005)
@@ -113,7 +113,7 @@ def test_little_holds_of_a_run_with_a_fault_and_not_without_the_time_of_retries(
 
 
 @pytest.mark.parametrize("one", EXPERIMENTS, ids=lambda one: one.name)
-def test_nothing_is_sent_again_and_all_is_answered(one: Experiment) -> None:
+def test_experiments_have_no_retries_and_no_missing_responses(one: Experiment) -> None:
     """But for the shipped scenario, of which that is the point."""
     kept = run(apply_overrides(one.scenario(one.values[-1]), seed=1, duration_ms=5_000))
     [group] = kept.summary["producers"]
@@ -121,7 +121,7 @@ def test_nothing_is_sent_again_and_all_is_answered(one: Experiment) -> None:
     assert bool(group["retries"]) == (one.law is None)
 
 
-def test_a_service_is_constant_and_one_at_a_time() -> None:
+def test_constant_service_serves_one_request_at_a_time() -> None:
     sends = sorted(kept_run("constant-queue", 0.8).sends, key=lambda row: row.served_us or 0)
     for row, after in pairwise(sends):
         assert row.settled_us is not None and row.served_us is not None
@@ -129,7 +129,7 @@ def test_a_service_is_constant_and_one_at_a_time() -> None:
         assert after.served_us is not None and row.settled_us <= after.served_us
 
 
-def test_an_exponential_service_is_one_at_a_time() -> None:
+def test_exponential_service_serves_one_request_at_a_time() -> None:
     sends = sorted(kept_run("exponential-queue", 0.8).sends, key=lambda row: row.send_us)
     for before, row in pairwise(sends):
         assert before.answer_us is not None and before.answer_us <= row.send_us
@@ -137,14 +137,14 @@ def test_an_exponential_service_is_one_at_a_time() -> None:
     assert mean == pytest.approx(SERVICE_MS, rel=0.1)
 
 
-def test_records_find_both_followers_at_hand() -> None:
+def test_both_followers_wait_when_records_arrive() -> None:
     for row in kept_run("slower-of-two", 6.0, 60_000).sends:
         assert row.served_us == row.arrived_us
         assert row.settled_us is not None and row.settled_us - row.created_us < 50_000  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("name", ["fetch-cycle", "two-fetch-cycles"])
-def test_hardly_a_record_queues_behind_another_one_of_its_producer(name: str) -> None:
+def test_few_records_queue_behind_others_of_their_producer(name: str) -> None:
     """`docs/theory.md` bounds what these do to the mean."""
     sends = kept_run(name, 40.0, 30_000).sends
     queued = sum(row.served_us != row.arrived_us for row in sends)
@@ -155,7 +155,7 @@ def table_moments(table: tuple[int, ...]) -> tuple[float, float]:
     return sum(table) / TABLE_SIZE, sum(one * one for one in table) / TABLE_SIZE
 
 
-def test_what_tables_cut_off_is_as_little_as_the_document_says() -> None:
+def test_truncation_of_sampling_tables_is_as_documented() -> None:
     mean, square = table_moments(exponential_table(1e9))
     assert mean == pytest.approx(1e9, rel=1e-6)
     assert 1 - 5e-4 < square / 2e18 < 1
@@ -180,7 +180,7 @@ def test_estimates_begin_after_the_warm_up() -> None:
         mean_ms("created_us", "send_us")(KeptRun(rows[:1], {}, 2_000))
 
 
-def test_an_interval_is_that_of_student_and_wider_for_all_at_once() -> None:
+def test_joint_interval_is_wider_than_students() -> None:
     made = Comparison(
         "one", 1.0, theory=10.0, simulated=10.27, standard_error=0.1, seeds=5, sends=9
     )
@@ -190,7 +190,7 @@ def test_an_interval_is_that_of_student_and_wider_for_all_at_once() -> None:
     assert replace(made, simulated=10.4).covers(joint_confidence([made] * 10))
 
 
-def test_no_two_values_share_a_seed_and_names_are_told_apart(
+def test_experiments_have_distinct_seeds_and_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[int] = []

@@ -50,7 +50,7 @@ def mean_left_behind(rate: float, services: list[float]) -> float:
 
 @pytest.mark.parametrize("services", [[2.0], [1.0, 3.0], [0.5, 0.5, 5.0]])
 @pytest.mark.parametrize("rate", [0.05, 0.25, 0.4])
-def test_a_queue_is_that_of_the_chain_of_those_left_behind(
+def test_queue_formula_matches_the_embedded_markov_chain(
     rate: float, services: list[float]
 ) -> None:
     moments = Moments(float(np.mean(services)), float(np.mean(np.square(services))))
@@ -59,7 +59,7 @@ def test_a_queue_is_that_of_the_chain_of_those_left_behind(
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.25, 0.4])
-def test_the_exponential_queue_is_that_of_births_and_deaths(rate: float) -> None:
+def test_exponential_queue_matches_the_birth_death_process(rate: float) -> None:
     flows = np.diag(np.full(MOST - 1, rate), 1) + np.diag(np.full(MOST - 1, 0.5), -1)
     flows -= np.diag(flows.sum(axis=1))
     equations = np.vstack([flows.T, np.ones(MOST)])
@@ -71,7 +71,7 @@ def test_the_exponential_queue_is_that_of_births_and_deaths(rate: float) -> None
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.6, math.nan])
-def test_what_never_settles_has_no_mean(rate: float) -> None:
+def test_utilisation_of_1_or_more_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="the queue never settles"):
         queue_ms(rate, Moments(2.0, 4.0))
     with pytest.raises(ValueError, match="the queue never settles"):
@@ -84,7 +84,7 @@ def drawn_lags(seed: int, count: int = DRAWS) -> Any:
     return np.random.default_rng(seed).lognormal(math.log(P50), sigma, count)
 
 
-def test_the_moments_are_those_of_what_is_drawn() -> None:
+def test_log_normal_moments_match_samples() -> None:
     lags = drawn_lags(1)
     moments = log_normal_moments(P50, P75)
     assert np.quantile(lags, 0.75) == pytest.approx(P75, rel=0.005)
@@ -103,7 +103,7 @@ def waits(seed: int, constant: float, moments: Any) -> Any:
 
 
 @pytest.mark.parametrize("constant", [0.5, 10.5, 40.5])
-def test_waits_for_cycles_are_those_of_fetches_on_a_line_of_time(constant: float) -> None:
+def test_cycle_waits_match_simulated_fetches(constant: float) -> None:
     last = 0.99 * DRAWS * (constant + P50)
     moments = np.random.default_rng(2).uniform(1_000, last, DRAWS)
     first, second = waits(3, constant, moments), waits(4, constant, moments)
@@ -113,13 +113,13 @@ def test_waits_for_cycles_are_those_of_fetches_on_a_line_of_time(constant: float
     assert slower == pytest.approx(np.mean(np.maximum(first, second)), rel=0.002)
 
 
-def test_the_slower_of_two_without_chance_is_that_of_two_moments_of_a_cycle() -> None:
+def test_slower_of_two_constant_cycles_adds_two_thirds_of_a_cycle() -> None:
     """Both are somewhere in a cycle of 10 ms: the later one after two thirds of it, on average."""
     assert slower_of_two_cycles_ms(9.0, 1.0, 1.0 + 1e-9) == pytest.approx(10 + 20 / 3, rel=1e-4)
 
 
 @pytest.mark.parametrize("p75", [4.0, 4.5, 6.0, 12.0])
-def test_the_slower_of_two_is_the_mean_over_all_pairs_of_quantiles(p75: float) -> None:
+def test_slower_of_two_matches_all_pairs_of_quantiles(p75: float) -> None:
     sigma = math.log(p75 / P50) / 0.6744897501960817
     z = np.linspace(-9, 9, 2_001)
     share = np.exp(-z * z / 2)

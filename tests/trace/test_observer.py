@@ -24,7 +24,7 @@ def rows_after(kind: str, key: Any, before: Any, value: Any) -> list[ChangeRow]:
     return list(rows_of(7, kind, key, before, value))
 
 
-def test_only_what_differs_is_reported() -> None:
+def test_observer_reports_only_changes() -> None:
     changes: list[tuple[Any, ...]] = []
     observer = StateObserver(lambda *change: changes.append(change))
     assert observer.observe(rows.LOG_END, (PLACE, 2), 0)
@@ -36,7 +36,7 @@ def test_only_what_differs_is_reported() -> None:
     assert observer.last_values[rows.LOG_END] == {}
 
 
-def test_what_is_missing_from_all_values_is_gone_in_the_order_in_which_it_came() -> None:
+def test_missing_keys_are_reported_as_gone_in_insertion_order() -> None:
     changes: list[tuple[Any, ...]] = []
     observer = StateObserver(lambda *change: changes.append(change))
     states = {name: CoordinatorState(0, "Stable", 1, ("m",)) for name in "zyxabc"}

@@ -27,7 +27,7 @@ from purgatory.trace.percentiles import DECIMALS, PERCENTILES, percentiles
 @given(
     st.lists(st.integers(0, 2**40), min_size=1, max_size=50), st.lists(st.floats(0, 1), max_size=5)
 )
-def test_they_are_those_of_numpy(found: list[int], shares: list[float]) -> None:
+def test_percentiles_match_numpy(found: list[int], shares: list[float]) -> None:
     expected = [float(np.quantile(found, share)) for share in shares]
     rounded = 0.6 * 10**-DECIMALS
     assert percentiles(Counter(found), max(found), shares) == pytest.approx(
@@ -35,13 +35,13 @@ def test_they_are_those_of_numpy(found: list[int], shares: list[float]) -> None:
     )
 
 
-def test_the_longest_wait_counts_as_it_was() -> None:
+def test_longest_wait_is_not_rounded() -> None:
     assert percentiles({10_000: 2}, 10_009, [0, 0.5, 1]) == [10_000, 10_004.5, 10_009]
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [1, 2, 3, 999])
-def test_simulation_analysis_and_live_jobs_tell_the_same_of_the_same_waits(
+def test_simulation_analysis_and_live_jobs_agree_on_percentiles(
     spark: SparkSession, number: int
 ) -> None:
     chance = random.Random(number)

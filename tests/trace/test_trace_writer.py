@@ -98,7 +98,7 @@ def test_a_trace_is_overwritten_only_when_allowed(tmp_path: Path) -> None:
     assert run_file(folder)["duration_ms"] == 2
 
 
-def test_what_is_no_trace_is_never_overwritten(tmp_path: Path) -> None:
+def test_folder_without_a_trace_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
     with pytest.raises(TraceError, match=r"is no trace \(thesis.txt\)"):
         writer(tmp_path, overwrite=True)
@@ -113,7 +113,7 @@ def test_an_empty_folder_takes_a_trace(tmp_path: Path) -> None:
     assert run_file(tmp_path / "trace")["complete"] is True
 
 
-def test_keys_come_back_as_names_in_the_order_in_which_they_were_given(tmp_path: Path) -> None:
+def test_keys_are_written_as_names_in_order(tmp_path: Path) -> None:
     table = TableWriter(tmp_path / "operations", "operations", "test-1")
     first, second = TopicPartition("events", 0), TopicPartition("events", 11)
     given = [(first,), (second, first), (), (first, second), (first,)]

@@ -65,7 +65,7 @@ def test_one_transaction_follows_the_other(traced: Traced) -> None:
     assert len(traced.rows) == 2
 
 
-def test_the_epoch_in_which_a_coordinator_aborts_is_not_the_transactions(traced: Traced) -> None:
+def test_epoch_of_a_coordinators_abort_is_not_the_transactions(traced: Traced) -> None:
     traced.note(EMPTY, ONGOING)
     traced.note(PREPARE_ABORT, ABORTED, epoch=1)
     traced.note(EMPTY, ONGOING, epoch=2)
@@ -73,7 +73,7 @@ def test_the_epoch_in_which_a_coordinator_aborts_is_not_the_transactions(traced:
     assert [traced.of_send(epoch) for epoch in (0, 1, 2)] == [(0, 1), (1, None), (2, 2)]
 
 
-def test_an_end_that_raises_the_epoch_is_the_producers_own(traced: Traced) -> None:
+def test_end_that_bumps_the_epoch_counts_as_the_producers(traced: Traced) -> None:
     known = TransactionRecord(ONGOING, 8, 5, 1000, version=2)
     for record in (
         known,
@@ -85,13 +85,13 @@ def test_an_end_that_raises_the_epoch_is_the_producers_own(traced: Traced) -> No
     assert traced.rows == [TransactionRow(1, "mine", 5, "committed", "producer", None, 1, 2, 3)]
 
 
-def test_what_a_new_coordinator_tells_again_counts_once(traced: Traced) -> None:
+def test_record_repeated_by_a_new_coordinator_counts_once(traced: Traced) -> None:
     traced.note(EMPTY, EMPTY, ONGOING, ONGOING, PREPARE_COMMIT, PREPARE_COMMIT)
     traced.note(COMMITTED, COMMITTED)
     assert traced.rows == [TransactionRow(1, "mine", 0, "committed", "producer", 1, 3, 5, 7)]
 
 
-def test_what_a_dead_coordinator_never_told(traced: Traced) -> None:
+def test_states_missed_with_a_dead_coordinator_are_inferred(traced: Traced) -> None:
     traced.note(EMPTY, PREPARE_COMMIT, COMMITTED)
     traced.note(ONGOING, ABORTED)
     traced.note(COMMITTED)
@@ -101,7 +101,7 @@ def test_what_a_dead_coordinator_never_told(traced: Traced) -> None:
     ]
 
 
-def test_what_is_not_over_at_the_end(traced: Traced) -> None:
+def test_open_transactions_are_written_at_the_end(traced: Traced) -> None:
     traced.note(ONGOING)
     other = TransactionRecord(ONGOING, 8, 0, 1000)
     traced.now_us = 5
@@ -116,7 +116,7 @@ def test_what_is_not_over_at_the_end(traced: Traced) -> None:
     ]
 
 
-def test_the_epochs_of_the_next_producer_id_count_on(traced: Traced) -> None:
+def test_epochs_continue_with_the_next_producer_id(traced: Traced) -> None:
     traced.note(EMPTY, ONGOING, PREPARE_COMMIT, COMMITTED, epoch=2**15 - 2)
     traced.note(EMPTY, ONGOING, producer_id=9)
     traced.note(DEAD, producer_id=9)
@@ -124,7 +124,7 @@ def test_the_epochs_of_the_next_producer_id_count_on(traced: Traced) -> None:
     assert traced.of_send(0, producer_id=9) == (2**15, 2)
 
 
-def test_who_was_given_nothing_is_in_no_transaction(traced: Traced) -> None:
+def test_producer_without_an_id_is_in_no_transaction(traced: Traced) -> None:
     assert traced.of_send(3) == (3, None)
     traced.note(EMPTY, ONGOING)
     assert traced.of_send(3, producer_id=99) == (3, None)
@@ -132,7 +132,7 @@ def test_who_was_given_nothing_is_in_no_transaction(traced: Traced) -> None:
     assert traced.of_marker(99) is None
 
 
-def test_of_many_epochs_the_last_ones_are_known(traced: Traced) -> None:
+def test_transactions_of_recent_epochs_are_remembered(traced: Traced) -> None:
     for epoch in range(1000):
         traced.note(EMPTY, ONGOING, PREPARE_COMMIT, COMMITTED, epoch=epoch)
     assert traced.of_send(999) == (999, 1000)

@@ -44,7 +44,7 @@ def _run(main: Callable[[Ask], Awaitable[None]], token: str | None = None) -> No
     asyncio.run(run())
 
 
-def test_every_answer_tells_browsers_what_the_page_may_do() -> None:
+def test_each_response_has_a_content_security_policy() -> None:
     async def main(ask: Ask) -> None:
         for path, status in (("/page/icon.svg", 200), ("/page/no.js", 404), ("/wheel/walk", 200)):
             answer = await ask(path)
@@ -85,7 +85,7 @@ def test_no_path_leads_out_of_the_folder(path: str) -> None:
     _run(main)
 
 
-def test_a_token_is_needed_for_data_and_not_for_the_page() -> None:
+def test_token_is_required_for_data_but_not_for_the_page() -> None:
     async def main(ask: Ask) -> None:
         assert (await ask("/page/icon.svg")).status == 200
         assert (await ask("/page/icon.svg", Authorization="Bearer wrong")).status == 200
@@ -111,7 +111,7 @@ def test_without_a_token_the_host_is_an_address() -> None:
     _run(main)
 
 
-def test_it_is_served_from_a_zip(tmp_path: Path) -> None:
+def test_page_is_served_from_a_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "packed.zip", "w") as packed:
         for package in ("purgatory", "timer"):
             for path in (ROOT / package).rglob("*"):

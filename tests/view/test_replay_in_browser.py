@@ -1,6 +1,6 @@
 """The page over a traced run, in a real browser: each way to a moment leads to its whole state.
 
-The run is a simulation whose brokers stand still and die, with groups and transactions.
+The run is a simulation whose brokers are paused and die.
 """
 
 from __future__ import annotations
@@ -26,15 +26,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATIENT_S = 90
 
-TRANSACTIONS = """
-[[producers]]
-group = "shop"
-count = 2
-rate = 20.0
-idempotence = true
-transactions = { timeout_ms = 500, aborted = 0.1, zombies = 0.1, zombie_ms = 700 }
-"""
-
 
 @dataclass
 class Replay:
@@ -52,7 +43,7 @@ class Replay:
 @pytest.fixture(scope="module")
 def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
     folder = tmp_path_factory.mktemp("run") / "trace"
-    text = PAUSES.format(tick_ms=1, wheel_size=20) + TRANSACTIONS
+    text = PAUSES.format(tick_ms=1, wheel_size=20)
     Simulation(parse_scenario(text, "pauses", Path()), trace_folder=folder).run()
     run = TracedRun(folder)
 
@@ -80,14 +71,12 @@ def pause(page: Page) -> None:
     )
 
 
-def test_a_run_has_all_that_is_to_be_compared(replay: Replay) -> None:
+def test_run_has_each_state_to_compare(replay: Replay) -> None:
     states = [replay.run.state(ms * 1_000) for ms in range(0, replay.run.end_us // 1_000, 50)]
     brokers = [broker for state in states for broker in state["brokers"]]
     assert {broker["alive"] for broker in brokers} == {True, False}
     assert {broker["paused"] for broker in brokers} == {True, False}
     assert max(len(state["operations"]) for state in states) > 10
-    assert max(len(state["transactions"]) for state in states) >= 1
-    assert {group["state"] for state in states for group in state["groups"]} >= {"Stable"}
     assert {fault["active"] for state in states for fault in state["faults"]} == {True, False}
 
 
@@ -128,7 +117,7 @@ def shown(page: Page, replay: Replay, at_us: int) -> None:
 
 
 @pytest.mark.parametrize("speed", ["1", "10"])
-def test_what_was_played_is_the_state_where_it_stops(
+def test_playback_stops_at_the_state_of_its_moment(
     browser: Browser, replay: Replay, speed: str
 ) -> None:
     with opened(browser, f"{replay.address}#at=3300000") as page:
@@ -182,7 +171,7 @@ def test_bookmarks_are_offered_once_they_are_found(browser: Browser, replay: Rep
 
 
 @pytest.mark.parametrize("width", [390, 1_280])
-def test_it_opens_at_the_worst_moment_and_says_what_is_wrong(
+def test_page_opens_at_the_worst_moment_with_its_description(
     browser: Browser, replay: Replay, width: int
 ) -> None:
     overview = replay.run.overview

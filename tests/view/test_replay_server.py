@@ -59,7 +59,7 @@ def served(run: TracedRun, ask_all: Callable[[Ask], Awaitable[None]], **headers:
     asyncio.run(serve())
 
 
-def test_each_route_answers_what_the_run_tells(run: TracedRun) -> None:
+def test_each_route_returns_the_runs_data(run: TracedRun) -> None:
     async def ask_all(ask: Ask) -> None:
         assert await ask("view/about") == (200, run.about())
         assert (await ask("view/state?at_us=500000"))[1]["pending"] == run.state(500_000)["pending"]
@@ -85,7 +85,7 @@ def test_each_route_answers_what_the_run_tells(run: TracedRun) -> None:
 @pytest.mark.parametrize(
     "nonsense", ["abc", "-1", "1e30", "", "1.5", "9" * 400, "%D9%A1", "1_0", "9007199254740993"]
 )
-def test_nonsense_is_answered_with_what_would_be_right(run: TracedRun, nonsense: str) -> None:
+def test_invalid_request_is_answered_with_valid_values(run: TracedRun, nonsense: str) -> None:
     async def ask_all(ask: Ask) -> None:
         for path in (
             f"view/state?at_us={nonsense}",
@@ -108,13 +108,13 @@ def test_another_name_for_this_machine_is_refused(run: TracedRun) -> None:
     served(run, ask_all, Host="evil.example")
 
 
-def test_beyond_this_machine_a_token_is_asked_for(run: TracedRun) -> None:
+def test_token_is_required_beyond_this_machine(run: TracedRun) -> None:
     server = ReplayServer(run, "0.0.0.0")
     assert server.token and server.url.endswith(f"#token={server.token}")
     assert ReplayServer(run).token is None
 
 
-def test_a_port_that_is_taken_is_told(run: TracedRun) -> None:
+def test_occupied_port_is_reported(run: TracedRun) -> None:
     async def serve_twice() -> None:
         first = ReplayServer(run)
         await first.start()
@@ -135,14 +135,14 @@ def test_a_port_that_is_taken_is_told(run: TracedRun) -> None:
         ("a" * 80, "that is no name of a machine"),
     ],
 )
-def test_a_place_where_nothing_can_listen_is_told(run: TracedRun, host: str, message: str) -> None:
+def test_unusable_address_is_reported(run: TracedRun, host: str, message: str) -> None:
     with pytest.raises(ViewError, match=message):
         asyncio.run(ReplayServer(run, host).start())
     with pytest.raises(ViewError, match=message):
         check_address(host, 0)
 
 
-def test_a_simulation_to_be_viewed_where_a_port_is_taken_is_not_run() -> None:
+def test_simulation_is_not_run_if_the_port_of_its_view_is_occupied() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         options = ["--view", "--no-open", "--view-port", port]
@@ -170,14 +170,14 @@ def test_ctrl_c_ends_the_command_cleanly(folder: Path, wait_s: float) -> None:
         assert process.stderr.read() == b""
 
 
-def test_what_is_no_trace_ends_the_command_with_one_line(tmp_path: Path) -> None:
+def test_folder_without_a_trace_ends_the_command_with_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "purgatory", "view", str(tmp_path), "--no-open"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2 and ended.stdout == ""
     assert ended.stderr.count("\n") == 1 and "is no trace" in ended.stderr
 
 
-def test_a_simulation_is_viewed_and_its_trace_goes(tmp_path: Path) -> None:
+def test_temporary_trace_of_a_viewed_simulation_is_removed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "purgatory", "simulate", "steady", "--duration", "500ms"]
     with subprocess.Popen(
         [*command, "--view", "--no-open", "--quiet"],

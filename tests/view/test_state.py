@@ -16,7 +16,6 @@ from purgatory import DelayedOperation
 from purgatory.kafka import TopicPartition
 from purgatory.simulation import Simulation, load_scenario, parse_scenario
 from purgatory.simulation.broker import Broker
-from purgatory.simulation.coordinators import offsets_partition_of, transactions_partition_of
 from purgatory.simulation.scenario_file import LoadedScenario
 from purgatory.view.time_travel import TracedRun
 from timer import TimerTask
@@ -46,9 +45,6 @@ timeout_ms = 700
 [[consumers]]
 group = "c"
 count = 4
-membership = "dynamic"
-session_timeout_ms = 400
-heartbeat_interval_ms = 100
 
 [[faults]]
 kind = "pause"
@@ -69,8 +65,7 @@ at_ms = 3500
 duration_ms = 800
 lost_records = 3
 """
-"""Brokers that coordinate a group stand still for longer than its sessions last: much expires at
-once when they go on, and more is parked between."""
+"""Paused brokers: when they resume, many operations expire at once; more were parked meanwhile."""
 
 
 def scenario(name: str) -> LoadedScenario:
@@ -82,14 +77,12 @@ def scenario(name: str) -> LoadedScenario:
 
 
 def own_state(run: Simulation) -> dict[str, Any]:
-    """The state of a run, from its brokers, logs, coordinators and timers."""
+    """The state of a run, from its brokers, logs and timers."""
     return {
         "brokers": {one.id: (one.alive, one.paused) for one in run.brokers},
         "wheels": {one.id: own_wheel(one) for one in run.brokers if one.alive},
         "waiting": sum((own_waiting(one) for one in run.brokers if one.alive), Counter()),
         "partitions": own_partitions(run),
-        "groups": own_groups(run),
-        "transactions": own_transactions(run),
         "faults": {fault.number for fault in run.faults.active},
         "immediate": own_immediate(run),
     }
@@ -144,29 +137,6 @@ def own_log(broker: Broker, place: TopicPartition) -> Any:
     return None if partition is None else partition.log
 
 
-def own_groups(run: Simulation) -> dict[str, Any]:
-    found = {}
-    for broker in run.brokers:
-        for name, group in broker.groups.groups.items() if broker.alive and broker.groups else ():
-            if run.controller.assignments[offsets_partition_of(name)].leader == broker.id:
-                state, members = group.state.value, list(group.members)
-                found[name] = (broker.id, state, group.generation, members)
-    return found
-
-
-def own_transactions(run: Simulation) -> dict[str, Any]:
-    words = {"Ongoing": "begun", "PrepareCommit": "committing", "PrepareAbort": "aborting"}
-    words["PrepareEpochFence"] = "fencing"
-    found = {}
-    for broker in run.brokers:
-        if broker.alive and broker.transactions is not None:
-            for name, record in broker.transactions.all_transactions():
-                leader = run.controller.assignments[transactions_partition_of(name)].leader
-                if leader == broker.id and record.state.value in words:
-                    found[name] = (record.producer_epoch, words[record.state.value])
-    return found
-
-
 def own_immediate(run: Simulation) -> Counter[tuple[int, str]]:
     found: Counter[tuple[int, str]] = Counter()
     for (purgatory, _, broker, outcome), waits in run.recorder.waits.items():
@@ -208,11 +178,6 @@ def rebuilt_state(run: TracedRun, at_us: int) -> dict[str, Any]:
             for topic in state["topics"]
             for one in topic["partitions"]
         },
-        "groups": {
-            one["name"]: (one["broker"], one["state"], one["generation"], one["members"])
-            for one in state["groups"]
-        },
-        "transactions": {one["id"]: (one["epoch"], one["state"]) for one in state["transactions"]},
         "faults": {one["number"] for one in state["faults"] if one["active"]},
         "immediate": +Counter(
             {
@@ -243,14 +208,12 @@ def ran(loaded: LoadedScenario, folder: Path, moments_us: list[int]) -> dict[int
     [
         "slow-follower",
         "leader-failover",
-        "rebalance-storm",
-        "transactions",
         "retry-reorder",
         "pauses-1-20",
         "pauses-7-3",
     ],
 )
-def test_the_state_at_any_moment_is_the_simulations_own(name: str, tmp_path: Path) -> None:
+def test_rebuilt_state_equals_the_simulations_own_at_any_moment(name: str, tmp_path: Path) -> None:
     loaded = scenario(name)
     duration_ms = loaded.scenario.duration_ms
     assert duration_ms is not None

@@ -200,7 +200,7 @@ def test_a_crash_is_seen_with_its_messages_records_and_faults(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_read_it(
+def test_page_is_accessible(
     browser: Browser, lost_update: Shown, crash: Shown, scheme: Any
 ) -> None:
     for story in (lost_update, crash):
@@ -229,7 +229,7 @@ def test_the_command_serves_a_story_until_ctrl_c(lost_update: Shown) -> None:
         assert process.stderr.read() == b""
 
 
-def test_what_is_no_story_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_invalid_story_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "it.json"
     path.write_text('{"format": "another"}')
     command = [sys.executable, "-m", "purgatory", "view", str(path), "--no-open"]
@@ -244,7 +244,7 @@ def test_what_is_no_story_is_refused_in_one_line(tmp_path: Path) -> None:
         read_story(tmp_path / "none.json")
 
 
-def test_others_than_this_machine_need_a_token(lost_update: Shown) -> None:
+def test_token_is_required_of_other_machines(lost_update: Shown) -> None:
     with own_loop(lambda: story_page(read_story(lost_update.path), "0.0.0.0")) as address:
         page, _, token = address.replace("0.0.0.0", "127.0.0.1").partition("#token=")
         with urlopen(page) as response:

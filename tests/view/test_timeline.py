@@ -29,7 +29,7 @@ class Numbered(TimerTask):
 
 @settings(deadline=None)
 @given(STEPS, st.sampled_from([1, 7]), st.sampled_from([2, 3, 20]), st.integers(0, 500))
-def test_it_is_where_the_timer_is(
+def test_traced_wheel_matches_the_timer(
     steps: list[tuple[str, int]], tick_ms: int, size: int, start_ms: int
 ) -> None:
     clock, left = ManualClock(start_ms), bytearray(len(steps))

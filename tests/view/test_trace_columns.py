@@ -81,7 +81,7 @@ def test_operations_alone_are_a_trace(tmp_path: Path) -> None:
     assert run.state(31_000)["operations"] == [] and run.request_traces.latest(31_000, 5) == []
 
 
-def test_lines_that_cant_be_read_are_left_out_with_a_note(tmp_path: Path) -> None:
+def test_unreadable_lines_are_skipped_with_a_note(tmp_path: Path) -> None:
     good = json.dumps(OPERATION)
     wrong = json.dumps({**OPERATION, "broker": "the first"})
     late = json.dumps({**OPERATION, "end_us": 5})
@@ -104,7 +104,7 @@ def test_lines_that_cant_be_read_are_left_out_with_a_note(tmp_path: Path) -> Non
     assert len(run.state(2_000)["operations"]) == 2
 
 
-def test_a_place_that_is_no_trace_is_told_with_what_is_one(tmp_path: Path) -> None:
+def test_error_of_a_folder_without_a_trace_names_the_layout(tmp_path: Path) -> None:
     with pytest.raises(ViewError, match="there is no such folder"):
         TracedRun(tmp_path / "nowhere")
     with pytest.raises(ViewError, match="reads folders of this machine alone"):
@@ -127,7 +127,7 @@ def test_a_head_beside_lines_of_json_is_checked(tmp_path: Path) -> None:
         TracedRun(tmp_path)
 
 
-def test_a_key_that_is_null_is_left_out(tmp_path: Path) -> None:
+def test_null_key_is_left_out(tmp_path: Path) -> None:
     operation = {
         "broker": 0,
         "purgatory": "Produce",

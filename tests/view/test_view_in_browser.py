@@ -39,7 +39,7 @@ def live() -> Iterator[Server]:
         yield server
 
 
-def test_live_changes_lead_to_the_state_that_is_there(browser: Browser, live: Server) -> None:
+def test_live_changes_lead_to_the_current_state(browser: Browser, live: Server) -> None:
     with opened(browser, live.address) as page:
         until(lambda: live.view.now_ms > 5_000)
         live.rate_per_s = 0
@@ -106,7 +106,7 @@ def test_any_partition_is_found(browser: Browser, live: Server) -> None:
         expect(shown).to_have_count(0)
 
 
-def test_a_sample_says_so(browser: Browser) -> None:
+def test_sampled_operations_are_marked_as_a_sample(browser: Browser) -> None:
     class Sampled(MadeView):
         def shown(self) -> int:
             return 10
@@ -121,7 +121,7 @@ def test_a_sample_says_so(browser: Browser) -> None:
             expect(page.locator("#sampled")).to_contain_text("10 of 50 operations are shown")
 
 
-def test_faults_are_pressed_and_healed_with_the_token(browser: Browser) -> None:
+def test_faults_begin_and_end_by_buttons_with_the_token(browser: Browser) -> None:
     with served(MadeView(), token="open sesame") as live:
         live.rate_per_s = 0
         with opened(browser, live.address, expected_errors=("401",)) as page:
@@ -211,7 +211,7 @@ def expected_request_trace() -> Any:
     return re.compile(r"record 17 to .*: acknowledged\. created at the client .* answered at the")
 
 
-def test_a_trace_plays_at_the_speed_that_is_asked_for(browser: Browser, trace: Server) -> None:
+def test_trace_plays_at_the_chosen_speed(browser: Browser, trace: Server) -> None:
     view = trace.view
     assert isinstance(view, MadeTrace)
     with opened(browser, f"{trace.address}#at={view.begin_us + 500_001}") as page:
@@ -247,7 +247,7 @@ CUT_OFF = """() => [...document.querySelectorAll('.counts, .counts table')]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_read_it(browser: Browser, trace: Server, live: Server, scheme: Any) -> None:
+def test_page_is_accessible(browser: Browser, trace: Server, live: Server, scheme: Any) -> None:
     live.rate_per_s = 0
     pages = [live.address, trace.address, f"{live.address}wheel.html"]
     for url in pages:
@@ -267,7 +267,7 @@ def test_everybody_can_read_it(browser: Browser, trace: Server, live: Server, sc
 
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-def test_marks_move_only_for_those_who_want_it(browser: Browser, live: Server, motion: Any) -> None:
+def test_marks_respect_reduced_motion(browser: Browser, live: Server, motion: Any) -> None:
     moving = "[...model.operations.values()].some((one) => one.moving)"
     with opened(browser, live.address, motion=motion) as page:
         seen = page.evaluate(

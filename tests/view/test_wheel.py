@@ -44,7 +44,7 @@ def test_a_task_that_is_due_at_once_runs_when_it_is_inserted() -> None:
     assert insert["state"] == start["state"]
 
 
-def test_a_cascade_through_three_levels_is_told_step_by_step() -> None:
+def test_walk_shows_a_cascade_through_three_levels() -> None:
     steps = list(walk(tick_ms=1, wheel_size=20, start_ms=0, delays_ms=[450]))[2:]
     assert [step["clock_ms"] for step in steps] == [400, 440, 450]
     assert [step["polled"] for step in steps] == [
@@ -56,7 +56,7 @@ def test_a_cascade_through_three_levels_is_told_step_by_step() -> None:
     assert [step["ran"] for step in steps] == [[], [], [1]]
 
 
-def test_an_advance_over_several_buckets_tells_all_that_were_polled() -> None:
+def test_walk_shows_each_polled_bucket_of_an_advance() -> None:
     clock = ManualClock()
     wheel_walk = WheelWalk(tick_ms=1, wheel_size=20, clock=clock)
     for number, delay_ms in enumerate([3, 25, 19, 900], start=1):
@@ -93,7 +93,7 @@ def test_every_task_runs_once_within_its_tick(
     assert sorted(ran) == list(range(1, len(delays_ms) + 1))
 
 
-def test_the_walk_through_seven_tasks_is_what_is_told_without_a_question() -> None:
+def test_default_walk_has_seven_tasks() -> None:
     told = json.loads(walk_document({"start_ms": "1675752020558"}))
     assert told == json.loads(WALK_THROUGH.read_text())
 
@@ -122,7 +122,7 @@ def test_the_walk_through_seven_tasks_is_what_is_told_without_a_question() -> No
         ),
     ],
 )
-def test_nonsense_is_answered_with_what_would_be_right(
+def test_invalid_request_is_answered_with_valid_values(
     asked: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}") as refused:
@@ -136,7 +136,7 @@ def test_nonsense_is_answered_with_what_would_be_right(
     start_ms=st.integers(0, 10**15),
     delays=st.lists(st.integers(0, 10**9), min_size=1, max_size=50),
 )
-def test_what_is_told_is_bounded_and_each_task_runs_once(
+def test_walk_is_bounded_and_runs_each_task_once(
     tick: int, size: int, start_ms: int, delays: list[int]
 ) -> None:
     asked = {"tick": f"{tick}ms", "size": f"{size}", "start_ms": f"{start_ms}"}

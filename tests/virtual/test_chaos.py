@@ -32,14 +32,14 @@ def _plan(seed: int, without: tuple[int, ...] = ()) -> tuple[list[str], list[str
         return [str(fault) for fault in world.faults], happened, world.digest
 
 
-def test_a_seed_has_one_plan() -> None:
+def test_seed_determines_the_plan_of_chaos() -> None:
     planned, happened, digest = _plan(4)
     assert len(planned) == len(happened) == 21
     assert (planned, happened, digest) == _plan(4)
     assert planned[1:] != _plan(5)[0][1:]
 
 
-def test_what_is_left_out_does_not_change_the_others() -> None:
+def test_omitted_faults_do_not_change_the_others() -> None:
     planned, happened, _ = _plan(4)
     planned_again, fewer, _ = _plan(4, (0, 3, 5))
     assert planned_again == planned
@@ -47,7 +47,7 @@ def test_what_is_left_out_does_not_change_the_others() -> None:
     assert not set(fewer) - set(happened)
 
 
-def test_a_plan_that_makes_no_sense_is_refused() -> None:
+def test_invalid_plan_is_refused() -> None:
     with World() as world:
         cluster = world.cluster(brokers=1)
         with pytest.raises(WorldError, match="there is no 'earthquake'; there are kill, pause"):
@@ -82,7 +82,7 @@ def test_every_fault_of_a_cluster_is_a_kind_of_chaos() -> None:
         assert faults == {*kinds.default_kinds, *kinds.opt_in_kinds} & faults
 
 
-def test_what_takes_promises_away_is_drawn_where_it_is_named() -> None:
+def test_faults_that_break_guarantees_are_drawn_only_if_named() -> None:
     with World(1) as world:
         cluster = world.cluster(topics=["orders"])
         usual = world.chaos(cluster, per_min=100, end="10min")
@@ -134,7 +134,7 @@ def test_a_rate_is_written_with_its_time(rate: str | float) -> None:
 
 
 @pytest.mark.parametrize("rate", ["6", "6/day", "-1/s", -1, math.nan, math.inf])
-def test_what_is_no_rate_is_refused(rate: str | float) -> None:
+def test_invalid_rate_is_refused(rate: str | float) -> None:
     with World() as world, pytest.raises(ValueError, match="rate: "):
         world.chaos(rate=rate)
 
@@ -204,7 +204,7 @@ def test_hosts_without_a_cluster_have_faults_of_their_own() -> None:
     assert _count_on_hosts(1, forced=True)[1].digest == world.digest
 
 
-def test_what_a_host_does_not_force_is_lost_at_its_crashes() -> None:
+def test_unsynced_data_of_a_host_is_lost_in_crashes() -> None:
     assert any(_count_on_hosts(seed, forced=False)[0] for seed in range(3))
 
 

@@ -24,7 +24,7 @@ def _told(now: object = time.time) -> tuple[float, ...]:
     return (now(), time.time(), time_ns() / 1e9, datetime.datetime.now().timestamp())
 
 
-def test_the_time_of_day_is_the_worlds_for_whoever_holds_the_function() -> None:
+def test_references_to_time_functions_are_patched() -> None:
     with World() as world:
         world.pass_time("10s")
         assert _told() == pytest.approx([START.timestamp() + 10] * 4)
@@ -63,7 +63,7 @@ def _drawn() -> list[object]:
     ]
 
 
-def test_chance_is_of_the_seed() -> None:
+def test_seed_determines_random_numbers() -> None:
     drawn = []
     for seed in (1, 1, 2):
         with World(seed):
@@ -83,7 +83,7 @@ def test_chance_is_of_the_seed() -> None:
     ],
     ids=["random", "getrandbits", "uniform", "shuffle", "seed"],
 )
-def test_what_other_threads_draw_changes_nothing_in_a_world(draw: Callable[[], object]) -> None:
+def test_random_draws_of_other_threads_do_not_affect_a_world(draw: Callable[[], object]) -> None:
     requests: SimpleQueue[bool] = SimpleQueue()
     answers: SimpleQueue[object] = SimpleQueue()
 
@@ -112,7 +112,7 @@ def test_a_wrong_argument_of_chance_is_refused_as_ever() -> None:
         random.getrandbits("8")  # type: ignore[arg-type]
 
 
-def test_what_was_before_goes_on_afterwards() -> None:
+def test_random_state_continues_after_a_world() -> None:
     random.seed(5)
     expected = [random.random() for _ in range(3)]
     random.seed(5)
@@ -147,7 +147,7 @@ def test_other_threads_see_the_machine() -> None:
     assert seen[1] != worlds_s
 
 
-def test_what_breaks_off_a_world_leaves_nothing_of_it() -> None:
+def test_interrupted_world_leaves_nothing_behind() -> None:
     with pytest.raises(ZeroDivisionError), World():
         _ = 1 // 0
     assert min(_told()) > START.timestamp() + 86_400

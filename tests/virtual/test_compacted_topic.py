@@ -43,7 +43,7 @@ async def _run(cluster: WorldCluster, reads_before: bool) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("reads_before", [True, False])
-def test_what_compaction_takes_is_neither_lost_nor_skipped(reads_before: bool) -> None:
+def test_compacted_records_count_neither_as_lost_nor_as_skipped(reads_before: bool) -> None:
     settings = {
         "cleanup.policy": "compact",
         "segment.ms": "1000",

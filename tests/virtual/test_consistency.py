@@ -113,7 +113,7 @@ def test_a_stale_read_is_told_with_what_explains_the_rest() -> None:
     )
 
 
-def test_what_a_client_knows_no_result_of_may_have_happened_or_not() -> None:
+def test_operation_with_unknown_result_may_have_happened_or_not() -> None:
     lost = _operation("write", (9,), None, 1, inf)
     for result in (None, 9):
         assert _is_linearizable(_history(lost, _operation("read", (), result, 2, 3)))
@@ -122,7 +122,7 @@ def test_what_a_client_knows_no_result_of_may_have_happened_or_not() -> None:
     assert not _is_linearizable(_history(lost, *late, _operation("read", (), None, 6, 7)))
 
 
-def test_keys_are_checked_by_themselves() -> None:
+def test_each_key_is_checked_separately() -> None:
     history = OperationHistory()
     for key in ("a", "b"):
         with history.operation("write", 1, key=key):
@@ -144,7 +144,7 @@ def test_a_refused_operation_did_not_happen() -> None:
         check_linearizable(history, Register, MAX_STATES)
 
 
-def test_nothing_is_shown_by_nothing() -> None:
+def test_history_without_operations_proves_nothing() -> None:
     with World() as world:
         with pytest.raises(AssertionError, match="has no operations with a known result: nothing"):
             world.check_linearizable(Register)
@@ -255,7 +255,7 @@ def test_write_skew_is_found() -> None:
 # Properties at each step.
 
 
-def test_what_must_always_hold_is_checked_after_each_step() -> None:
+def test_always_property_is_checked_after_each_step() -> None:
     async def main(world: World) -> None:
         leaders = {1}
         world.always("at most one leader", lambda: len(leaders) <= 1)
@@ -271,7 +271,7 @@ def test_what_must_always_hold_is_checked_after_each_step() -> None:
         assert caught.value.property == "at most one leader"
 
 
-def test_what_holds_now_and_then_is_seen_each_so_many_steps() -> None:
+def test_sometimes_property_is_checked_at_intervals() -> None:
     asked = 0
 
     def ask() -> bool:
@@ -288,7 +288,7 @@ def test_what_holds_now_and_then_is_seen_each_so_many_steps() -> None:
     assert 110 <= asked <= 600
 
 
-def test_what_must_come_may_come_late_but_not_too_late() -> None:
+def test_eventually_property_may_hold_late_but_not_too_late() -> None:
     for due, within, fails in (("9s", "10s", False), ("10s", "10s", False), ("11s", "10s", True)):
         leaders: list[int] = []
         with World() as world:
@@ -301,7 +301,7 @@ def test_what_must_come_may_come_late_but_not_too_late() -> None:
                 world.pass_time("1h")
 
 
-def test_what_did_not_come_when_the_world_is_left_is_told() -> None:
+def test_unmet_property_is_reported_when_the_world_ends() -> None:
     def main() -> None:
         with World() as world:
             world.eventually("a leader", lambda: False, "10s")
@@ -331,7 +331,7 @@ def test_an_error_of_a_predicate_ends_the_run() -> None:
             world.pass_time("1s")
 
 
-def test_what_nobody_knows_the_result_of_shows_nothing() -> None:
+def test_operations_without_a_known_result_prove_nothing() -> None:
     history = OperationHistory()
     for kind in (history.operation("read"), history.transaction()):
         with suppress(ValueError), kind:

@@ -37,7 +37,7 @@ def _failing(draw: st.DrawFn) -> tuple[list[int], set[tuple[int, ...]]]:
 
 
 @given(_failing())
-def test_what_is_left_fails_and_without_any_one_item_does_not(
+def test_delta_debugging_result_fails_and_is_minimal(
     case: tuple[list[int], set[tuple[int, ...]]],
 ) -> None:
     items, failing = case
@@ -51,24 +51,24 @@ def test_what_is_left_fails_and_without_any_one_item_does_not(
 
 
 @given(st.sets(st.integers(0, 30)))
-def test_where_all_that_has_some_items_fails_these_are_left(needed: set[int]) -> None:
+def test_delta_debugging_finds_exactly_the_needed_items(needed: set[int]) -> None:
     found, _ = _asked_of(range(31), lambda part: needed <= set(part))
     assert list([range(31), *found][-1]) == sorted(needed)
 
 
 @pytest.mark.parametrize("guilty", [0, 511, 512, 1023])
-def test_one_of_many_is_found_by_halves(guilty: int) -> None:
+def test_delta_debugging_finds_one_of_many_by_bisection(guilty: int) -> None:
     found, asked = _asked_of(range(1024), lambda part: guilty in part)
     assert list(found[-1]) == [guilty]
     assert len(asked) <= 1 + 2 * 10
 
 
-def test_nothing_is_asked_of_nothing_and_no_items_is_the_smallest() -> None:
+def test_delta_debugging_of_no_items_tries_nothing() -> None:
     assert _asked_of([], lambda part: True) == ([], [])
     assert _asked_of([1, 2, 3], lambda part: True) == ([()], [()])
 
 
-def test_whoever_stops_asking_has_what_was_found_so_far() -> None:
+def test_interrupted_delta_debugging_keeps_its_best_result() -> None:
     asked: list[Sequence[int]] = []
 
     def fails(part: Sequence[int]) -> bool:

@@ -140,7 +140,7 @@ def _is_between_folders(call: tuple[object, ...]) -> bool:
 
 
 @given(_calls)
-def test_it_does_what_the_real_one_does(calls: list[tuple[object, ...]]) -> None:
+def test_virtual_disk_matches_a_real_one(calls: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         real, virtual = _Caller(REAL_DISK, Path(folder)), _Caller(_disk(), _PLACE)
         for call in (*_FIRST_CALLS, *calls):
@@ -204,7 +204,9 @@ def _may_be(left: bytes, states: list[bytes], writes: list[tuple[int, bytes] | N
 
 
 @given(_writes, st.integers(0, 10**6))
-def test_of_a_file_its_first_changes_are_left(changes: list[tuple[object, ...]], seed: int) -> None:
+def test_power_cut_keeps_a_prefix_of_a_files_changes(
+    changes: list[tuple[object, ...]], seed: int
+) -> None:
     disk = _disk(seed)
     path = _PLACE / "file"
     file = disk.open(path, _READ_WRITE)
@@ -255,7 +257,7 @@ _entries = st.lists(
 
 
 @given(_entries, st.integers(0, 10**6))
-def test_of_a_folder_the_entries_are_as_before_or_as_after(
+def test_power_cut_keeps_a_folders_entries_of_before_or_after_a_change(
     changes: list[tuple[str, ...]], seed: int
 ) -> None:
     disk = _disk(seed)
@@ -425,7 +427,7 @@ def test_a_volume_loses_its_power_alone() -> None:
             refused(_PLACE / "broker-1")
 
 
-def test_nothing_can_be_done_while_the_power_is_off() -> None:
+def test_disk_without_power_refuses_all_calls() -> None:
     disk = _disk()
     make_folder(disk, _PLACE)
     write_file(disk, _PLACE / "file", [b"x"], True)

@@ -232,7 +232,7 @@ def test_a_cluster_without_its_metadata_is_refused() -> None:
         load_metadata(_FOLDER, Controller((1,)), disk)
 
 
-def test_what_a_process_wrote_that_was_killed_is_forced_before_the_next_one_serves() -> None:
+def test_writes_of_a_killed_process_are_synced_before_the_next_one_serves() -> None:
     for seed in range(20):
         disk = _CutDisk(seed)
         make_folder(disk, _FOLDER, forces=True)

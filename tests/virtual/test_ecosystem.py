@@ -474,7 +474,7 @@ with World():
 """
 
 
-def test_what_is_imported_in_a_world_is_refused_as_well() -> None:
+def test_refused_library_is_refused_when_imported_in_a_world() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _LATE_IMPORTS], capture_output=True, text=True, check=True
     )
@@ -517,7 +517,7 @@ def test_the_document_has_the_table() -> None:
     assert shown == TABLE
 
 
-def test_each_row_has_its_test() -> None:
+def test_each_library_of_the_table_has_a_test() -> None:
     for verdict, place in TABLE.values():
         file, _, name = place.partition("::")
         text = (Path(__file__).parent / file).read_text(encoding="utf-8")

@@ -75,7 +75,7 @@ async def test_a_long_poll_is_answered_in_the_moment_in_which_the_record_comes(
 
 
 @pytest.mark.virtual(seeds=5)
-async def test_who_waits_when_the_service_ends_is_answered_then(
+async def test_waiting_requests_get_a_response_when_the_service_ends(
     world: World, service: ModuleType
 ) -> None:
     async with _client(service) as client:

@@ -57,7 +57,7 @@ def test_garbage_is_found_at_the_same_turn_whatever_the_process_did_before() -> 
     assert 0 < first[0] <= ITERATIONS + 10
 
 
-def test_it_is_left_as_it_was() -> None:
+def test_garbage_collector_is_restored_after_a_world() -> None:
     gc.set_threshold(600, 7, 8)
     with World():
         assert gc.get_threshold()[0] > 600

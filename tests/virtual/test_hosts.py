@@ -102,7 +102,7 @@ def test_a_restart_is_a_new_process() -> None:
     _world(main)
 
 
-def test_others_see_resets_and_refusals_until_it_is_back() -> None:
+def test_peers_of_a_crashed_host_see_resets_and_refusals() -> None:
     async def main(world: World) -> None:
         host = world.host("server", lambda: _serve(bytes.upper))
         await asyncio.sleep(1)
@@ -259,7 +259,7 @@ def test_a_host_that_is_paused_at_the_end_ends_as_others_do() -> None:
     assert seen == ["finally"]
 
 
-def test_its_clock_may_be_wrong_and_its_timers_are_not() -> None:
+def test_clock_skew_of_a_host_leaves_its_timers_right() -> None:
     read: dict[str, tuple[float, datetime.datetime, float]] = {}
 
     async def main(world: World) -> None:
@@ -287,7 +287,7 @@ def test_its_clock_may_be_wrong_and_its_timers_are_not() -> None:
     _world(main)
 
 
-def test_its_disk_keeps_what_was_forced_onto_it() -> None:
+def test_disk_of_a_host_keeps_synced_data_across_crashes() -> None:
     async def main(world: World) -> None:
         async def run() -> None:
             host.disk.write_bytes("forced", b"1")
@@ -324,7 +324,7 @@ def test_its_disk_keeps_what_was_forced_onto_it() -> None:
     assert 0 < lost < 20
 
 
-def test_what_ends_a_process_fails_the_test_unless_it_was_looked_at() -> None:
+def test_exception_of_a_host_fails_the_test_unless_it_was_retrieved() -> None:
     async def run() -> None:
         await asyncio.sleep(1)
         raise ValueError("the bug")
@@ -512,7 +512,7 @@ def test_a_consumer_that_crashes_leaves_its_partitions_to_another() -> None:
         world.run(main(world, cluster.bootstrap_servers))
 
 
-def test_what_a_dead_process_would_still_do_holds_up_no_world() -> None:
+def test_callbacks_of_a_dead_process_keep_no_world_running() -> None:
     async def awaits_in_finally() -> None:
         try:
             await asyncio.sleep(100)
@@ -588,7 +588,7 @@ def test_after_it():
 """
 
 
-def test_what_a_crashed_process_left_unclosed_warns_of_nothing(tmp_path: Path) -> None:
+def test_unclosed_resources_of_a_crashed_process_cause_no_warning(tmp_path: Path) -> None:
     pytest.importorskip("aiokafka")
     status, said = run_pytest(tmp_path, "-W", "error", text=_CRASHED_CLIENTS)
     assert status == 0, said

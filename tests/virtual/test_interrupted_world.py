@@ -185,7 +185,7 @@ print(interrupted)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["ctrl-c", "alarm"])
-def test_an_interrupt_of_who_asks_for_the_time_comes(by: str) -> None:
+def test_interrupt_while_reading_the_clock_is_raised(by: str) -> None:
     """Nearly all fall into what stands in for a function of C, which has nowhere to raise it."""
     command = [sys.executable, "-W", "ignore", "-c", _ASKS_FOR_THE_TIME, by]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -66,7 +66,7 @@ def test_the_seed_decides_which_of_equal_timers_comes_first() -> None:
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_what_a_callback_raises_is_told_as_asyncio_tells_it(debug: bool) -> None:
+def test_exception_of_a_callback_is_logged_as_by_asyncio(debug: bool) -> None:
     told: list[dict[str, object]] = []
 
     def fail() -> None:
@@ -119,7 +119,7 @@ def test_a_timer_that_was_cancelled_never_comes() -> None:
         assert sorted(world.run(application())) == [1, 3, 5, 7, 9]
 
 
-def test_what_waits_for_nothing_is_an_error_with_its_stack() -> None:
+def test_deadlock_is_an_error_with_the_stacks_of_waiters() -> None:
     async def wait_in_vain(never: asyncio.Event) -> None:
         await never.wait()
 
@@ -131,7 +131,7 @@ def test_what_waits_for_nothing_is_an_error_with_its_stack() -> None:
     assert str(raised.value).count("in wait_in_vain\n    await never.wait()") == 2
 
 
-def test_what_is_not_done_in_time_is_an_error_with_its_stack() -> None:
+def test_timeout_of_a_world_is_an_error_with_stacks() -> None:
     async def tick_for_ever() -> None:
         while True:
             await asyncio.sleep(1)
@@ -176,7 +176,7 @@ def test_a_program_that_only_spins_sees_time_pass() -> None:
         assert world.now_s == pytest.approx(0.1, abs=0.001)
 
 
-def test_a_call_on_an_executor_blocks_nobody() -> None:
+def test_executor_call_does_not_block_the_loop() -> None:
     ticks: list[float] = []
 
     async def tick() -> None:
@@ -206,7 +206,7 @@ def test_a_call_on_an_executor_blocks_nobody() -> None:
     assert ticked == 5
 
 
-def test_what_a_call_on_an_executor_tells_the_loop_comes_at_its_time() -> None:
+def test_results_from_an_executor_arrive_at_their_time() -> None:
     async def application() -> tuple[float, float]:
         loop, told = asyncio.get_running_loop(), asyncio.Event()
 
@@ -227,7 +227,7 @@ def test_what_a_call_on_an_executor_tells_the_loop_comes_at_its_time() -> None:
     assert called_s == pytest.approx(10, abs=0.01)
 
 
-def test_what_an_executor_raises_is_raised() -> None:
+def test_exception_of_an_executor_is_raised() -> None:
     async def application() -> None:
         await asyncio.to_thread(lambda: 1 // 0)
 
@@ -259,7 +259,7 @@ def test_a_purgatory_waits_in_the_worlds_time() -> None:
         assert world.now_s - before_s == pytest.approx(8)
 
 
-def test_a_world_is_entered_once_and_left_clean() -> None:
+def test_world_is_entered_once_and_leaves_nothing_behind() -> None:
     async def go_on() -> None:
         try:
             await asyncio.sleep(1_000)
@@ -312,7 +312,7 @@ def test_a_signal_is_handled_in_the_context_of_who_set_the_handler() -> None:
     assert nodes == ["billing"]
 
 
-def test_what_is_due_at_no_time_never_comes() -> None:
+def test_timer_at_infinity_never_fires() -> None:
     async def application() -> float:
         for_ever = asyncio.create_task(asyncio.sleep(math.inf))
         handle = asyncio.get_running_loop().call_at(math.inf, int)
@@ -329,7 +329,7 @@ def test_what_is_due_at_no_time_never_comes() -> None:
         assert world.now_s == 5
 
 
-def test_who_waits_for_ever_and_nobody_else_is_a_deadlock() -> None:
+def test_endless_wait_of_the_last_task_is_a_deadlock() -> None:
     with World() as world, pytest.raises(DeadlockError, match="sleep"):
         world.run(asyncio.sleep(math.inf))
 
@@ -338,7 +338,7 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def test_what_no_future_takes_is_told_of_a_call_on_an_executor() -> None:
+def test_exception_of_an_abandoned_executor_call_is_logged() -> None:
     async def application() -> None:
         loop = asyncio.get_running_loop()
         with pytest.raises(RuntimeError, match="raised StopIteration"):
@@ -350,7 +350,7 @@ def test_what_no_future_takes_is_told_of_a_call_on_an_executor() -> None:
         world.run(application())
 
 
-def test_what_is_waited_for_with_a_timeout_takes_the_worlds_time() -> None:
+def test_waits_with_a_timeout_take_virtual_time() -> None:
     async def application() -> list[float]:
         began_s, seen = time.monotonic(), []
         assert not await asyncio.to_thread(threading.Event().wait, 5)
@@ -366,7 +366,7 @@ def test_what_is_waited_for_with_a_timeout_takes_the_worlds_time() -> None:
         assert world.run(application()) == pytest.approx([5, 8, 9], abs=0.01)
 
 
-def test_what_only_another_thread_could_end_is_a_deadlock() -> None:
+def test_wait_for_another_thread_is_a_deadlock() -> None:
     async def later() -> int:
         return 1
 
@@ -381,7 +381,7 @@ def test_what_only_another_thread_could_end_is_a_deadlock() -> None:
         world.run(application())
 
 
-def test_what_goes_wrong_when_a_world_is_left_hides_nothing() -> None:
+def test_error_while_a_world_closes_hides_no_earlier_one() -> None:
     async def stubborn() -> None:
         while True:
             with suppress(asyncio.CancelledError):

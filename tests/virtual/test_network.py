@@ -52,7 +52,7 @@ async def _echoing(tls: ssl.SSLContext | None = None) -> tuple[asyncio.Server, i
     chunks=st.lists(st.binary(min_size=1, max_size=300_000), max_size=8),
     bandwidth=st.sampled_from([None, 100_000.0, 1e9]),
 )
-def test_what_arrives_is_what_was_sent(
+def test_network_delivers_the_bytes_that_were_sent(
     seed: int, chunks: list[bytes], bandwidth: float | None
 ) -> None:
     async def application() -> bytes:
@@ -112,7 +112,7 @@ def test_latency_and_bandwidth_take_their_time() -> None:
         assert 0.15 <= world.run(application()) <= 0.2
 
 
-def test_who_does_not_read_stops_the_sender() -> None:
+def test_reader_that_stops_reading_blocks_the_sender() -> None:
     async def application() -> tuple[bool, int]:
         came: list[Streams] = []
         server = await asyncio.start_server(lambda r, w: came.append((r, w)), "127.0.0.1", 0)
@@ -130,7 +130,7 @@ def test_who_does_not_read_stops_the_sender() -> None:
         assert world.run(application()) == (True, 4_000_000)
 
 
-def test_nobody_listens() -> None:
+def test_connection_to_a_closed_port_is_refused() -> None:
     with World() as world, pytest.raises(ConnectionRefusedError):
         world.run(_connect(9))
 
@@ -208,7 +208,7 @@ def test_a_partition_that_begins_meanwhile_holds_up_who_connects() -> None:
     assert connected_s == pytest.approx(12, abs=0.1)
 
 
-def test_who_gave_up_in_a_partition_resets_the_other_end_after_it() -> None:
+def test_connection_closed_during_a_partition_is_reset_after_it() -> None:
     async def application() -> float:
         lost = asyncio.get_running_loop().create_future()
 
@@ -318,7 +318,7 @@ def test_a_connection_that_is_closed_with_unread_data_is_reset_as_on_linux(
         assert world.run(_seen_by_client(sent, end)) == real == expected.split()
 
 
-def test_what_was_written_before_a_close_with_unread_data_comes_before_the_reset() -> None:
+def test_data_written_before_a_close_arrives_before_the_reset() -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(1)
         writer.write(bytes(_LARGE))
@@ -337,7 +337,7 @@ def test_what_was_written_before_a_close_with_unread_data_comes_before_the_reset
         assert world.run(application(), timeout="1min") == _LARGE
 
 
-def test_a_half_open_connection_says_nothing() -> None:
+def test_half_open_connection_gets_no_reset() -> None:
     async def application() -> bool:
         with world.node("server"):
             _, port = await _echoing()
@@ -409,7 +409,7 @@ def test_tls_is_spoken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "2ms..1ms", "fast", "1ms..", "-1ms"])
-def test_what_is_no_latency_is_refused(text: str) -> None:
+def test_invalid_latency_is_refused(text: str) -> None:
     with World() as world, pytest.raises(ValueError, match=r"duration|short"):
         world.network.latency(text)
 

@@ -54,7 +54,7 @@ def _check(ordered: Any) -> None:
 
 
 @given(members, members, st.sampled_from(MADE), st.booleans(), st.booleans())
-def test_what_is_made_of_them_is_what_python_makes(
+def test_set_operations_match_those_of_python(
     one: list[str], other: list[str], make: Callable[[Any, Any], Any], frozen: bool, plain: bool
 ) -> None:
     kind, plain_kind = (OrderedFrozenSet, frozenset) if frozen else (OrderedSet, set)
@@ -67,9 +67,7 @@ def test_what_is_made_of_them_is_what_python_makes(
 
 
 @given(members, members, st.sampled_from("|&-^"))
-def test_a_set_of_pythons_may_stand_on_the_left(
-    one: list[str], other: list[str], sign: str
-) -> None:
+def test_plain_set_may_be_the_left_operand(one: list[str], other: list[str], sign: str) -> None:
     make = {"|": MADE[0], "&": MADE[1], "-": MADE[2], "^": MADE[3]}[sign]
     made = make(set(one), OrderedSet(other))
     assert made == make(set(one), set(other))
@@ -88,7 +86,7 @@ def test_changes_are_those_of_python(
         _check(ordered)
 
 
-def test_they_are_gone_through_in_the_order_of_arrival() -> None:
+def test_ordered_sets_iterate_in_insertion_order() -> None:
     ordered = OrderedSet("ca")
     ordered.add("b")
     ordered.add("c")
@@ -140,21 +138,21 @@ def test_sets_of_connections_and_queues_and_names_of_tasks_are_those_of_the_seed
     assert len({_digest_of_broadcasts(padding) for padding in (0, 1, 16, 100, 3_000)}) == 1
 
 
-def test_what_a_set_of_pythons_holds_comes_sorted() -> None:
+def test_items_of_a_plain_set_are_sorted() -> None:
     names = {f"topic-{number}" for number in range(20)}
     assert list(OrderedSet(names)) == sorted(names) == list(OrderedFrozenSet(names))
     mixed = {("a", 1), ("a", None)}
     assert list(OrderedSet(mixed)) == sorted(mixed, key=repr)
 
 
-def test_who_asks_for_a_set_takes_any() -> None:
+def test_ordered_sets_are_instances_of_set() -> None:
     assert isinstance({1}, OrderedSet) and isinstance(OrderedSet(), set)
     assert isinstance(frozenset(), OrderedFrozenSet) and not isinstance([], OrderedSet)
     assert isinstance({1}, tuple | OrderedSet | list)
     assert OrderedSet("ab") == {"a", "b"} and hash(OrderedFrozenSet("ab")) == hash(frozenset("ab"))
 
 
-def test_a_client_has_them_in_a_world_alone() -> None:
+def test_aiokafka_uses_ordered_sets_only_in_a_world() -> None:
     module = vars(aiokafka.cluster)
     with World() as world:
         world.pass_time("1s")
@@ -162,7 +160,7 @@ def test_a_client_has_them_in_a_world_alone() -> None:
     assert "set" not in module and "frozenset" not in module
 
 
-def test_a_module_of_a_client_that_may_not_be_imported_is_no_matter(
+def test_missing_module_of_a_client_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "aiokafka.nothing", None)

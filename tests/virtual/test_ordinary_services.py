@@ -166,7 +166,7 @@ def _said(world: World, expect: str) -> str | None:
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.__name__)
-def test_an_ordinary_service_is_told_of_as_the_document_has_it(
+def test_failure_report_of_an_ordinary_service_matches_the_document(
     service: Callable[[Clients], Coroutine[Any, Any, None]],
 ) -> None:
     compacted = TopicSpec("states", settings={"cleanup.policy": "compact"})
@@ -182,7 +182,7 @@ def test_an_ordinary_service_is_told_of_as_the_document_has_it(
                 cluster.audit(expect=expect).assert_no_violations(allow_empty=True)
 
 
-def test_the_document_says_which_pass_and_what_is_said_of_the_others() -> None:
+def test_document_lists_supported_and_refused_libraries() -> None:
     section = DOCUMENT.split("### Ordinary services", 1)[1].split("\n#", 1)[0]
     passing, failing = section.split("These don't", 1)
     shown = re.findall(r"^- ([a-z ]+?)(?: \([^)]*\))?: `([^`]+)`( with `no-loss`)?", failing, re.M)

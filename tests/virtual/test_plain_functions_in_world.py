@@ -37,7 +37,7 @@ async def test_a_plain_endpoint_of_fastapi_holds_up_nobody(world: World) -> None
 
 
 @pytest.mark.virtual(seeds=5)
-async def test_a_limit_of_threads_is_kept(world: World) -> None:
+async def test_executor_keeps_its_limit_of_threads(world: World) -> None:
     limiter = anyio.CapacityLimiter(2)
     async with anyio.create_task_group() as group:
         for _ in range(6):
@@ -45,13 +45,13 @@ async def test_a_limit_of_threads_is_kept(world: World) -> None:
     assert world.now_s == pytest.approx(30, abs=0.01)
 
 
-async def test_what_a_call_raises_arrives(world: World) -> None:
+async def test_exception_of_an_executor_call_reaches_the_caller(world: World) -> None:
     with pytest.raises(ZeroDivisionError):
         await anyio.to_thread.run_sync(lambda: 1 // 0)
 
 
 @pytest.mark.parametrize(("abandoned", "took_s"), [(False, 10), (True, 1)])
-async def test_who_is_cancelled_waits_for_the_call_unless_it_is_abandoned(
+async def test_cancelled_task_waits_for_its_executor_call_unless_abandoned(
     world: World, abandoned: bool, took_s: float
 ) -> None:
     with anyio.move_on_after(1):
@@ -59,7 +59,7 @@ async def test_who_is_cancelled_waits_for_the_call_unless_it_is_abandoned(
     assert world.now_s == pytest.approx(took_s, abs=0.01)
 
 
-def test_behind_the_world_anyio_has_its_threads_again() -> None:
+def test_anyio_has_its_threads_after_a_world() -> None:
     names = []
     for seed in range(2):
         with World(seed) as world:

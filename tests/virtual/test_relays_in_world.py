@@ -105,7 +105,7 @@ def test_a_batch_whose_transaction_was_aborted_is_there_once_in_order() -> None:
         assert check(world).count("unseen") == 0
 
 
-def test_who_reads_what_was_aborted_has_not_read_it_exactly_once() -> None:
+def test_reader_of_aborted_records_fails_exactly_once() -> None:
     world, invoices = _world_of(_relay_in_transactions, "read_uncommitted")
     assert invoices == [*range(_BATCH), 4, 5, *range(_BATCH, _COUNT)]
     world.check_no_loss()

@@ -55,7 +55,9 @@ def _connect_socket() -> None:
         (_connect_socket, "open_connection"),
     ],
 )
-def test_it_is_refused_with_what_to_do_instead(leave: Callable[[], object], instead: str) -> None:
+def test_sandbox_refuses_each_way_out_with_an_alternative(
+    leave: Callable[[], object], instead: str
+) -> None:
     with World(), pytest.raises(SandboxError, match=instead):
         leave()
 
@@ -86,17 +88,17 @@ def test_an_event_loop_of_its_own_is_refused(make: Callable[[], object]) -> None
     ("kind", "leave"),
     [("threads", _start_thread), ("processes", _start_process), ("sockets", _real_socket)],
 )
-def test_it_is_allowed_by_name(kind: str, leave: Callable[[], object]) -> None:
+def test_each_way_out_is_allowed_by_its_name(kind: str, leave: Callable[[], object]) -> None:
     with World(allow=[kind]):
         leave()
 
 
-def test_what_is_no_kind_is_refused() -> None:
+def test_unknown_kind_of_permission_is_refused() -> None:
     with pytest.raises(WorldError, match="there is no 'files'; there are sockets, threads"):
         World(allow=["files"])
 
 
-def test_afterwards_nothing_is_refused() -> None:
+def test_sandbox_ends_with_the_world() -> None:
     with World():
         pass
     _start_thread()
@@ -105,7 +107,7 @@ def test_afterwards_nothing_is_refused() -> None:
         assert one.fileno() > 0
 
 
-def test_what_an_event_loop_could_do_outside_is_refused() -> None:
+def test_loop_methods_that_leave_the_world_are_refused() -> None:
     async def application() -> None:
         loop = asyncio.get_running_loop()
         with pytest.raises(SandboxError, match=r"loop\.add_reader\(\)"):
@@ -119,7 +121,7 @@ def test_what_an_event_loop_could_do_outside_is_refused() -> None:
         world.run(application())
 
 
-def test_what_an_import_would_do_is_told_to_be_imported_before(
+def test_import_that_leaves_the_world_is_refused_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "begins_a_process.py").write_text("import os\nos.system('true')\n")

@@ -73,7 +73,7 @@ def test_a_deviation_beyond_what_is_ready_takes_the_last() -> None:
 @pytest.mark.parametrize(
     "text", ["", "lifo", "pct:", "pct:0", "pct:x", "pct:999999999", "1", "1:", "1:2,", "-1:2"]
 )
-def test_what_is_no_schedule_is_refused(text: str) -> None:
+def test_invalid_schedule_is_refused(text: str) -> None:
     with pytest.raises(WorldError, match="is none of fifo, mixed, random, sticky, pct"):
         World(schedule=text)
 

@@ -136,7 +136,7 @@ async def test_other(world, ended):
     assert "test_other --virtual-seed 1" in said
 
 
-def test_a_failure_that_does_not_come_again_is_told(tmp_path: Path) -> None:
+def test_failure_that_does_not_repeat_is_reported(tmp_path: Path) -> None:
     text = """
 from pathlib import Path
 
@@ -154,7 +154,7 @@ def test_it(world):
     assert "another failure came: KeyError, and not ValueError" in _shrunk(said)
 
 
-def test_when_attempts_are_used_up_it_says_so(tmp_path: Path) -> None:
+def test_shrinking_reports_exhausted_attempts(tmp_path: Path) -> None:
     status, said = run_pytest(tmp_path, "--virtual-shrink-attempts", "1", text=_BUG)
     assert status == 1
     expected = (
@@ -207,7 +207,7 @@ def test_it(world):
     assert _shrunk(said).startswith("no smaller failure was found (2 attempts)")
 
 
-def test_ctrl_c_gives_what_was_found_so_far(tmp_path: Path) -> None:
+def test_ctrl_c_reports_the_smallest_failure_so_far(tmp_path: Path) -> None:
     # With more left out than what never began, somebody stops it.
     before = "    await asyncio"
     stop = f"import os; os.kill(os.getpid(), {int(signal.SIGINT)})"
@@ -221,7 +221,7 @@ def test_ctrl_c_gives_what_was_found_so_far(tmp_path: Path) -> None:
     assert "interrupted while a failure was shrunk" in said
 
 
-def test_a_test_that_should_have_failed_is_no_riddle(tmp_path: Path) -> None:
+def test_unexpectedly_passing_test_is_reported_clearly(tmp_path: Path) -> None:
     text = """
 import pytest
 
@@ -235,7 +235,7 @@ def test_it(world):
     assert _HEADING not in said
 
 
-def test_nothing_is_shrunk_unasked(tmp_path: Path) -> None:
+def test_failures_are_shrunk_only_with_the_option(tmp_path: Path) -> None:
     for word in ("--virtual-no-shrink", "--tb=no"):
         _, said = run_pytest(tmp_path, word, text=_BUG)
         assert "1 failed" in said

@@ -71,7 +71,7 @@ def test_another_failure_is_not_taken_for_the_same() -> None:
     assert smallest == replace(_TEST, without=[0, 1, 2, 3, 5, 6, 7, 8, 9])
 
 
-def test_what_was_left_out_stays_so() -> None:
+def test_omitted_faults_stay_omitted() -> None:
     def fails(tried: RepeatedTest) -> str | None:
         assert {1, 2} <= set(tried.without)
         assert tried.plain_network
@@ -117,7 +117,7 @@ def test_attempts_have_a_limit() -> None:
     )
 
 
-def test_a_failure_that_does_not_come_again_is_told() -> None:
+def test_failure_that_does_not_repeat_is_reported() -> None:
     with pytest.raises(NotReproducedError, match="the test passed"):
         Shrinking(_failure(_TEST), lambda test: None).shrink()
     other = _failure(_TEST, "another bug")

@@ -153,7 +153,7 @@ def test_a_crash_drops_what_is_under_way_and_ends_what_waits(tmp_path: Path) -> 
     assert len(on_server(paused["from"])) == 1
 
 
-def test_what_a_partition_holds_back_is_under_way_until_it_ends(tmp_path: Path) -> None:
+def test_messages_held_by_a_partition_are_in_flight_until_it_ends(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         world.host("server", serve)
         await asyncio.sleep(1)

@@ -44,7 +44,7 @@ async def _read(cluster: WorldCluster, isolation_level: str = "read_committed") 
 
 
 @pytest.mark.virtual(seeds=5)
-async def test_what_is_committed_is_read_and_what_is_aborted_is_not(
+async def test_consumers_read_committed_records_and_no_aborted_ones(
     world: World, cluster: WorldCluster
 ) -> None:
     async with _producer(cluster) as producer:

@@ -111,7 +111,7 @@ def test_a_failure_tells_its_faults_and_the_command_line_leaves_some_out(tmp_pat
     assert status == 0
 
 
-def test_what_happened_around_the_last_fault_is_told_where_much_came_after_it(
+def test_report_shows_steps_around_the_last_fault_of_a_long_run(
     tmp_path: Path,
 ) -> None:
     text = """
@@ -136,13 +136,13 @@ async def test_it(world):
     assert said.index("   1      1.000000 s  print('early')") < said.index("   0      2.0")
 
 
-def test_faults_that_are_none_are_told(tmp_path: Path) -> None:
+def test_unknown_faults_are_reported(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, "--virtual-without", "0-2,x")
     assert status == 4
     assert "--virtual-without: 'x': the numbers of faults are given as 3,7 or 0-2,7" in said
 
 
-def test_a_schedule_that_is_none_is_told(tmp_path: Path) -> None:
+def test_unknown_schedule_is_reported(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, "--virtual-schedule", "lifo")
     assert status == 4
     assert "--virtual-schedule: the schedule 'lifo' is none of fifo, mixed, random" in said
@@ -160,7 +160,7 @@ def test_a_test_is_repeated_from_where_pytest_was_started(tmp_path: Path) -> Non
     assert "pytest ../test_it.py::test_it --virtual-seed 0" in done.stdout
 
 
-def test_a_mark_that_makes_no_sense_is_told(tmp_path: Path) -> None:
+def test_invalid_mark_is_reported(tmp_path: Path) -> None:
     for mark, fixture, advice in (
         ("virtual(seeds=0)", "world", "test_it: seeds=0: a whole number, 1 or more"),
         ("virtual(5)", "world", "the mark takes arguments by name: virtual(seeds=50)"),
@@ -188,9 +188,7 @@ _OPTIONS = dict.fromkeys(("seeds", "seed", "schedule", "without", "plain_network
         ({"exhaustive": 1, "schedule": "pct"}, "exhaustive=2 takes each schedule in turn"),
     ],
 )
-def test_arguments_of_the_mark_that_make_no_sense_are_told(
-    marked: dict[str, Any], advice: str
-) -> None:
+def test_invalid_arguments_of_the_mark_are_reported(marked: dict[str, Any], advice: str) -> None:
     with pytest.raises((TypeError, ValueError, WorldError), match=re.escape(advice)):
         Plan(marked, _OPTIONS)
 
@@ -352,7 +350,7 @@ async def test_in_all_orders(world):
 """
 
 
-def test_what_is_reported_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
+def test_report_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
     reports = []
     for jobs in ("1", "2", "5"):
         status, said = run_pytest(tmp_path, "--virtual-jobs", jobs, text=_SHARED)

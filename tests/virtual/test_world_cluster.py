@@ -115,7 +115,7 @@ def test_a_partition_from_a_broker_is_survived() -> None:
     assert sorted(read) == list(range(_RECORDS))
 
 
-def test_no_row_is_kept_of_each_wait() -> None:
+def test_world_keeps_no_rows_of_operations() -> None:
     """Nobody asks for them, and an idle consumer would make two a second."""
     with World(1) as world:
         cluster = world.cluster(topics={"orders": 6})

@@ -174,7 +174,7 @@ def _on_virtual(disk: VirtualDisk, folder: Path, place: str = "") -> dict[str, b
     return found
 
 
-def test_it_writes_the_same_bytes_as_on_a_disk_of_the_machine(tmp_path: Path) -> None:
+def test_brokers_write_the_same_bytes_to_virtual_and_real_disks(tmp_path: Path) -> None:
     topics = [
         TopicSpec(
             "orders",
@@ -265,7 +265,7 @@ def test_chaos_has_kinds_of_the_disk_only_where_there_is_one() -> None:
     assert plan(disk=True) >= of_disk
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with World() as world:
         cluster = world.cluster(brokers=1)
         for call in (cluster.disk, lambda: world.run(cluster.cut_power(1))):

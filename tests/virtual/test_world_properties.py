@@ -57,7 +57,7 @@ def _leader(cluster: WorldCluster) -> int:
     return state.leader
 
 
-def test_what_is_acknowledged_by_one_broker_alone_is_lost_with_it() -> None:
+def test_records_with_acks_1_are_lost_with_their_broker() -> None:
     async def application(cluster: WorldCluster) -> list[int]:
         await _send(cluster, 1)
         leader = _leader(cluster)
@@ -84,7 +84,7 @@ def test_what_is_acknowledged_by_one_broker_alone_is_lost_with_it() -> None:
         world.check_order()
 
 
-def test_a_lost_answer_has_a_producer_that_is_not_idempotent_send_twice() -> None:
+def test_lost_response_makes_a_producer_without_idempotence_send_twice() -> None:
     async def application(cluster: WorldCluster, idempotent: bool) -> list[int]:
         servers = cluster.bootstrap_servers
         async with AIOKafkaProducer(
@@ -162,7 +162,7 @@ def test_a_refused_record_is_overtaken_by_what_was_sent_behind_it() -> None:
             assert "retry_reorder" in str(caught.value)
 
 
-def test_a_record_that_shows_nothing_is_no_success() -> None:
+def test_run_without_evidence_is_no_success() -> None:
     with World() as world:
         cluster = world.cluster(brokers=1, topics=["orders"])
         for check in _CHECKS:
@@ -179,7 +179,7 @@ def test_a_record_that_shows_nothing_is_no_success() -> None:
         assert world.check_order().count("unseen") == 4
 
 
-def test_what_nobody_got_to_is_unseen() -> None:
+def test_records_that_nobody_read_are_unseen() -> None:
     with World() as world:
         cluster = world.cluster(brokers=1, topics=["orders"])
         world.run(_send(cluster, 3, acks="all"))
@@ -191,7 +191,7 @@ def test_what_nobody_got_to_is_unseen() -> None:
     assert world.check_exactly_once(cluster).count("unseen") == 2, "the record outlives the world"
 
 
-def test_readers_may_read_again_and_pass_records_over() -> None:
+def test_check_no_loss_allows_rereads_and_skips() -> None:
     async def application(cluster: WorldCluster) -> None:
         await _send(cluster, 3, acks="all")
         await _read(cluster, until=2)
@@ -214,7 +214,7 @@ def test_readers_may_read_again_and_pass_records_over() -> None:
             assert check(world).count("nonmonotonic_poll") > 0
 
 
-def test_a_check_is_about_one_cluster() -> None:
+def test_check_covers_one_cluster() -> None:
     with World() as world:
         with pytest.raises(WorldError, match=r"this world has no: world.cluster\(\) starts one"):
             world.check_order()
@@ -230,7 +230,7 @@ def test_a_check_is_about_one_cluster() -> None:
             world.check_order(one)
 
 
-def test_what_is_told_of_a_failure_names_requests_and_the_faults_of_the_test_itself() -> None:
+def test_failure_report_names_requests_and_the_tests_own_faults() -> None:
     async def application(cluster: WorldCluster) -> None:
         await cluster.fault.begin(faults.LoseResponses(None, 1, api="Produce"))
         await cluster.fault.begin(faults.StallFollower(2, for_s=900))
@@ -255,7 +255,7 @@ def test_what_is_told_of_a_failure_names_requests_and_the_faults_of_the_test_its
     assert re.search(r" broker \d > client:\d+  Produce response, \d+ bytes\n", told)
 
 
-def test_a_partition_that_nobody_read_shows_nothing() -> None:
+def test_unread_partition_proves_nothing() -> None:
     async def application(cluster: WorldCluster) -> None:
         await _send(cluster, 2, acks="all")
         await _read(cluster, until=1)

@@ -30,7 +30,6 @@ from purgatory.pipeline.jobs.clients import attempts_chain, latencies_chain, thr
 from purgatory.pipeline.jobs.occupancy import (
     hot_keys_chain,
     key_occupancy_chain,
-    littles_law_chain,
     occupancy_chain,
     peaks_chain,
 )
@@ -281,7 +280,6 @@ def _waits_statements(options: Options) -> list[Statement]:
 def _occupancy_statements(options: Options) -> list[Statement]:
     return [
         *occupancy_chain(),
-        *littles_law_chain(),
         *peaks_chain(),
         *hot_keys_chain(options["hot_keys"]),
         *key_occupancy_chain(),
@@ -424,24 +422,6 @@ OCCUPANCY = Job(
     small_tables=_occupancy_tables,
     outputs=OCCUPANCY_ORDERS,
     views={
-        "littles_law": View(
-            "littles_law",
-            page="littles_law",
-            terminal=TerminalTable(
-                "Little's law in {run}: arrivals x mean wait = mean parked",
-                {
-                    "purgatory": ("purgatory", "text"),
-                    "broker": ("broker", "any"),
-                    "entries": ("entries", "count"),
-                    "per s": ("arrivals_per_s", "1"),
-                    "wait ms": ("mean_wait_us", "ms"),
-                    "product": ("arrivals_times_wait", "3"),
-                    "parked": ("mean_parked", "3"),
-                    "differs": ("discrepancy", "4"),
-                    "pending": ("pending", "count"),
-                },
-            ),
-        ),
         "peaks": View("peaks", page="peaks"),
         "hot_keys": View(
             "hot_keys",
@@ -540,7 +520,7 @@ ANALYZE = Job(
 
 STREAM = Job(
     "stream",
-    "Follow the published operations of a cluster or a simulation: waits by time window.",
+    "Follow the published operations of a cluster: waits by time window.",
     reads=("operations",),
     options={
         "window_us": Option("duration", 10_000_000, "Length of a time window.", 1_000),

@@ -62,7 +62,6 @@ WAIT_ORDERS = {"waits": WAITS_ORDER, "slowest": by("run_id", "purgatory", "rank"
 
 OCCUPANCY_ORDERS = {
     "occupancy": by("run_id", "purgatory", "broker", "bucket_start_us"),
-    "littles_law": by("run_id", "purgatory", "broker"),
     "peaks": by("run_id", "purgatory", "rank"),
     "hot_keys": by("run_id", "purgatory", "rank"),
     "key_occupancy": by("run_id", "purgatory", "key", "bucket_start_us"),

@@ -39,7 +39,6 @@ class Results:
     audit: Sequence[Row] = ()
     witnesses: Sequence[Row] = ()
     slowest: Sequence[Row] = ()
-    littles_law: Sequence[Row] = ()
     peaks: Sequence[Row] = ()
     hot_keys: Sequence[Row] = ()
     throughput: Sequence[Row] = ()
@@ -95,7 +94,7 @@ def _incomplete(run: Row, results: Results) -> Iterator[Finding]:
     if run["complete"]:
         return
     lacking = "records that were sent or read after it broke off are missing."
-    if results.waits or results.littles_law or not results.audit:
+    if results.waits or results.peaks or not results.audit:
         lacking = (
             "requests that were pending when it broke off are missing, so waits and sizes near the "
             "end are too small."
@@ -126,7 +125,7 @@ def _all_well(results: Results) -> Iterator[Finding]:
         parts.append("no record was lost, duplicated or reordered")
     if parts:
         yield Finding(f"Nothing went wrong: {', and '.join(parts)}.", Severity.FINE, "waits")
-    elif not any((results.audit, results.attempts, results.slowest, results.littles_law)):
+    elif not any((results.audit, results.attempts, results.slowest, results.peaks)):
         yield Finding("Nothing happened: the trace has no operations.", Severity.FINE, "waits")
 
 

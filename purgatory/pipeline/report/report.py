@@ -29,7 +29,6 @@ from purgatory.pipeline.report.wait_sections import (
     distribution_section,
     expiry_section,
     keys_section,
-    law_section,
     outcomes_section,
     over_time_section,
     peaks_section,
@@ -72,7 +71,7 @@ def _sections(part: PagePart, run: Row, results: Results) -> str:
     parts = [sums_section(part, results)]
     parts.append(_facts(waits, results.occupancy) if waits else "")
     has_cases = any(row["count"] for row in results.audit)
-    if not waits and not any((has_cases, results.attempts, results.slowest, results.littles_law)):
+    if not waits and not any((has_cases, results.attempts, results.slowest, results.peaks)):
         parts.append('<section><p class="note">This run has no operations.</p></section>')
     parts.append(waits_section(part, run, results.waits, results.latencies, results.attempts))
     if not part.plotted:
@@ -92,7 +91,6 @@ def _sections(part: PagePart, run: Row, results: Results) -> str:
     parts.append(f'<div class="cards">{"".join(cards)}</div>' if any(cards) else "")
     parts += [
         peaks_section(part, results.peaks),
-        law_section(part, results.littles_law),
         keys_section(part, results.hot_keys),
         slowest_section(part, run, results.slowest),
     ]

@@ -406,24 +406,6 @@ def peaks_section(part: PagePart, peaks: Sequence[Row]) -> str:
     return section("Peaks", content, rows, anchor=part.anchor("peaks"))
 
 
-def law_section(part: PagePart, law: Sequence[Row]) -> str:
-    """Little's law: arrivals times mean wait is what was parked on average."""
-    if not law:
-        return ""
-    columns: list[Column] = [
-        ("purgatory", False, lambda row: row["purgatory"]),
-        ("broker", False, lambda row: "all" if row["broker"] is None else str(row["broker"])),
-        ("entries", True, lambda row: f"{row['entries']:,}"),
-        ("per s", True, lambda row: f"{row['arrivals_per_s']:,.1f}"),
-        ("mean wait, ms", True, lambda row: milliseconds(row["mean_wait_us"], digits=2)),
-        ("product", True, lambda row: f"{row['arrivals_times_wait']:,.3f}"),
-        ("mean parked", True, lambda row: f"{row['mean_parked']:,.3f}"),
-        ("pending", True, lambda row: f"{row['pending']:,}"),
-    ]
-    content = table("Arrivals, times the mean wait, is the mean number parked.", columns, law)
-    return section("How many were parked on average", content, row_links(part, "littles_law", law))
-
-
 def keys_section(part: PagePart, keys: Sequence[Row]) -> str:
     """The keys that most operations waited for."""
     if not keys:

@@ -1,4 +1,4 @@
-"""Operations of a cluster or a simulation as rows in topics, and a Spark query that follows them.
+"""Operations of a cluster as rows in topics, and a Spark query that follows them.
 
 * `publisher`: operations, sends and reads as JSON into topics.
 * `source`: the topic of operations as a stream of records, and what of it is not read yet.

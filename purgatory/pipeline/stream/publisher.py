@@ -54,7 +54,6 @@ CLIENT_ID = "purgatory-publish"
 
 _LONGEST_REST_S = 0.05
 _CLOSE_TIMEOUT_S = 30.0
-_ASK_TIMEOUT_S = 10.0
 _ENCODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=str).encode
 _RELEASE_EVERY_S = 1.0
 _CALL_TIMEOUT_S = 2.0
@@ -254,38 +253,6 @@ class RowPublisher:
             self._failed += 1
 
 
-def create_topics(
-    bootstrap_servers: str, prefix: str, client: Mapping[str, Any] | None = None
-) -> None:
-    """Create the missing topics, with the cluster's default replication factor.
-
-    Args:
-        bootstrap_servers: of the cluster.
-        prefix: of the topics' names.
-        client: settings of the client beside its own, as librdkafka names them.
-
-    Raises:
-        PublishError: no broker responds, or the cluster refuses.
-        ValueError: the prefix is no prefix of a topic's name.
-    """
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
-
-    names = published_topics(prefix).values()
-    settings = {"client.id": CLIENT_ID, **(client or {})}
-    try:
-        admin, existing = connect_admin(bootstrap_servers, settings, _ASK_TIMEOUT_S)
-        missing = [NewTopic(name, PARTITIONS, -1) for name in names if name not in existing]
-        for created in admin.create_topics(missing).values() if missing else ():
-            created.result(_ASK_TIMEOUT_S)
-    except ConnectError as error:
-        raise PublishError(f"{bootstrap_servers}: no cluster to publish to: {error}") from error
-    except KafkaException as error:
-        raise PublishError(
-            f"{bootstrap_servers}: its topics can't be made: {error.args[0].str()}"
-        ) from error
-
-
 def _key(table: str, row: Mapping[str, Any]) -> str:
     if table == "operations":
         return str(row["broker"])
@@ -336,7 +303,7 @@ async def _release(trace: ClusterTrace) -> None:
         trace.release()
 
 
-# The connection to a cluster, whose errors come before Spark or a simulation starts
+# The connection to a cluster, whose errors come before Spark starts
 
 
 class ConnectError(Exception):

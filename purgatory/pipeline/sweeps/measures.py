@@ -15,7 +15,6 @@ PURGATORIES: Mapping[tuple[str, str], str] = {
     ("Produce", "producer"): "produce",
     ("Fetch", "follower"): "fetch_follower",
     ("Fetch", "consumer"): "fetch_consumer",
-    ("DeleteRecords", "admin"): "delete_records",
 }
 """The prefix of the columns of a purgatory, by its name and the kind of its requesters."""
 

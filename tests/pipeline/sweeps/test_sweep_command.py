@@ -201,7 +201,7 @@ def test_the_project_can_be_run_from_the_file_that_workers_are_sent(tmp_path: Pa
         "from purgatory.pipeline.sweeps.tasks import quiet, run_scenario\n"
         "quiet()\n"
         "plan = parse_plan('''name = 's'\\nscenario = 'steady'\\n[grid]\\n"
-        "duration_ms = [20]\\n\"delete_records.interval_ms\" = [10]\\n''')\n"
+        "duration_ms = [20]\\n\"topic.partitions\" = [2]\\n''')\n"
         "print(run_scenario(plan, 0)['produce_operations'])\n"
     )
     ran = subprocess.run(

@@ -91,7 +91,7 @@ def test_a_mistake_in_the_file_is_named_with_what_would_be_right(
         ('"producers[2].rate" = [1.0]', "there is no producers[2]; they are numbered 0 to 1"),
         ('"producers[order].rate" = [1.0]', "there are [orders], [click.stream], 0 to 1"),
         ('"topic[0].partitions" = [1]', "topic is not an array: leave out [0]"),
-        ('"delete_records.interval_ms" = [1]', "the base scenario has no delete_records"),
+        ('"producers[0].arrivals.speed" = [2.0]', "has no producers[0].arrivals"),
         ('"topic..partitions" = [1]', "is no path of a setting"),
         ('"seed" = [1, 2]', "can't be swept: seeds come from `repetitions`"),
         ('"faults[0].kind" = ["fire"]', "[0] = 'fire'"),

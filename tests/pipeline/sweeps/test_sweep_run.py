@@ -84,7 +84,6 @@ def test_a_row_has_what_the_simulation_itself_says(done: Done) -> None:
         assert row[f"produce_wait_{name}_ms"] == produce["wait_us"][name] / 1000
     consumers = summary["purgatories"][2]
     assert row["fetch_consumer_operations"] == consumers["operations"] > 0
-    assert row["delete_records_expiry_ratio"] is None
     for name in ("records", "acknowledged", "duplicates", "reorderings", "lost", "failed"):
         assert row[name] == sum(group[name] for group in summary["producers"])
     assert row["records_read"] == summary["consumers"][0]["records"]

@@ -33,7 +33,6 @@ from purgatory.pipeline.jobs.clients import attempts_chain, latencies_chain, thr
 from purgatory.pipeline.jobs.occupancy import (
     hot_keys_chain,
     key_occupancy_chain,
-    littles_law_chain,
     occupancy_chain,
     peaks_chain,
 )
@@ -159,17 +158,6 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
     """
     inputs = {"operations": operations, "spans": spans}
     return run_chain(inputs, occupancy_chain(), ["occupancy"])[0]
-
-
-def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -> DataFrame:
-    """The table `littles_law`: the mean size beside arrivals times mean wait.
-
-    Args:
-        operations, spans: as `occupancy` takes them.
-        occupancy: the table that the function of that name makes of them.
-    """
-    inputs = {"operations": operations, "occupancy": occupancy, "spans": spans}
-    return run_chain(inputs, littles_law_chain(), ["littles_law"])[0]
 
 
 def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataFrame:

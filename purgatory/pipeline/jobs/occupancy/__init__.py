@@ -32,11 +32,6 @@ def occupancy_chain() -> list[Statement]:
     return read_chain("occupancy/size_changes.sql", "occupancy/occupancy.sql")
 
 
-def littles_law_chain() -> list[Statement]:
-    """The chain of `littles_law`, after `occupancy`."""
-    return read_chain("occupancy/littles_law.sql")
-
-
 def peaks_chain(number: int = MOST_PEAKS) -> list[Statement]:
     """The chain of `peaks`, after `occupancy`: the highest of each run and purgatory.
 
