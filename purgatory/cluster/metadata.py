@@ -104,7 +104,7 @@ class ClusterMetadata:
                 f"memory_bytes={config.memory_bytes} for {config.brokers} brokers: each takes at "
                 f"least {_MIN_MEMORY_BYTES}"
             )
-        self.memory = MemoryBudget(config.memory_bytes, self._committed_of)
+        self.memory = MemoryBudget(config.memory_bytes)
         self.log_config = config.log_config
         if config.data_dir is None:
             most = min(_LARGEST_MEMORY_SEGMENT_BYTES, share_bytes // _SEGMENTS_PER_SHARE)
@@ -241,13 +241,6 @@ class ClusterMetadata:
         """Return a live broker, or None."""
         broker = self.brokers.get(broker_id)
         return broker if broker is not None and broker.alive else None
-
-    def _committed_of(self, topic_partition: TopicPartition) -> int:
-        """Return the high watermark of a partition at its leader, 0 without a leader."""
-        state = self.controller.state_of(topic_partition)
-        leader = None if state is None else self.live_broker(state.leader)
-        led = None if leader is None else leader.manager.partition(topic_partition)
-        return led.high_watermark if led is not None and led.is_leader else 0
 
     def check_decisions_on(self, topic_partition: TopicPartition) -> None:
         """Complete requests that wait for a partition's leader, on all brokers."""

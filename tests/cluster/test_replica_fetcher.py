@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec, replica_fetcher
-from purgatory.kafka import FetchParams
+from purgatory.kafka import FetchParams, ReplicaManager
 from purgatory.kafka.replication.delayed_fetch import Reads
-from purgatory.kafka.replication.fetch import FetchRequests
 from purgatory.kafka.replication.fetch_session import Fetches
 from tests.cluster.conftest import leader_of
 from tests.cluster.wire_client import WireClient
@@ -33,13 +32,13 @@ def test_followers_ask_for_what_has_changed_and_not_for_all_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[int] = []
-    of_all = FetchRequests._read_for_follower
+    of_all = ReplicaManager._read_for_follower
 
-    def counting(self: FetchRequests, params: FetchParams, fetches: Fetches, now_ms: int) -> Reads:
+    def counting(self: ReplicaManager, params: FetchParams, fetches: Fetches, now_ms: int) -> Reads:
         read.append(len(fetches))
         return of_all(self, params, fetches, now_ms)
 
-    monkeypatch.setattr(FetchRequests, "_read_for_follower", counting)
+    monkeypatch.setattr(ReplicaManager, "_read_for_follower", counting)
     topics = [TopicSpec(f"many-{number}", 6) for number in range(100)]
     with ThreadedCluster(ClusterConfig(topics=[TopicSpec("written"), *topics])) as cluster:
         leader = cluster.call(partial(leader_of, cluster.running, "written"))

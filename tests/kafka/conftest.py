@@ -55,7 +55,13 @@ class Answer(Generic[Response]):
 class Broker:
     """A replica manager with its purgatories, and requests in one line."""
 
-    def __init__(self, broker_id: int, clock: ManualClock, **settings: Any) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        clock: ManualClock,
+        manager: type[ReplicaManager] = ReplicaManager,
+        **settings: Any,
+    ) -> None:
         self.clock = clock
         self.expected_callback_errors = 0
         self.timer = SystemTimer(f"broker-{broker_id}", clock=clock, executor=InlineExecutor())
@@ -63,7 +69,7 @@ class Broker:
         self.fetches = self._purgatory("Fetch", broker_id)
         self.deletions = self._purgatory("DeleteRecords", broker_id)
         self.share_fetches = self._purgatory("ShareFetch", broker_id)
-        self.manager = ReplicaManager(
+        self.manager = manager(
             broker_id,
             clock=clock,
             produce_purgatory=self.produces,
@@ -150,7 +156,7 @@ class Broker:
 
     def check_all_that_waits(self, tp: TopicPartition = TP) -> None:
         """What a change of leadership does, after one that the test made behind its back."""
-        self.manager._waiting.check_all(tp, self.manager.partition(tp))
+        self.manager._check_all(tp, self.manager.partition(tp))
 
     def pass_time(self, ms: int) -> None:
         self.clock.advance(ms)

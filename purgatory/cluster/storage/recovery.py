@@ -7,7 +7,7 @@ are intact, and by that the controller knows it (`Controller.reconcile_logs`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,27 +54,30 @@ class FoundBatch(NamedTuple):
     at: int
 
 
+class LogRequest(NamedTuple):
+    """A log that is to be loaded: its partition, its folder, its settings, and its known state."""
+
+    topic_partition: TopicPartition
+    folder: Path
+    config: LogConfig
+    checkpoint: LogCheckpoint
+
+
 def load_logs(
-    folder: Path,
-    config_of: Callable[[TopicPartition], LogConfig],
-    checkpoint_of: Callable[[TopicPartition], LogCheckpoint],
-    fsync: Fsync,
-    disk: Disk = REAL_DISK,
+    requests: Sequence[LogRequest], fsync: Fsync, disk: Disk = REAL_DISK
 ) -> dict[TopicPartition, StoredLog]:
-    """Return all logs of one broker's folder. O(their bytes).
+    """Return logs, as they are on the disk. O(their bytes). Callable from any thread.
 
     Args:
-        folder: with a folder for each replica, as `StoredLog` makes it; it need not be there.
-        config_of: the settings of each log.
-        checkpoint_of: what is known of each partition.
-        fsync: when what is written is forced onto the disk.
-        disk: on which the folder is.
+        requests: of each log.
+        fsync: when written data is forced onto the disk.
+        disk: on which the folders are.
     """
     return {
-        topic_partition: load_log(
-            place, config_of(topic_partition), fsync, checkpoint_of(topic_partition), disk
+        request.topic_partition: load_log(
+            request.folder, request.config, fsync, request.checkpoint, disk
         )
-        for topic_partition, place in replica_folders(folder, disk)
+        for request in requests
     }
 
 

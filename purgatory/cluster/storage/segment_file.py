@@ -16,6 +16,7 @@ from pathlib import Path
 
 from purgatory.cluster.storage.disk import REAL_DISK, Disk, force_folder, remove_file
 from purgatory.kafka import RecordBatch
+from purgatory.kafka.log.record_batch import MAX_TIMESTAMP_AT
 
 SUFFIX = ".log"
 REPLACEMENT_SUFFIX = ".compacted"
@@ -151,6 +152,14 @@ class StoredBatch(RecordBatch):
     @payload.setter
     def payload(self, data: bytes | None) -> None:
         self._bytes = data
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The latest time of the records: these eight bytes alone are read from the file."""
+        if self._bytes is not None or self._file is None:
+            return super().max_timestamp_ms
+        data = self._file.read(self._at + MAX_TIMESTAMP_AT, 8)
+        return int.from_bytes(data, "big", signed=True)
 
     def stored_at(self, file: SegmentFile, at: int) -> None:
         """Keep the bytes in ``file`` from now on."""

@@ -7,8 +7,7 @@ and what waits for it.
 
 Ground rules
 ------------
-* A log has no lock of its own: its partition's lock guards it. While a replica manager hosts a
-  log, no other code touches it.
+* Only the broker's loop touches a log; while a replica manager hosts it, by the log's partition.
 * Batches are shared with other replicas' logs and with readers, and never changed.
 """
 
@@ -494,20 +493,68 @@ class Log:
             first = self._bases[0]
             self._snapshots = [snapshot for snapshot in self._snapshots if snapshot[0] >= first]
 
-    def apply_retention(self) -> bool:
-        """Drop the oldest committed segments beyond ``retention_bytes``; return whether any did."""
-        config = self.config
-        keep_bytes = config.retention_bytes
-        if keep_bytes is None or not config.deletes:
+    # ---- retention
+
+    def apply_retention(self, now_ms: int | None = None) -> bool:
+        """Delete the oldest segments, where they are committed: those beyond ``retention_bytes``,
+        and those whose records are all older than ``retention_ms``; return whether any went.
+
+        The active segment goes, too, once all of its records are too old. O(segments, and the
+        batches of old ones).
+
+        Args:
+            now_ms: in milliseconds since 1970; None: by size alone.
+        """
+        if not self.config.deletes:
             return False
-        start = self.start_offset
+        start = max(self._start_by_size(), self._start_by_age(now_ms))
+        if self.start_offset < start == self.end_offset:
+            self._roll()
+        return self.delete_up_to(start)
+
+    def _start_by_size(self) -> int:
+        start, keep_bytes = self.start_offset, self.config.retention_bytes
+        if keep_bytes is None:
+            return start
         excess = self.size_bytes - keep_bytes
         for segment, end_offset in zip(self._segments, self._bases[1:], strict=False):
             excess -= segment.size_bytes
             if excess < 0 or end_offset > self.high_watermark:
                 break
             start = end_offset
-        return self.delete_up_to(start)
+        return start
+
+    def _start_by_age(self, now_ms: int | None) -> int:
+        start, retention_ms = self.start_offset, self.config.retention_ms
+        if now_ms is None or retention_ms is None:
+            return start
+        oldest_ms = now_ms - retention_ms
+        ends = [*self._bases[1:], self.end_offset]
+        for segment, end_offset in zip(self._segments, ends, strict=True):
+            # The youngest record is most likely at the end, but times are the clients'. A batch
+            # without a time, -1, stays.
+            if end_offset > self.high_watermark or not all(
+                0 <= batch.max_timestamp_ms < oldest_ms
+                for batch in reversed(segment.batches)
+                if batch.next_offset > self.start_offset
+            ):
+                break
+            start = end_offset
+        return start
+
+    def roll_if_old(self, now_ms: int) -> None:
+        """Begin a new segment if the first batch of the active one is older than ``segment_ms``.
+
+        Args:
+            now_ms: in milliseconds since 1970.
+        """
+        segment_ms, batches = self.config.segment_ms, self._active.batches
+        if segment_ms is not None and batches:
+            begun_ms = batches[0].max_timestamp_ms
+            if 0 <= begun_ms <= now_ms - segment_ms:
+                self._roll()
+
+    # ---- compaction
 
     def replace_segments(
         self, segments: Sequence[Segment], batches: Sequence[RecordBatch]

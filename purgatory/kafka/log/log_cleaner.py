@@ -22,14 +22,13 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from purgatory.kafka.log.log import Log, Segment
 from purgatory.kafka.log.record_batch import NO_PRODUCER_ID, RecordBatch
 
 _MAX_OFFSETS = 2**31 - 1
-_Replace = Callable[[Sequence[Segment], Sequence[RecordBatch]], bool]
 
 
 class KeyedRecord(NamedTuple):
@@ -51,9 +50,6 @@ class BatchContents(Protocol):
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
         """Return a batch without records that spans these offsets."""
-
-    def max_timestamp_ms(self, batch: RecordBatch) -> int:
-        """Return the latest time of its records, -1 for none."""
 
 
 class LogCleaning:
@@ -91,9 +87,7 @@ class LogCleaning:
         )
 
 
-def cleanable_segments(
-    log: Log, cleaning: LogCleaning, contents: BatchContents, now_ms: int
-) -> Sequence[Segment]:
+def cleanable_segments(log: Log, cleaning: LogCleaning, now_ms: int) -> Sequence[Segment]:
     """Return the segments to be compacted now, oldest first; none, where it isn't worth it.
 
     It is worth it once ``min_dirty_ratio`` of their bytes were never looked at, or the oldest of
@@ -103,7 +97,6 @@ def cleanable_segments(
     Args:
         log: of a replica.
         cleaning: how far it was compacted.
-        contents: returns how old records are.
         now_ms: in milliseconds since 1970.
     """
     config = log.config
@@ -117,7 +110,7 @@ def cleanable_segments(
     for segment in log.closed_segments():
         if segment.end_offset > decided or (
             config.min_compaction_lag_ms
-            and any(contents.max_timestamp_ms(batch) > youngest_ms for batch in segment.batches)
+            and any(batch.max_timestamp_ms > youngest_ms for batch in segment.batches)
         ):
             break
         segments.append(segment)
@@ -127,7 +120,7 @@ def cleanable_segments(
     if dirty_bytes and dirty_bytes >= config.min_dirty_ratio * total_bytes:
         return segments
     if dirty and config.max_compaction_lag_ms is not None:
-        oldest_ms = contents.max_timestamp_ms(dirty[0].batches[0])
+        oldest_ms = dirty[0].batches[0].max_timestamp_ms
         if oldest_ms <= now_ms - config.max_compaction_lag_ms:
             return segments
     horizon_offset = cleaning.tombstone_horizon(now_ms, config.delete_retention_ms)
@@ -144,7 +137,6 @@ def compact(
     cleaning: LogCleaning,
     contents: BatchContents,
     now_ms: int,
-    replace: _Replace,
 ) -> Iterator[None]:
     """Compact segments, step by step. O(their records).
 
@@ -154,7 +146,6 @@ def compact(
         cleaning: the state of the log's cleaning.
         contents: looks into the batches.
         now_ms: in milliseconds since 1970.
-        replace: puts batches in the place of segments; False if these aren't there any more.
 
     Yields:
         After each batch: others may go on.
@@ -179,13 +170,13 @@ def compact(
             _append_merged(remaining, rules.retain(batch), contents)
             yield
         if group and _size_bytes(retained) + _size_bytes(remaining) > config.segment_bytes:
-            if not _replace(group, retained, replace):
+            if not _replace(log, group, retained):
                 return
             group, retained = [], []
         group.append(segment)
         for batch in remaining:
             _append_merged(retained, batch, contents)
-    if _replace(group, retained, replace):
+    if _replace(log, group, retained):
         cleaning.record_pass(until_offset, now_ms, config.delete_retention_ms)
 
 
@@ -193,14 +184,14 @@ def _size_bytes(batches: Sequence[RecordBatch]) -> int:
     return sum(batch.size_bytes for batch in batches)
 
 
-def _replace(group: Sequence[Segment], retained: Sequence[RecordBatch], replace: _Replace) -> bool:
+def _replace(log: Log, group: Sequence[Segment], retained: Sequence[RecordBatch]) -> bool:
     """Replace segments by one with the retained batches; False if the segments are deleted."""
     is_same = (
         len(group) == 1
         and len(group[0].batches) == len(retained)
         and all(old is new for old, new in zip(group[0].batches, retained, strict=True))
     )
-    return is_same or replace(group, retained)
+    return is_same or log.replace_segments(group, retained) is not None
 
 
 def _append_merged(

@@ -147,6 +147,15 @@ class RecordBatch:
         """How many offsets the batch spans: its record count, unless it is compacted."""
         return self.next_offset - self.base_offset
 
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The latest time of the records, in milliseconds since 1970; -1 where none is known."""
+        payload = self.payload
+        if payload is None:
+            return -1
+        time_ms: int = _TIME.unpack_from(payload, MAX_TIMESTAMP_AT)[0]
+        return time_ms
+
     def with_offset(self, base_offset: int, leader_epoch: int) -> RecordBatch:
         """Return the same batch at another offset and epoch, in O(1): the payload is shared."""
         other = RecordBatch.__new__(RecordBatch)  # what is copied was checked when it was made

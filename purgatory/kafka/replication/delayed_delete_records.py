@@ -15,8 +15,7 @@ from enum import Enum
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.replication.delayed_produce import DelayedRequest, PartitionStatus
-from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import PartitionRegistry
+from purgatory.kafka.replication.partition import HostedPartitions, Partition
 from purgatory.kafka.replication.requests import PartitionDeleteRecordsResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -75,7 +74,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
     def __init__(
         self,
         timeout_ms: int,
-        partitions: PartitionRegistry,
+        partitions: HostedPartitions,
         low_watermark: Callable[[Partition], int | None],
         statuses: list[DeleteRecordsStatus],
         respond: RespondDeleteRecords,
@@ -92,7 +91,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
 
     def _is_done(self, status: DeleteRecordsStatus) -> bool:
         topic_partition = status.topic_partition
-        partition = self._partitions.get(topic_partition)
+        partition = self._partitions.partition(topic_partition)
         if partition is None:
             error, message = self._partitions.absence_error(topic_partition)
             status.end_wait(DeleteRecordsCase.GONE, error, message)

@@ -28,18 +28,15 @@ whose ISR the follower isn't are read at each fetch: it may come back.
 
 Ground rules
 ------------
+* Only the broker's loop touches a session.
 * A consumer's session changes when a request is begun (`FetchSessions.begin`) and when its response
-  is made (`FetchContext.settle`); in between others may come, and one that ended it. One thread,
-  that of the event loop: nothing there is locked.
-* A follower's session is notified on any thread; its lock guards which of its partitions are in
-  which state. A partition's lock may be taken under it, never the other way round.
+  is made (`FetchContext.complete`); in between others may come, and one that ended it.
 * A follower's session has one fetch at a time: a new one ends the wait of the one before. A session
   that another one replaced is notified as long as its fetch waits.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -48,8 +45,7 @@ from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.replication.delayed_fetch import DelayedFetch, read_partitions
-from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import PartitionRegistry
+from purgatory.kafka.replication.partition import FetchPosition, HostedPartitions, Partition
 from purgatory.kafka.replication.requests import (
     FetchParams,
     PartitionFetch,
@@ -362,15 +358,15 @@ def requires_refetch(response: PartitionFetchResponse) -> bool:
 
 
 class _FollowerPartition(CachedPartition[PartitionFetch]):
-    """``rank``: the partition of the lowest one has its part of a response first; ``status``: where
-    the fetch stands (`Partition.fetch_position`), if bytes are counted from there."""
+    """``rank``: the partition of the lowest one has its part of a response first; ``position`` is
+    that of the fetch, if bytes are counted from there."""
 
-    __slots__ = ("rank", "status")
+    __slots__ = ("position", "rank")
 
     def __init__(self, requested: PartitionFetch, rank: int) -> None:
         super().__init__(requested)
         self.rank = rank
-        self.status: tuple[int, int, int] | None = None
+        self.position: FetchPosition | None = None
 
 
 class FollowerSession(FetchSession):
@@ -392,7 +388,6 @@ class FollowerSession(FetchSession):
         "_counts_bytes",
         "_fetched_ms",
         "_last_rank",
-        "_lock",
         "_out_of_sync",
         "_partitions",
         "follower_id",
@@ -401,13 +396,12 @@ class FollowerSession(FetchSession):
         "pending",
     )
 
-    def __init__(self, session_id: int, follower_id: int, partitions: PartitionRegistry) -> None:
+    def __init__(self, session_id: int, follower_id: int, partitions: HostedPartitions) -> None:
         super().__init__(session_id)
         self.follower_id = follower_id
         self.is_closed = False
         self.operation: DelayedSessionFetch | None = None
         self._partitions = partitions
-        self._lock = threading.Lock()
         self._fetched_ms = 0
         self._counts_bytes = False
         self._last_rank = 0
@@ -435,16 +429,14 @@ class FollowerSession(FetchSession):
         log = partition.log
         if log.end_offset > cached.requested.fetch_offset:
             if topic_partition not in self.pending:
-                with self._lock:
-                    self.pending[topic_partition] = None
+                self.pending[topic_partition] = None
                 partition.record_fetch(self.follower_id, self._fetched_ms)
             return self.operation is not None
         if (
             log.high_watermark != cached.high_watermark
             or log.start_offset != cached.log_start_offset
         ):
-            with self._lock:
-                self._changed_partitions[topic_partition] = None
+            self._changed_partitions[topic_partition] = None
         return False
 
     def notify_changed(self, topic_partition: TopicPartition, partition: Partition | None) -> bool:
@@ -453,9 +445,8 @@ class FollowerSession(FetchSession):
         cached = self._cached.get(topic_partition)
         if cached is None:
             return False
-        with self._lock:
-            self._update_state(topic_partition, cached, partition)
-            return topic_partition in self.pending and self.operation is not None
+        self._update_state(topic_partition, cached, partition)
+        return topic_partition in self.pending and self.operation is not None
 
     # ---- a fetch, from its request to its response
 
@@ -467,36 +458,34 @@ class FollowerSession(FetchSession):
             counts_bytes: whether one byte is not enough.
             now_ms: the time.
         """
-        with self._lock:
-            self._fetched_ms = now_ms
-            self._counts_bytes = counts_bytes
-            cached, pending, self.pending = self._cached, self.pending, {}
-            for topic_partition in request.forgotten:
-                cached.pop(topic_partition, None)
-                pending.pop(topic_partition, None)
-                self._changed_partitions.pop(topic_partition, None)
-                self._out_of_sync.pop(topic_partition, None)
-            for topic_partition, fetch in request.fetches.items():
-                pending.pop(topic_partition, None)
-                previous = cached.get(topic_partition)
-                if previous is None:
-                    self._last_rank += 1
-                    cached[topic_partition] = _FollowerPartition(fetch, self._last_rank)
-                    continue
-                if previous.requested.current_leader_epoch != fetch.current_leader_epoch:
-                    previous.high_watermark = UNKNOWN_OFFSET  # it took nothing of another epoch
-                previous.requested, previous.status = fetch, None
-            if not pending and not self._out_of_sync and len(request.fetches) <= 1:
-                return request.fetches
-            return self._requested({**pending, **self._out_of_sync, **request.fetches})
+        self._fetched_ms = now_ms
+        self._counts_bytes = counts_bytes
+        cached, pending, self.pending = self._cached, self.pending, {}
+        for topic_partition in request.forgotten:
+            cached.pop(topic_partition, None)
+            pending.pop(topic_partition, None)
+            self._changed_partitions.pop(topic_partition, None)
+            self._out_of_sync.pop(topic_partition, None)
+        for topic_partition, fetch in request.fetches.items():
+            pending.pop(topic_partition, None)
+            previous = cached.get(topic_partition)
+            if previous is None:
+                self._last_rank += 1
+                cached[topic_partition] = _FollowerPartition(fetch, self._last_rank)
+                continue
+            if previous.requested.current_leader_epoch != fetch.current_leader_epoch:
+                previous.high_watermark = UNKNOWN_OFFSET  # it took nothing of another epoch
+            previous.requested, previous.position = fetch, None
+        if not pending and not self._out_of_sync and len(request.fetches) <= 1:
+            return request.fetches
+        return self._requested({**pending, **self._out_of_sync, **request.fetches})
 
     def begin_wait(self, responses: PartitionResponses, operation: DelayedSessionFetch) -> None:
         """Wait for more than these responses, which are dropped. O(responses)."""
         self.operation = operation
-        with self._lock:
-            for topic_partition in responses:
-                cached = self._cached[topic_partition]
-                self._update_state(topic_partition, cached, self._partitions.get(topic_partition))
+        for topic_partition in responses:
+            cached = self._cached[topic_partition]
+            self._update_state(topic_partition, cached, self._partitions.partition(topic_partition))
 
     def has_enough(self, min_bytes: int) -> bool:
         """Whether the pending partitions satisfy ``min_bytes``, if there are any. O(pending)."""
@@ -505,12 +494,12 @@ class FollowerSession(FetchSession):
         size_bytes = 0
         for topic_partition in list(self.pending):
             cached = self._cached.get(topic_partition)
-            partition = self._partitions.get(topic_partition)
+            partition = self._partitions.partition(topic_partition)
             if partition is None or cached is None:
                 return True
             fetch = cached.requested
-            status = cached.status or partition.fetch_position(fetch.fetch_offset)
-            progress = partition.fetch_progress(fetch, FetchIsolation.LOG_END, *status)
+            position = cached.position or partition.fetch_position(fetch.fetch_offset)
+            progress = partition.fetch_progress(fetch, FetchIsolation.LOG_END, position)
             if progress < 0:
                 return True
             size_bytes += progress
@@ -522,33 +511,31 @@ class FollowerSession(FetchSession):
         O(those).
         """
         if self.pending or self._changed_partitions:
-            with self._lock:
-                keys = {**self.pending, **self._changed_partitions}
-                unread = self._requested(keys, responses)
+            keys = {**self.pending, **self._changed_partitions}
+            unread = self._requested(keys, responses)
             if unread:
                 responses |= read_partitions(self._partitions, params, unread)[0]
         changed: PartitionResponses = {}
         has_room = True
-        with self._lock:
-            for topic_partition, response in responses.items():
-                cached = self._cached.get(topic_partition)
-                if cached is None:
-                    continue
-                if cached.update(response):
-                    changed[topic_partition] = response
-                if requires_refetch(response):
-                    self.pending[topic_partition] = None
-                    self._changed_partitions.pop(topic_partition, None)
-                    continue
-                self._update_state(topic_partition, cached, self._partitions.get(topic_partition))
-                if topic_partition in self.pending:
-                    has_room = False
-            if not has_room:
-                # Partitions with records come last next time, so that the others get their share.
-                for topic_partition, response in changed.items():
-                    if response.batches:
-                        self._last_rank += 1
-                        self._cached[topic_partition].rank = self._last_rank
+        for topic_partition, response in responses.items():
+            cached = self._cached.get(topic_partition)
+            if cached is None:
+                continue
+            if cached.update(response):
+                changed[topic_partition] = response
+            if requires_refetch(response):
+                self.pending[topic_partition] = None
+                self._changed_partitions.pop(topic_partition, None)
+                continue
+            self._update_state(topic_partition, cached, self._partitions.partition(topic_partition))
+            if topic_partition in self.pending:
+                has_room = False
+        if not has_room:
+            # Partitions with records come last next time, so that the others get their share.
+            for topic_partition, response in changed.items():
+                if response.batches:
+                    self._last_rank += 1
+                    self._cached[topic_partition].rank = self._last_rank
         return SessionFetchResponse(ErrorCode.NONE, self.session_id, changed)
 
     def _requested(
@@ -580,10 +567,11 @@ class FollowerSession(FetchSession):
             or partition.leader_epoch != fetch.current_leader_epoch
         ):
             self.pending[topic_partition] = None
+            cached.position = None  # the log may be truncated before this broker leads again
             return
         log = partition.log
-        if self._counts_bytes and cached.status is None:
-            cached.status = partition.fetch_position(fetch.fetch_offset)
+        if self._counts_bytes and cached.position is None:
+            cached.position = partition.fetch_position(fetch.fetch_offset)
         if log.end_offset > fetch.fetch_offset:
             self.pending[topic_partition] = None
         elif (
@@ -613,7 +601,7 @@ class DelayedSessionFetch(DelayedFetch):
     def __init__(
         self,
         params: FetchParams,
-        partitions: PartitionRegistry,
+        partitions: HostedPartitions,
         session: FollowerSession,
         respond: RespondInSession,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, RecordError
@@ -78,6 +78,23 @@ class PartitionFetchResponse(NamedTuple):
     size_bytes: int = 0
     message: str | None = None
     preferred_replica: int = -1
+
+    def visible_batches(self) -> Iterator[RecordBatch]:
+        """Yield the batches that a client shows: no markers, and no records of aborted
+        transactions. O(batches + aborted transactions)."""
+        aborted = sorted(
+            self.aborted_transactions,
+            key=lambda transaction: transaction.first_offset,
+            reverse=True,
+        )
+        aborted_producers: set[int] = set()
+        for batch in self.batches:
+            while aborted and aborted[-1].first_offset <= batch.last_offset:
+                aborted_producers.add(aborted.pop().producer_id)
+            if batch.control is not None:
+                aborted_producers.discard(batch.producer_id)
+            elif not (batch.transactional and batch.producer_id in aborted_producers):
+                yield batch
 
 
 class SessionFetchRequest(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 
 from purgatory.kafka import ErrorCode, KafkaError, PartitionFetchResponse, RecordBatch
 from purgatory.kafka.log.log import Log
-from purgatory.kafka.replication.replica import apply_response
+from purgatory.kafka.replication.partition import apply_response
 
 
 def log_of(*counts: int, epoch: int) -> Log:

@@ -16,12 +16,11 @@ from purgatory.kafka import (
     LogConfig,
     PartitionFetch,
     RecordBatch,
-    Segment,
+    TopicPartition,
     TransactionResult,
 )
 from purgatory.kafka.log.log_cleaner import KeyedRecord, LogCleaning, cleanable_segments, compact
-from purgatory.kafka.replication.log_read import read_for_fetch
-from purgatory.kafka.replication.replica import apply_response
+from purgatory.kafka.replication.partition import Partition, apply_response
 
 _KEEP_MS = 1_000
 _CONFIG = LogConfig(
@@ -39,6 +38,14 @@ class _Record(NamedTuple):
     value: bytes | None
 
 
+class _Batch(RecordBatch):
+    """A batch whose latest time is its offset."""
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        return self.base_offset
+
+
 class _Contents:
     """Batches whose records are their tags."""
 
@@ -48,7 +55,7 @@ class _Contents:
 
     def retain_records(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
         records = [one for one in _records(batch) if batch.base_offset + one.delta in offsets]
-        return RecordBatch(
+        return _Batch(
             batch.base_offset,
             len(records),
             batch.size_bytes - len(_records(batch)) + len(records),
@@ -63,10 +70,7 @@ class _Contents:
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
         count = next_offset - base_offset
-        return RecordBatch(base_offset, 0, 61, leader_epoch, tag=(), offset_count=count)
-
-    def max_timestamp_ms(self, batch: RecordBatch) -> int:
-        return batch.base_offset
+        return _Batch(base_offset, 0, 61, leader_epoch, tag=(), offset_count=count)
 
 
 def _records(batch: RecordBatch) -> Sequence[_Record]:
@@ -76,7 +80,7 @@ def _records(batch: RecordBatch) -> Sequence[_Record]:
 
 def _append(log: Log, records: Sequence[tuple[bytes | None, bytes | None]], epoch: int = 0) -> None:
     tag = tuple(_Record(delta, *record) for delta, record in enumerate(records))
-    log.append(RecordBatch(log.end_offset, len(tag), 61 + len(tag), epoch, tag=tag))
+    log.append(_Batch(log.end_offset, len(tag), 61 + len(tag), epoch, tag=tag))
     log.update_high_watermark(log.end_offset)
 
 
@@ -95,13 +99,10 @@ def _contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def _compact(log: Log, cleaning: LogCleaning, now_ms: int) -> bool:
-    segments = cleanable_segments(log, cleaning, _Contents(), now_ms)
-
-    def replace(there: Sequence[Segment], batches: Sequence[RecordBatch]) -> bool:
-        return log.replace_segments(there, batches) is not None
+    segments = cleanable_segments(log, cleaning, now_ms)
 
     if segments:
-        for _ in compact(log, segments, cleaning, _Contents(), now_ms, replace):
+        for _ in compact(log, segments, cleaning, _Contents(), now_ms):
             pass
     log._check()
     return bool(segments)
@@ -224,7 +225,7 @@ def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> 
 
     def write(producer: int, sequence: int, key: bytes) -> None:
         tag = (_Record(0, key, b"v"),)
-        log.append(RecordBatch(log.end_offset, 1, 70, 0, producer, 0, sequence, None, tag, True))
+        log.append(_Batch(log.end_offset, 1, 70, 0, producer, 0, sequence, None, tag, True))
 
     def end(producer: int, how: TransactionResult) -> None:
         marker = RecordBatch.end_transaction(producer, 0, how)
@@ -254,14 +255,13 @@ def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> 
 def test_a_log_that_changes_meanwhile_is_left_as_it_is_there() -> None:
     log = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
     cleaning = LogCleaning()
-    segments = cleanable_segments(log, cleaning, _Contents(), 1)
+    segments = cleanable_segments(log, cleaning, 1)
     steps = compact(
         log,
         segments,
         cleaning,
         _Contents(),
         1,
-        lambda there, batches: log.replace_segments(there, batches) is not None,
     )
     next(steps)
     log.delete_up_to(log.segment_bases[1])
@@ -286,7 +286,9 @@ def test_whole_segments_become_few() -> None:
 def _fetch_once(follower: Log, leader: Log) -> None:
     """Copy what one fetch brings."""
     fetch = PartitionFetch(follower.end_offset, 200, 0, follower.last_epoch, follower.start_offset)
-    answer = read_for_fetch(leader, 0, fetch, FetchIsolation.LOG_END, 200, True)
+    partition = Partition(TopicPartition("topic", 0), 0, leader)
+    assert partition.make_leader(0, (0,), (0,), now_ms=0)
+    answer = partition.fetch(fetch, FetchIsolation.LOG_END, 200, True)
     assert apply_response(follower, answer)
     follower._check()
 

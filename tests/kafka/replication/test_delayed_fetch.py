@@ -24,9 +24,6 @@ from purgatory.kafka import (
     PartitionFetchResponse,
     RecordBatch,
 )
-from purgatory.kafka.log.log import Log
-from purgatory.kafka.replication import delayed_fetch
-from purgatory.kafka.replication.log_read import visible_end
 from purgatory.kafka.replication.partition import Partition
 from tests.kafka.conftest import OTHER, TP, append, offsets
 
@@ -336,28 +333,6 @@ def test_a_waiting_fetch_tells_whose_it_is(leader: Broker) -> None:
     leader.pass_time(500)
     leader.fetch(0)
     assert not waiting_fetch(leader).is_from_follower
-
-
-def test_an_end_that_was_undone_is_not_taken_for_a_later_one_with_the_same_number(
-    leader: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One check sees, without the lock, the end of an append that then finds its disk full."""
-    leader.lead(tp=OTHER)
-    append(leader, 1)
-    answer = leader.fetch(0, 1, min_bytes=200, tps=(TP, OTHER))
-    log = leader.replica().log
-    undone = [log.end_offset + 1]
-
-    def seen_end(seen: Log, isolation: FetchIsolation) -> int:
-        return undone.pop() if undone and seen is log else visible_end(seen, isolation)
-
-    monkeypatch.setattr(delayed_fetch, "visible_end", seen_end)
-    leader.check_all_that_waits()
-    assert not undone and not answer.given
-
-    append(leader, 1)
-
-    assert offsets(answer.of()) == [0, 1]
 
 
 def test_deleting_an_open_transaction_ends_the_wait_behind_it(leader: Broker) -> None:

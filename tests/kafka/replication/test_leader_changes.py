@@ -58,7 +58,6 @@ def test_a_leader_may_be_told_a_new_isr_in_its_epoch_and_keeps_what_it_knows(
     leader.lead(epoch=1, isr=(0, 1))
 
     assert answer.of().error is ErrorCode.NONE  # follower 1 is still known to have it
-    assert leader.replica().leader_term == 1
 
 
 def test_a_follower_may_learn_in_the_same_epoch_whom_to_follow(
