@@ -25,11 +25,9 @@ OF_KAFKA = [
     "compression.type",
     "compression.zstd.level",
     "delete.retention.ms",
-    "file.delete.delay.ms",
     "flush.messages",
     "flush.ms",
     "follower.replication.throttled.replicas",
-    "index.interval.bytes",
     "leader.replication.throttled.replicas",
     "local.retention.bytes",
     "local.retention.ms",
@@ -48,12 +46,10 @@ OF_KAFKA = [
     "retention.bytes",
     "retention.ms",
     "segment.bytes",
-    "segment.index.bytes",
-    "segment.jitter.ms",
     "segment.ms",
     "unclean.leader.election.enable",
 ]
-"""All settings of topics of Kafka 4.0."""
+"""All settings of topics of Kafka 4.0, but those that could affect nothing here."""
 
 OF_STREAMS: Mapping[str, Mapping[str, str]] = {
     "repartition": {

@@ -11,12 +11,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.settings.broker_settings import LISTENER_PREFIXES, READ_ONLY
 from purgatory.kafka.settings.topic_settings import (
     BROKER_SETTINGS,
     LIST,
     SETTINGS,
-    STRING,
     BrokerSetting,
     Setting,
     check_value,
@@ -52,8 +50,6 @@ class ConfigResource(NamedTuple):
         unchangeable: what cannot be changed while the cluster runs, and what it is.
         settings: what is known of each, by key.
         check: refuses values that can't be, as ``check_value`` does.
-        accepts_any: whether settings of other names are kept, too: Kafka's brokers do, for the sake
-            of plugins. Their keys begin with ``CUSTOM``.
     """
 
     kind: str
@@ -61,11 +57,8 @@ class ConfigResource(NamedTuple):
     unchangeable: Mapping[str, str]
     settings: Mapping[str, Setting] = SETTINGS
     check: Callable[[str, Setting, str, str], None] = check_value
-    accepts_any: bool = False
 
 
-CUSTOM = "custom:"
-_CUSTOM = Setting(None, STRING, None, "Unknown; it has no effect.")
 TOPIC_CONFIGS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
 
 BROKER_KEYS: Mapping[str, str] = {
@@ -103,27 +96,17 @@ def changed_settings(
         if name in resource.unchangeable:
             _check_unchanged(change, resource.unchangeable[name])
             continue
-        key, setting = _find_setting(name, resource)
+        key = resource.keys.get(name)
+        if key is None:
+            raise unknown_setting(name, resource.kind, resource.keys)
+        setting = resource.settings[key]
         value = _new_value(change, key, settings, of_broker, setting)
         if value is None:
             settings.pop(key, None)
         else:
-            if setting is not _CUSTOM:
-                resource.check(name, setting, value, effective_value({}, key, of_broker))
+            resource.check(name, setting, value, effective_value({}, key, of_broker))
             settings[key] = value
     return settings
-
-
-def _find_setting(name: str, resource: ConfigResource) -> tuple[str, Setting]:
-    """Return by which key a setting is kept, and what is known of it."""
-    key = resource.keys.get(name)
-    if key is not None:
-        return key, resource.settings[key]
-    if not resource.accepts_any:
-        raise unknown_setting(name, resource.kind, resource.keys)
-    if name in READ_ONLY or name.startswith(LISTENER_PREFIXES):
-        raise _bad_request(f"{name} can't be changed while the cluster runs")
-    return CUSTOM + name, _CUSTOM
 
 
 def _new_value(

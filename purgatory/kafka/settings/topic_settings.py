@@ -1,8 +1,8 @@
 """The settings of topics, by Kafka's names: their types, defaults and bounds.
 
 A value that the cluster would ignore is rejected: a setting that isn't implemented accepts only the
-value that describes what the cluster does. Where a setting has nothing to affect (there is no index
-on disk), any value is accepted.
+value that describes what the cluster does. Settings that could affect nothing here (there is no
+index on disk) are unknown.
 
 The effective value is the topic's own, else its broker's, else the default.
 """
@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.log import CODECS, LogConfig
-from purgatory.kafka.settings.broker_settings import ignored_settings
 from purgatory.settings.problems import known_names
 from timer.durations import checked_ms
 
@@ -205,38 +204,12 @@ _FIXED: Mapping[str, Setting] = {
     "message.downconversion.enable": _fixed(
         "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
     ),
-    "message.timestamp.difference.max.ms": _fixed(
-        NEVER, _LONG, "log.message.timestamp.difference.max.ms", "Records may be of any time."
-    ),
     "preallocate": _fixed("false", _BOOLEAN, "log.preallocate", "Files grow with what is written."),
 }
 
-_WITHOUT_EFFECT: Mapping[str, Setting] = {
-    "file.delete.delay.ms": Setting(
-        "60000",
-        _LONG,
-        "log.segment.delete.delay.ms",
-        "Files are deleted at once; open readers go on.",
-        0,
-    ),
-    "index.interval.bytes": Setting(
-        "4096", _INT, "log.index.interval.bytes", "There is no index on disk.", 0
-    ),
-    "message.format.version": Setting(
-        "3.0-IV1",
-        STRING,
-        "log.message.format.version",
-        "Format 2 alone is kept, whatever this says, as by Kafka since 3.0.",
-    ),
-    "segment.index.bytes": Setting(
-        "10485760", _INT, "log.index.size.max.bytes", "There is no index on disk.", 4
-    ),
-    "segment.jitter.ms": Setting(
-        "0", _LONG, "log.roll.jitter.ms", "The log does not roll by time.", 0
-    ),
-}
+SETTINGS: Mapping[str, Setting] = dict(sorted({**_SUPPORTED, **_FIXED}.items()))
 
-SETTINGS: Mapping[str, Setting] = dict(sorted({**_SUPPORTED, **_FIXED, **_WITHOUT_EFFECT}.items()))
+_RELOGIN = "sasl.kerberos.min.time.before.relogin"
 
 BROKER_SETTINGS: Mapping[str, Setting] = {
     **SETTINGS,
@@ -244,17 +217,8 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
         rate: _fixed(NEVER, _LONG, rate, "No replica is throttled.")
         for rate in ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
     },
-    **{
-        ignored.name: Setting(
-            ignored.default,
-            _KINDS[ignored.kind],
-            ignored.name,
-            "Accepted for compatibility; it has no effect.",
-            ignored.least,
-            choices=_BOOLEAN_VALUES if ignored.kind == "boolean" else (),
-        )
-        for ignored in ignored_settings()
-    },
+    # The one setting that is accepted without an effect: librdkafka's own tests change it.
+    _RELOGIN: Setting("60000", _LONG, _RELOGIN, "There is no Kerberos here.", 0),
 }
 """The settings of brokers: the defaults of topics, by the brokers' names, and their own."""
 
