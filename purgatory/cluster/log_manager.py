@@ -6,7 +6,7 @@ Ground rules
   start: it gets values, touches nothing else, and returns logs that nobody else has yet.
 * While the broker is alive its logs belong to the replica manager; ``offline_logs`` is stale then.
 * Compaction works a few milliseconds at a time; other tasks run between two slices. A log that
-  can't be read or written is left as it is, with one line in the log until it can.
+  can't be read or written stays as it is, with one line in the log until it can.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class BrokerLogs:
         state = self._cluster.controller.state_of(topic_partition)
         if state is None:
             return LogCheckpoint()
-        # A replica out of sync may have other records there, until it has copied the leader's.
+        # A replica out of sync may have other records at these offsets, until it has copied the
+        # leader's.
         committed = state.committed_offset if self._broker_id in state.isr else 0
         return LogCheckpoint(state.start_offset, state.leader_epoch + max_epoch_gap, committed)
 
@@ -116,7 +117,7 @@ class BrokerLogs:
             log.configure(self.config_of(topic_partition))
 
     def reattach(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Take the logs of a broker that died. Stored ones will be loaded again: the disk may be
+        """Keep the logs of a broker that died. Stored ones will be loaded again: the disk may be
         damaged meanwhile."""
         self.offline_logs = logs if self.folder is None else {}
 
@@ -143,7 +144,7 @@ class BrokerLogs:
         config = log_config(self._cluster.settings_of(topic_partition.topic), self._setting)
         if self.folder is not None:
             return config
-        # Memory is freed by whole segments: they may not be larger here.
+        # Memory is freed by whole segments: they are smaller here.
         most = self._cluster.log_config.segment_bytes
         return replace(config, segment_bytes=min(config.segment_bytes, most))
 

@@ -1,22 +1,22 @@
 """Compaction: the latest record of each key stays, at its offset.
 
-What is compacted are whole segments of decided, replicated records, never the active one, and none
-with a record that is younger than ``min_compaction_lag_ms``. In these:
+Compaction takes whole segments of decided, replicated records, never the active one, and none with
+a record that is younger than ``min_compaction_lag_ms``. In these:
 
-    a record that a later one of its key replaces, goes
-    a record without a key, and one of an aborted transaction, goes
-    a tombstone (a record without a value) goes ``delete_retention_ms`` after it was first looked at
+    a record that a later one of its key replaces is removed
+    a record without a key, and one of an aborted transaction, is removed
+    a tombstone (a record without a value) is removed ``delete_retention_ms`` after its first pass
     the marker of a transaction stays
 
-Where a batch goes as a whole, an empty one holds its offsets, so that a log has no gaps: what is
-missing in it was lost. The last batch of each producer stays for its numbers, without records.
+An empty batch holds the offsets of a batch that is removed as a whole, so that a log has no gaps: a
+gap means a loss. The last batch of each producer stays for its numbers, without records.
 
-Replicas compact each for itself, and may differ in what they still have of the records that go.
+Replicas compact each for itself, and may differ in the removable records that they still have.
 
 Ground rules
 ------------
-* One thread at a time changes the log; it may change between the steps of a compaction, which then
-  leaves what changed as it is.
+* Only the broker's loop touches the log. It may change between the steps of a compaction, which
+  then leaves changed segments as they are.
 * No clock: the time of day comes in from outside.
 """
 
@@ -32,7 +32,7 @@ _MAX_OFFSETS = 2**31 - 1
 
 
 class KeyedRecord(NamedTuple):
-    """What compaction has to know of a record."""
+    """A record, as far as compaction needs it."""
 
     offset: int
     key: bytes | None
@@ -40,13 +40,13 @@ class KeyedRecord(NamedTuple):
 
 
 class BatchContents(Protocol):
-    """Looks into batches, and makes others of them."""
+    """Decodes batches, and makes others of them."""
 
     def records(self, batch: RecordBatch) -> Iterable[KeyedRecord]:
         """Return its records."""
 
     def retain_records(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
-        """Return the batch with these of its records alone, at the same offsets."""
+        """Return the batch with only the records at these offsets."""
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
         """Return a batch without records that spans these offsets."""
@@ -55,15 +55,15 @@ class BatchContents(Protocol):
 class LogCleaning:
     """How far a log was compacted, and when.
 
-    ``cleaned_until`` is where the records begin that no compaction has looked at. After a restart
-    that is forgotten: then tombstones stay for longer.
+    The records from ``cleaned_until`` on were never compacted. A restart forgets that: then
+    tombstones stay for longer.
     """
 
     __slots__ = ("_passes", "cleaned_until")
 
     def __init__(self) -> None:
         self.cleaned_until = 0
-        # (where it ended, when), of those compactions that came further than all before.
+        # (end offset, time), of those compactions that came further than all before.
         self._passes: list[tuple[int, int]] = []
 
     def reset(self) -> None:
@@ -72,7 +72,7 @@ class LogCleaning:
         self._passes.clear()
 
     def record_pass(self, until_offset: int, now_ms: int, delete_retention_ms: int) -> None:
-        """Record a compaction. What is beyond the retention of tombstones is kept as one."""
+        """Record a compaction. Those beyond the retention of tombstones are kept as one."""
         if until_offset > self.cleaned_until:
             self.cleaned_until = until_offset
             self._passes.append((until_offset, now_ms))
@@ -88,22 +88,22 @@ class LogCleaning:
 
 
 def cleanable_segments(log: Log, cleaning: LogCleaning, now_ms: int) -> Sequence[Segment]:
-    """Return the segments to be compacted now, oldest first; none, where it isn't worth it.
+    """Return the segments to compact now, oldest first; none, if a compaction isn't worth it.
 
-    It is worth it once ``min_dirty_ratio`` of their bytes were never looked at, or the oldest of
-    these for longer than ``max_compaction_lag_ms``, or where tombstones may go. O(segments,
-    and the batches of those that are young).
+    Compaction is worth it once ``min_dirty_ratio`` of their bytes were never compacted, or the
+    oldest of these are older than ``max_compaction_lag_ms``, or tombstones may be removed.
+    O(segments, and the batches of young ones).
 
     Args:
         log: of a replica.
-        cleaning: how far it was compacted.
+        cleaning: the state of the log's cleaning.
         now_ms: in milliseconds since 1970.
     """
     config = log.config
     if not config.compacts:
         return ()
     if cleaning.cleaned_until > log.active_base_offset:
-        cleaning.reset()  # the log was cut: what is there now is other records
+        cleaning.reset()  # the log was truncated, and has other records now
     decided = min(log.last_stable_offset, log.high_watermark)
     youngest_ms = now_ms - config.min_compaction_lag_ms
     segments: list[Segment] = []
@@ -142,16 +142,16 @@ def compact(
 
     Args:
         log: of a replica.
-        segments: what `cleanable_segments` returned.
+        segments: the result of `cleanable_segments`.
         cleaning: the state of the log's cleaning.
-        contents: looks into the batches.
+        contents: decodes the batches.
         now_ms: in milliseconds since 1970.
 
     Yields:
-        After each batch: others may go on.
+        After each batch: other work may run.
 
     Raises:
-        ValueError: a batch can't be looked into; nothing was changed that was not put in place.
+        ValueError: a batch can't be decoded; segments that were replaced before remain so.
     """
     until_offset = segments[-1].end_offset
     config = log.config
@@ -216,7 +216,7 @@ def _is_placeholder(batch: RecordBatch) -> bool:
 
 
 class _RetentionRules:
-    """Which records of a log stay."""
+    """The decision which records of a log stay."""
 
     def __init__(self, log: Log, contents: BatchContents, tombstone_horizon: int) -> None:
         self._contents = contents

@@ -23,7 +23,7 @@ RespondDeleteRecords = Callable[[dict[TopicPartition, PartitionDeleteRecordsResp
 
 
 class DeleteRecordsCase(Enum):
-    """What ended the wait on a partition."""
+    """The event that ended the wait on a partition."""
 
     GONE = "gone"
     NOT_LEADER = "not leader"
@@ -31,7 +31,7 @@ class DeleteRecordsCase(Enum):
 
 
 class DeleteRecordsStatus(PartitionStatus[PartitionDeleteRecordsResponse]):
-    """Where one partition of a deletion stands: ``required_offset`` is what it waits for."""
+    """The state of one partition of a deletion, which waits for ``required_offset``."""
 
     __slots__ = ("low_watermark", "required_offset")
 
@@ -61,10 +61,10 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
 
     Args:
         timeout_ms: the longest wait.
-        partitions: what is here.
-        low_watermark: tells a partition's, None where this broker doesn't lead it.
-        statuses: one per partition of the request; those that wait have ``waits`` set.
-        respond: takes the responses.
+        partitions: of this broker.
+        low_watermark: returns a partition's, None where this broker doesn't lead it.
+        statuses: one per partition of the request; those that wait have ``acks_pending`` set.
+        respond: called with the responses.
     """
 
     __slots__ = ("_low_watermark",)
@@ -104,7 +104,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
                 "the leader changed meanwhile",
             )
             return True
-        # On a timeout, too, the response tells how far it got.
+        # The response has the low watermark on a timeout, too.
         status.low_watermark = low_watermark
         if low_watermark < status.required_offset:
             return False

@@ -15,14 +15,14 @@ and over all partitions together:
 
     G  the bytes available reach ``min_bytes``
 
-It then reads whatever is there, errors included, and responds with that. When the time is up it
-does the same: a response without records is no error.
+The fetch then reads the available records, or errors, and responds with these. It does the same
+when the time is up: a response without records is no error.
 
 Ground rules
 ------------
 * Only the broker's loop touches an operation.
 * A partition that has not changed since the last check is recognized by its epoch, leader and ends.
-* ``respond`` is called once, but for operations that are cancelled: who cancels responds.
+* ``respond`` is called once, but for operations that are cancelled: their canceller responds.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ RespondFetch = Callable[[dict[TopicPartition, PartitionFetchResponse]], object]
 class FetchPartitionStatus:
     """A requested partition, and its state when the fetch began to wait.
 
-    ``begun`` is the position of the fetch then. ``end_key`` is what the fetch is watched under
+    ``begun`` is the position of the fetch then. The fetch is watched under ``end_key``
     while it waits for bytes of this partition. ``available`` bytes were there at the last check,
     under ``leader_id`` in ``leader_epoch``, up to ``end_offset``, the log's last segment beginning
     at ``active_base_offset``.
@@ -133,7 +133,7 @@ class FetchPartitionStatus:
 
 
 class FetchCase(Enum):
-    """What ended the wait."""
+    """The event that ended the wait."""
 
     NOT_LEADER = "A"
     REPLICA_GONE = "B"
@@ -165,10 +165,10 @@ class DelayedFetch(DelayedOperation):
     Args:
         params: the request's; ``max_wait_ms`` is the timeout.
         isolation: how far it sees.
-        partitions: what is here.
-        fetches: what is asked of each partition.
-        statuses: the same, with where each stands.
-        respond: takes the responses.
+        partitions: of this broker.
+        fetches: the requested position of each partition.
+        statuses: of the same partitions.
+        respond: called with the responses.
     """
 
     __slots__ = (
@@ -226,7 +226,7 @@ class DelayedFetch(DelayedOperation):
 
     @property
     def is_from_follower(self) -> bool:
-        """Whether a follower waits, and not a consumer."""
+        """Whether a follower fetches, not a consumer."""
         return self.params.replica_id >= 0
 
     def try_complete(self) -> bool:
@@ -261,7 +261,7 @@ class DelayedFetch(DelayedOperation):
         if progress < 0:
             return _PROGRESS_CASES[progress]
         status.available = progress
-        # What was fetched in an earlier epoch may diverge as soon as that is forgotten.
+        # Records of an earlier epoch may diverge as soon as the leader has forgotten that epoch.
         if fetch.last_fetched_epoch is None or fetch.last_fetched_epoch == partition.leader_epoch:
             status.leader_id, status.leader_epoch = partition.leader_id, partition.leader_epoch
             status.end_offset = partition.visible_end(self._isolation)
@@ -269,7 +269,7 @@ class DelayedFetch(DelayedOperation):
         return None
 
     def on_complete(self) -> None:
-        # Read first: if that raises, nothing is answered yet.
+        # Read first: if that raises, no response is sent yet.
         responses = read_partitions(self._partitions, self.params, self._fetches)[0]
         self._responded = True
         self._respond(responses)

@@ -7,14 +7,14 @@ For each partition one of these ends the wait:
     C1  it leads, but the response is an error: too few replicas are in sync by now
     C2  the high watermark reached the records, and enough replicas are in sync
 
-Each partition starts out with the error REQUEST_TIMED_OUT, which the end of its wait replaces. So
-when the time is up, every partition has the error that is true for it. A deletion of records waits
-in the same way (`PartitionStatus`, `DelayedRequest`).
+Each partition starts out with the error REQUEST_TIMED_OUT, which the end of its wait replaces: when
+the time is up, every partition has the error that is true for it. A deletion of records waits in
+the same way (`PartitionStatus`, `DelayedRequest`).
 
 Ground rules
 ------------
 * Only the broker's loop touches an operation's statuses.
-* ``respond`` is called once, but for operations that are cancelled: who cancels responds.
+* ``respond`` is called once, but for operations that are cancelled: their canceller responds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PartitionStatus(ABC, Generic[Response]):
         self.error = ErrorCode.REQUEST_TIMED_OUT
 
     def end_wait(self, case: Enum, error: ErrorCode, message: str | None = None) -> None:
-        """Replace the response by the true one."""
+        """End the wait, with this error in the response."""
         self.acks_pending = False
         self.case = case
         self.error = error
@@ -83,15 +83,15 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
 
     Args:
         timeout_ms: the longest wait.
-        partitions: what is here.
+        partitions: of this broker.
         statuses: one per partition of the request; those that wait have ``acks_pending`` set.
-        respond: takes the responses.
+        respond: called with the responses.
     """
 
     __slots__ = ("_partitions", "_respond", "_responded", "statuses")
 
     waits_for: str
-    """What it waits for, in the words of an error's message."""
+    """The awaited event, for the message of an error."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ _NONE = ErrorCode.NONE
 
 
 class ProduceCase(Enum):
-    """What ended the wait on a partition."""
+    """The event that ended the wait on a partition."""
 
     GONE = "A"
     NOT_LEADER = "B"
@@ -135,7 +135,7 @@ class ProduceCase(Enum):
 
 
 class ProduceStatus(PartitionStatus[PartitionProduceResponse]):
-    """Where one partition of a produce stands; ``appended`` if its records are in the log."""
+    """The state of one partition of a produce; ``appended`` if its records are in the log."""
 
     __slots__ = ("appended", "partition")
 
@@ -175,9 +175,9 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
 
     Args:
         timeout_ms: the longest wait.
-        partitions: what is here.
+        partitions: of this broker.
         statuses: one per partition of the request; those that wait have ``acks_pending`` set.
-        respond: takes the responses.
+        respond: called with the responses.
     """
 
     __slots__ = ()

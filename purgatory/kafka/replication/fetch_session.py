@@ -1,36 +1,36 @@
-"""Fetch sessions (KIP-227): a fetch names only what changed since the one before it.
+"""Fetch sessions (KIP-227): a fetch names only the partitions that changed since the last one.
 
 A full fetch names all partitions, and may begin a session. An incremental one names those that are
 new or at another offset, and those to forget; its response has only partitions with news: records,
-an error, a watermark or a start that moved. Each has the next epoch, so that a fetch that was lost
-or came twice is noticed, and the client begins again (`FetchSessionHandler`).
+an error, a watermark or a start that moved. Each fetch has the next epoch, so that a lost or
+repeated one is noticed, and the client begins again (`FetchSessionHandler`).
 
-    epoch -1     no session; ends the one that is named
-    epoch 0      begins a session; ends the one that is named
+    epoch -1     no session; ends the given one
+    epoch 0      begins a session; ends the given one
     epoch 1 ...  continues the session of the id
 
-Sessions of consumers (`FetchSessions`) are bounded in number and in partitions. Where there is no
-room, the session that was idle longest goes, if that is long enough; else the client gets none, and
-sends full fetches.
+Sessions of consumers (`FetchSessions`) are bounded in number and in partitions. When there is no
+room, the session that was idle longest is removed, if that is long enough; else the client gets no
+session, and sends full fetches.
 
-The session of a follower (`FollowerSession`) costs what has changed, not what there is. The leader
-is notified of what happens to its partitions, and reads only these:
+The session of a follower (`FollowerSession`) costs time for changed partitions only. The leader's
+appends and role changes notify it, and it reads only the partitions that are not parked:
 
     parked   ->  pending   something was appended, or the leader or its epoch changed
     parked   ->  changed   a watermark or a start moved, or the ISR changed
     pending  ->  parked    the follower requests it again, from its new offset
     changed  ->  parked    a response said so
 
-What is pending ends the wait of a fetch, once it is ``min_bytes``; what is changed goes along with
+Pending partitions end the wait of a fetch, once they have ``min_bytes``; changed ones go along with
 the next response. A fetch stands for all partitions of the session: its follower is alive, and
 still at its offsets. That is recorded when it matters, at the first append after it. Partitions in
-whose ISR the follower isn't are read at each fetch: it may come back.
+whose ISR the follower isn't are read at each fetch: the follower may come back.
 
 Ground rules
 ------------
 * Only the broker's loop touches a session.
 * A consumer's session changes when a request is begun (`FetchSessions.begin`) and when its response
-  is made (`FetchContext.complete`); in between others may come, and one that ended it.
+  is made (`FetchContext.complete`); in between other fetches may come, even one that ended it.
 * A follower's session has one fetch at a time: a new one ends the wait of the one before. A session
   that another one replaced is notified as long as its fetch waits.
 """
@@ -74,7 +74,7 @@ class RequestedPartition(NamedTuple):
 
 
 class FetchSessionHandler:
-    """The client's side of a session: the contents of its next fetch.
+    """The client's side of a session: the id and epoch of its next fetch.
 
     Public attributes, to be read only: ``session_id`` and ``epoch``. The fetch of epoch 0 names all
     partitions, and begins a session.
@@ -87,7 +87,7 @@ class FetchSessionHandler:
         self.epoch = FIRST_EPOCH
 
     def handle_response(self, error: ErrorCode, session_id: int) -> bool:
-        """Take a response; return whether its partitions count: it is no error of the session."""
+        """Handle a response; return whether its partitions count: it is no error of the session."""
         if error is not ErrorCode.NONE:
             self.handle_error()
             if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
@@ -144,7 +144,7 @@ class CachedPartition(Generic[Requested]):
             or response.high_watermark != self.high_watermark
             or response.log_start_offset != self.log_start_offset
         )
-        # With an error or a divergence the client takes no watermark: whatever comes next is news.
+        # The client ignores the watermark of an error or a divergence: the next one is news.
         counts = response.error is ErrorCode.NONE and response.diverging_epoch is None
         self.high_watermark = response.high_watermark if counts else UNKNOWN_OFFSET
         self.log_start_offset = response.log_start_offset
@@ -164,12 +164,11 @@ class _ConsumerSession(FetchSession):
 class FetchContext:
     """One fetch: the partitions to read, and the response.
 
-    Attributes, to be read only: ``fetches``, all that is to be read, in the order in which
-    partitions get their part of a response; ``error``, why it is refused as a whole, in place of
-    any response.
+    Attributes, to be read only: ``fetches``, the partitions to read, in the order in which they get
+    their part of a response; ``error``, the reason to refuse the whole fetch.
     """
 
-    __slots__ = ("_settle", "error", "fetches")
+    __slots__ = ("_complete", "error", "fetches")
 
     def __init__(
         self,
@@ -182,25 +181,25 @@ class FetchContext:
     ) -> None:
         self.fetches = fetches
         self.error = error
-        self._settle = complete
+        self._complete = complete
 
     def complete(self, responses: SessionResponses) -> tuple[int, SessionResponses]:
         """Return the session's id, 0 for none, and the partitions to include. O(responses).
 
         Args:
-            responses: to all that was ``fetches``, in that order.
+            responses: to all ``fetches``, in that order.
         """
-        return self._settle(responses)
+        return self._complete(responses)
 
 
 class FetchSessions:
     """The sessions of one broker's clients.
 
     Args:
-        new_id: returns an id at random, from 1 on; asked again while another session has it.
-        most_sessions: how many there may be.
-        most_partitions: how many all of them may have together.
-        least_idle_ms: a session that was not used for so long may go to make room.
+        new_id: returns a random id, from 1 on; called again while another session has it.
+        most_sessions: the limit of sessions.
+        most_partitions: the limit of partitions in all sessions together.
+        least_idle_ms: a session that was not used for so long may be removed to make room.
     """
 
     def __init__(
@@ -239,7 +238,7 @@ class FetchSessions:
             forgotten: the partitions to remove.
             by_ids: whether the request has topic ids.
             name_of: returns a topic's name by its id, or None.
-            now_ms: the time, from any beginning on.
+            now_ms: the time, of any clock.
         """
         if epoch in (FINAL_EPOCH, FIRST_EPOCH):
             self._end(session_id)
@@ -266,11 +265,11 @@ class FetchSessions:
                 cached.requested = cached.requested._replace(topic=name_of(topic))
         return FetchContext(
             {key: cached.requested for key, cached in session.partitions.items()},
-            lambda responses: _settled(session, responses),
+            lambda responses: _included(session, responses),
         )
 
     def session_keys(self, session_id: int) -> tuple[SessionKey, ...]:
-        """Return which partitions a session has; none where there is no such session. O(these)."""
+        """Return the partitions of a session; none of an unknown one. O(these)."""
         session = self._sessions.get(session_id)
         return () if session is None else tuple(session.partitions)
 
@@ -330,7 +329,7 @@ def _error_context(error: ErrorCode) -> FetchContext:
     return FetchContext({}, error=error)
 
 
-def _settled(
+def _included(
     session: _ConsumerSession, responses: SessionResponses
 ) -> tuple[int, SessionResponses]:
     included = {}
@@ -379,7 +378,7 @@ class FollowerSession(FetchSession):
     Args:
         session_id: no other session of this leader has it.
         follower_id: the follower's broker id.
-        partitions: what is here.
+        partitions: of this broker.
     """
 
     __slots__ = (
@@ -418,7 +417,7 @@ class FollowerSession(FetchSession):
     # ---- events
 
     def notify_moved(self, partition: Partition) -> bool:
-        """Record that an end of the log moved; return whether a fetch that waits is to be checked.
+        """Record that an end of the log moved; return whether to check the waiting fetch.
 
         O(1).
         """
@@ -440,8 +439,8 @@ class FollowerSession(FetchSession):
         return False
 
     def notify_changed(self, topic_partition: TopicPartition, partition: Partition | None) -> bool:
-        """Record that a leader, an epoch or an ISR changed, or a replica went (None); return
-        whether a fetch that waits is to be checked. O(replicas)."""
+        """Record that a leader, an epoch or an ISR changed, or a replica was removed (None); return
+        whether to check the waiting fetch. O(replicas)."""
         cached = self._cached.get(topic_partition)
         if cached is None:
             return False
@@ -455,7 +454,7 @@ class FollowerSession(FetchSession):
 
         Args:
             request: the follower's.
-            counts_bytes: whether one byte is not enough.
+            counts_bytes: whether it waits for more than one byte.
             now_ms: the time.
         """
         self._fetched_ms = now_ms
@@ -474,7 +473,7 @@ class FollowerSession(FetchSession):
                 cached[topic_partition] = _FollowerPartition(fetch, self._last_rank)
                 continue
             if previous.requested.current_leader_epoch != fetch.current_leader_epoch:
-                previous.high_watermark = UNKNOWN_OFFSET  # it took nothing of another epoch
+                previous.high_watermark = UNKNOWN_OFFSET  # responses of another epoch are ignored
             previous.requested, previous.position = fetch, None
         if not pending and not self._out_of_sync and len(request.fetches) <= 1:
             return request.fetches
@@ -506,9 +505,9 @@ class FollowerSession(FetchSession):
         return size_bytes >= min_bytes
 
     def respond(self, responses: PartitionResponses, params: FetchParams) -> SessionFetchResponse:
-        """Return the response: what has changed of these, the pending and the changed partitions.
+        """Return the response: the news of these, of the pending and of the changed partitions.
 
-        O(those).
+        O(these).
         """
         if self.pending or self._changed_partitions:
             keys = {**self.pending, **self._changed_partitions}
@@ -541,7 +540,7 @@ class FollowerSession(FetchSession):
     def _requested(
         self, partitions: Iterable[TopicPartition], excluded: Container[TopicPartition] = ()
     ) -> Fetches:
-        """Return what is requested of partitions, by rank. O(n log n)."""
+        """Return the requested positions of partitions, by rank. O(n log n)."""
         ranked = []
         for topic_partition in partitions:
             cached = self._cached.get(topic_partition)
@@ -556,7 +555,7 @@ class FollowerSession(FetchSession):
         cached: _FollowerPartition,
         partition: Partition | None,
     ) -> None:
-        """Find out the state of a partition, which was read or whose leader or ISR changed."""
+        """Update the state of a partition that was read, or whose leader or ISR changed."""
         self.pending.pop(topic_partition, None)
         self._changed_partitions.pop(topic_partition, None)
         self._out_of_sync.pop(topic_partition, None)
@@ -587,13 +586,13 @@ RespondInSession = Callable[[SessionFetchResponse], object]
 
 
 class DelayedSessionFetch(DelayedFetch):
-    """Waits until enough of a session is pending.
+    """Waits until enough bytes are pending in a session.
 
     Args:
         params: the request's; ``max_wait_ms`` is the timeout.
-        partitions: what is here.
+        partitions: of this broker.
         session: of the follower that fetches.
-        respond: takes the response.
+        respond: called with the response.
     """
 
     __slots__ = ("_session",)
@@ -610,7 +609,7 @@ class DelayedSessionFetch(DelayedFetch):
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
-        """Return what it fetches from. O(partitions)."""
+        """Return the partitions of the session. O(partitions)."""
         return self._session.topic_partitions
 
     def try_complete(self) -> bool:

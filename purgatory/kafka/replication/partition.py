@@ -1,14 +1,13 @@
-"""A broker's replica of a partition: its log, its role, and what it does as leader or follower.
+"""A broker's replica of a partition: its log, its role as leader or follower, and its requests.
 
 The controller numbers every change of leadership: a request with an older epoch is refused.
 
 The leader appends, and serves reads. A record is committed when every replica of the in-sync set
 has it: the high watermark is the lowest log end offset of the set. Followers report theirs by the
-offset that they fetch from, so fetches move the high watermark, and what it passes completes
-waiting produces.
+offset that they fetch from, so fetches move the high watermark, which completes waiting produces.
 
-A follower copies what its leader has. It never truncates on its own at a change of leader: its
-records may be just those that the new leader has. The response to its next fetch says where the
+A follower copies its leader's log. It never truncates its own at a change of leader: its records
+may be just those that the new leader has. The response to its next fetch says where the
 logs diverge, by the epochs of both.
 
 Ground rules
@@ -55,8 +54,8 @@ _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 class LeaderAppend(NamedTuple):
     """The result of an append.
 
-    ``required_offset`` is what the high watermark must reach for acks=all, ``is_advanced`` whether
-    the high watermark moved.
+    The high watermark must reach ``required_offset`` for acks=all; ``is_advanced`` says whether it
+    moved.
     """
 
     base_offset: int
@@ -174,7 +173,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what a read-committed consumer sees."""
+        """The offset that a read-committed consumer can't see beyond."""
         return self.log.last_stable_offset
 
     def visible_end(self, isolation: FetchIsolation) -> int:
@@ -194,8 +193,8 @@ class Partition:
     ) -> int | None:
         """Return the follower that a consumer is to read from (KIP-392); None for the leader.
 
-        It is in the consumer's rack and in sync, and has the requested offset; of several, it is
-        the one that has most. O(replicas).
+        The follower is in the consumer's rack and in sync, and has the requested offset; of several
+        such, it has most. O(replicas).
 
         Args:
             rack: the consumer's.
@@ -299,7 +298,7 @@ class Partition:
             in.
 
         Raises:
-            ValueError: told to follow itself.
+            ValueError: the leader is this broker.
         """
         if leader_id == self.broker_id:
             raise ValueError(
@@ -327,9 +326,9 @@ class Partition:
     def _advance_high_watermark(self) -> bool:
         """Set the high watermark to the least log end offset of the maximal ISR, if that is more.
 
-        It is less while followers are still unknown to a new leader: the high watermark never goes
-        back. It stands still while fewer than ``effective_min_isr`` are in sync, as in Kafka from
-        3.7 on (KIP-966): what so few have is not committed.
+        The least end is lower while followers are still unknown to a new leader: the high watermark
+        never goes back. The high watermark stands still while fewer than ``effective_min_isr`` are
+        in sync, as in Kafka from 3.7 on (KIP-966): records that so few have are not committed.
         """
         members, log = self._members, self.log
         if len(members.isr) < self.effective_min_isr:
@@ -401,7 +400,7 @@ class Partition:
                 raise KafkaError(
                     ErrorCode.INVALID_RECORD,
                     f"{len(batches)} batches in one append to a partition: a producer sends "
-                    "exactly one, since what becomes of a second one could not be answered",
+                    "exactly one, since the response has no place for a second one",
                 )
             if batch.producer_id >= 0:
                 return log.producers.find_duplicate(batch, origin, log.start_offset == 0)
@@ -415,7 +414,7 @@ class Partition:
         """Return the result of an append with acks=all; None while it is not replicated enough.
 
         Args:
-            required_offset: what the high watermark must reach.
+            required_offset: the offset that the high watermark must reach.
         """
         if self.leader_id != self.broker_id:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -460,8 +459,8 @@ class Partition:
     ) -> tuple[PartitionFetchResponse, bool, bool]:
         """Read for a follower, and record how far it is.
 
-        The response carries the high watermark from before: the follower learns what its own fetch
-        committed by its next one, as in Kafka.
+        The response carries the high watermark from before: the follower learns by its next fetch
+        what this one committed, as in Kafka.
 
         Returns:
             The response; whether the high or low watermark moved; whether the follower qualifies
@@ -773,7 +772,7 @@ class Partition:
         return KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"broker {self.broker_id} doesn't lead {self.topic_partition} in epoch "
-            f"{self.leader_epoch}; broker {self.leader_id} does, as far as it knows (-1: nobody)",
+            f"{self.leader_epoch}; broker {self.leader_id} does, as far as it knows (-1: none)",
         )
 
     def _unknown_replica(self, replica_id: int, fetch: PartitionFetch) -> KafkaError:
@@ -847,8 +846,8 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
         return True
     batches = response.batches
     if batches and batches[0].base_offset < log.end_offset <= response.log_start_offset:
-        # The leader deleted up to a point within a batch, and remembers no epoch from before it. So
-        # this log's last batches may be others than the leader's were. All are deleted there.
+        # The leader deleted up to a point within a batch, and remembers no epoch from before. The
+        # last batches of this log may differ from those that it had. All are deleted there.
         log.truncate_fully_and_start_at(log.end_offset)
     elif (
         batches
@@ -856,7 +855,7 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
         and batches[0].base_offset < log.end_offset
         and log.start_offset != log.end_offset
     ):
-        # The leader compacted what lies there; only a follower out of sync may not have it yet.
+        # The leader compacted these offsets; only a follower out of sync may lack them yet.
         log.truncate_to(batches[0].base_offset)
         if log.end_offset != batches[0].base_offset:
             return True  # this log was compacted, too, into other pieces: the next fetch finds one
@@ -870,7 +869,7 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
 
 
 def _truncate_to_leader(log: Log, response: PartitionFetchResponse) -> bool:
-    """Out of the leader's range: cut off what is beyond its end, or begin at its start."""
+    """Truncate a log that is out of the leader's range to its end, or begin anew at its start."""
     if response.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
         return False
     if 0 <= response.log_end_offset < log.end_offset:

@@ -16,7 +16,7 @@ Operations are watched so:
     produces     until the high watermark is there: a threshold on the partition
     fetches      until bytes are there: a threshold on the end of the log that the fetch sees
                  (`log_offsets`); if they are counted over several partitions, for any event on
-                 each of them; a follower's, for what becomes pending in its session
+                 each of them; a follower's, until enough is pending in its session
     deletions,
     share fetches for any event on the partition
 
@@ -34,7 +34,7 @@ Ground rules
 * Only the broker's loop calls the manager: there is one thread, and no lock but the purgatories'
   own. ``respond`` and ``on_isr_change`` may call it again, from inside a call.
 * Events are announced after they happened, and an operation is checked once more after it was put
-  on the lists. So an event need not be announced while no operation is on a list.
+  on the lists: an event need not be announced while no operation is on a list.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ class ReplicaManager:
             origin: a client, a coordinator or the replication.
 
         Raises:
-            PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
-                is not called then.
+            PurgatoryClosedError: the request would have to wait, but the purgatory was closed.
+                ``respond`` is not called then.
         """
         if required_acks not in _ACKS:
             response = PartitionProduceResponse(
@@ -237,18 +237,18 @@ class ReplicaManager:
     ) -> None:
         """Read records, waiting until there are ``min_bytes`` of them.
 
-        It answers at once when there are enough, when any partition has an error or a diverging
-        epoch to tell, when nothing is asked, or when ``max_wait_ms`` is 0.
+        The response comes at once when there are enough, when any partition has an error or a
+        diverging epoch, when no partition is requested, or when ``max_wait_ms`` is 0.
 
         Args:
-            params: who fetches, and the request's limits.
-            fetches: what is asked of each partition. The order decides whose records come first
-                when ``max_bytes`` doesn't do for all. Don't change it until the response.
-            respond: takes the response of each partition.
+            params: the requester, and the request's limits.
+            fetches: the requested position of each partition. The order decides whose records come
+                first when ``max_bytes`` is not enough for all. Don't change it until the response.
+            respond: called with the response of each partition.
 
         Raises:
-            PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
-                is not called then.
+            PurgatoryClosedError: the request would have to wait, but the purgatory was closed.
+                ``respond`` is not called then.
         """
         if params.replica_id >= 0:
             now_ms = self.clock.now_ms()
@@ -285,7 +285,7 @@ class ReplicaManager:
     def _read_for_follower(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch], now_ms: int
     ) -> Reads:
-        """Read as for a consumer, and do what follows from how far the follower is."""
+        """Read as for a consumer, and advance the watermarks and the ISR by its offsets."""
         replica_id, max_bytes = params.replica_id, params.max_bytes
         responses = {}
         size_bytes = 0
@@ -319,15 +319,15 @@ class ReplicaManager:
     ) -> None:
         """Read records for a follower's incremental fetch.
 
-        It waits, or not, as in ``fetch_records``, for the records of all partitions of the session,
-        and costs what has changed (`fetch_session`).
+        The fetch waits as in ``fetch_records``, for the records of all partitions of the session;
+        it costs time for those that changed (`fetch_session`).
 
         Args:
-            params: as for ``fetch_records``; it is a follower's.
-            request: the session, and what changed.
-            respond: takes the response: of the partitions with news; or
-                FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH, and the follower is to
-                begin another session.
+            params: a follower's, as for ``fetch_records``.
+            request: the session, and the partitions that changed.
+            respond: called with the response: the partitions with news; or
+                FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH, after which the follower
+                begins another session.
 
         Raises:
             PurgatoryClosedError: as ``fetch_records`` does.
@@ -380,13 +380,13 @@ class ReplicaManager:
         return cached_session, _NONE
 
     def end_session_wait(self, follower_id: int) -> None:
-        """Have a follower's fetch that waits respond now: it has something else to request."""
+        """Complete a follower's waiting fetch now: the follower has something else to request."""
         for session in self.fetch_sessions():
             if session.follower_id == follower_id and session.operation is not None:
                 session.operation.force_complete()
 
     def fetch_sessions(self) -> tuple[FollowerSession, ...]:
-        """Return the followers' fetch sessions, the watch keys of their fetches."""
+        """Return the followers' fetch sessions, under which their fetches are watched."""
         return tuple(self._sessions.values())
 
     def read(
@@ -406,11 +406,11 @@ class ReplicaManager:
         Args:
             timeout_ms: the longest wait for the followers, in milliseconds.
             offsets: the first offset to keep; -1 stands for the high watermark.
-            respond: takes the response of each partition.
+            respond: called with the response of each partition.
 
         Raises:
-            PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
-                is not called then.
+            PurgatoryClosedError: the request would have to wait, but the purgatory was closed.
+                ``respond`` is not called then.
         """
         statuses = [
             self._delete_on_leader(topic_partition, offset)
@@ -419,7 +419,7 @@ class ReplicaManager:
         waiting = []
         for status in statuses:
             if status.error is ErrorCode.NONE:
-                # What a read-committed fetch waits behind may be gone: a transaction that is open.
+                # A read-committed fetch may wait for an open transaction that was deleted now.
                 partition = self.partition(status.topic_partition)
                 if partition is not None:
                     self._complete_after_append(partition)
@@ -451,7 +451,7 @@ class ReplicaManager:
             )
         low_watermark = self._low_watermark(partition)
         if low_watermark is None:
-            low_watermark = UNKNOWN_OFFSET  # the wait finds out that another leads now
+            low_watermark = UNKNOWN_OFFSET  # the wait will find that another broker leads
         return DeleteRecordsStatus(topic_partition, required_offset, low_watermark)
 
     def _low_watermark(self, partition: Partition) -> int | None:
@@ -471,8 +471,8 @@ class ReplicaManager:
         Args:
             topic_partition: which.
             leader_epoch: from the controller, higher at each change.
-            isr: who is in sync, this broker among them.
-            replicas: who is assigned, in order.
+            isr: the in-sync replicas, including this broker.
+            replicas: the assigned replicas, in order.
 
         Returns:
             False, without a change, if the epoch is stale or the disk failed.
@@ -751,7 +751,7 @@ class ReplicaManager:
             raise KafkaError(*self.absence_error(topic_partition))
         return partition.offset_for_leader_epoch(leader_epoch, current_leader_epoch)
 
-    # ---- completing what waits
+    # ---- completing delayed requests
 
     def _complete_after_append(self, partition: Partition) -> None:
         """Complete the fetches with enough bytes. O(completed + log n), or more at a new segment.

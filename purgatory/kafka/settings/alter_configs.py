@@ -1,6 +1,6 @@
-"""What AlterConfigs and IncrementalAlterConfigs make of the settings of a topic or a broker.
+"""Changes of settings by AlterConfigs and IncrementalAlterConfigs, of topics, brokers and groups.
 
-Settings are kept by their names as a topic has them; a broker has other names for most.
+Settings are kept by the names that topics have for them; brokers have other names for most.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from purgatory.kafka.settings.topic_settings import (
 
 
 class ConfigOperation(IntEnum):
-    """What is done with a setting, numbered as on Kafka's wire."""
+    """The operation on a setting, numbered as on Kafka's wire."""
 
     SET = 0
     DELETE = 1
@@ -42,14 +42,14 @@ class ConfigChange(NamedTuple):
 
 
 class ConfigResource(NamedTuple):
-    """What settings something has.
+    """A resource with settings.
 
     Args:
         kind: "topics", "brokers" or "groups".
-        keys: the names under which they are kept, by the names that they have here.
-        unchangeable: what cannot be changed while the cluster runs, and what it is.
-        settings: what is known of each, by key.
-        check: refuses values that can't be, as ``check_value`` does.
+        keys: the names under which settings are kept, by the names that they have here.
+        unchangeable: the values of settings that can't be changed while the cluster runs.
+        settings: the definitions, by key.
+        check: refuses invalid values, as ``check_value`` does.
     """
 
     kind: str
@@ -78,14 +78,14 @@ def changed_settings(
     """Return a copy of the settings after all changes. O(changes).
 
     Args:
-        now: what there is. A replacement of all, AlterConfigs, begins with nothing.
+        now: the present settings. AlterConfigs, which replaces all, begins with none.
         changes: each setting at most once.
-        resource: what may be changed.
-        of_broker: what holds where nothing is set.
+        resource: the settings that there are.
+        of_broker: returns the value of a setting that is not set.
 
     Raises:
-        KafkaError: INVALID_CONFIG or INVALID_REQUEST: there is no such setting, it can't have the
-            value, it can't be changed, or not in this way.
+        KafkaError: INVALID_CONFIG or INVALID_REQUEST: the setting is unknown, can't have the value,
+            can't be changed, or not in this way.
     """
     counts = Counter(change.name for change in changes)
     settings = dict(now)

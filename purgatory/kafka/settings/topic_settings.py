@@ -23,7 +23,7 @@ BrokerSetting = Callable[[str], str | None]
 """Returns a broker's own value of a topic setting, or None."""
 
 NEVER = str(2**63 - 1)
-"""How Kafka writes a time that never comes, and a number that is never reached."""
+"""Kafka's text for a time that never comes, and for a number that is never reached."""
 
 _KINDS = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 _BOOLEAN, STRING, _INT, _LONG, _DOUBLE, LIST = _KINDS.values()
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
     Args:
         default: as text; None stands for the cluster's own.
         kind: Kafka's number of its type: 1 boolean, 2 string, 3 int, 5 long, 6 double, 7 list.
-        of_broker: the broker setting that is its default; None: there is none.
+        of_broker: the broker setting that is its default; None without one.
         doc: its description.
         least, most: bounds, for numbers.
         choices: the allowed values, for strings.
@@ -226,7 +226,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
 def validate_settings(
     settings: Mapping[str, str | timedelta | None], of_broker: BrokerSetting = lambda _: None
 ) -> dict[str, str]:
-    """Return a topic's settings, validated; of those in milliseconds, timedeltas are taken, too.
+    """Return a topic's settings, validated; those in milliseconds may be timedeltas.
 
     Raises:
         KafkaError: INVALID_CONFIG: an unknown setting, or an invalid value.
@@ -289,14 +289,14 @@ def _words(setting: Setting, value: str) -> list[str]:
 
 
 def split_words(value: str) -> list[str]:
-    """Return the words of a list, as Kafka reads it: none of an empty text, blanks don't count."""
+    """Return the words of a list, as Kafka reads it: none of an empty text, without blanks."""
     return re.split(r"\s*,\s*", value.strip()) if value.strip() else []
 
 
 def _number_error(setting: Setting, value: str) -> str | None:
     is_integer = setting.kind != _DOUBLE
     try:
-        if "_" in value or not value.isascii():  # which Python takes
+        if "_" in value or not value.isascii():  # which Python accepts
             raise ValueError
         number = int(value) if is_integer else float(value)
     except ValueError:
@@ -334,7 +334,7 @@ def log_config(settings: Mapping[str, str], of_broker: BrokerSetting) -> LogConf
     most_lag_ms = limit("max.compaction.lag.ms")
     segment_ms = limit("segment.ms")
     if "compact" in policy and most_lag_ms is not None:
-        # What the active segment has is compacted only once it is closed.
+        # The records of the active segment are compacted only once it is closed.
         segment_ms = most_lag_ms if segment_ms is None else min(segment_ms, most_lag_ms)
     return LogConfig(
         segment_bytes=int(value("segment.bytes")),
