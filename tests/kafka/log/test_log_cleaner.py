@@ -113,7 +113,7 @@ _writes = st.lists(
     st.tuples(
         st.lists(st.tuples(_keys, st.none() | st.binary(max_size=2)), min_size=1, max_size=4),
         st.booleans(),  # another leader from here on
-        st.booleans(),  # compact behind it
+        st.booleans(),  # compact afterwards
     ),
     max_size=60,
 )
@@ -121,7 +121,7 @@ _writes = st.lists(
 
 @given(_writes)
 @settings(max_examples=150, deadline=None)
-def test_the_latest_of_each_key_stays_at_its_offset_and_nothing_else(
+def test_only_the_latest_record_of_each_key_stays_at_its_offset(
     writes: list[tuple[list[tuple[bytes | None, bytes | None]], bool, bool]],
 ) -> None:
     log, cleaning = Log(_CONFIG), LogCleaning()
@@ -147,7 +147,7 @@ def test_the_latest_of_each_key_stays_at_its_offset_and_nothing_else(
             if is_latest and value is not None:
                 assert (offset, key, value) in there
             elif is_latest and now_ms - seen_ms < _KEEP_MS:
-                assert (offset, key, value) in there, "a tombstone stays for so long"
+                assert (offset, key, value) in there, "a tombstone stays for its retention"
             elif not is_latest:
                 assert (offset, key, value) not in there
         assert set(there) <= set(written), "nothing is made up"
@@ -170,7 +170,7 @@ def _log_of(*values: tuple[bytes, bytes | None], config: LogConfig = _CONFIG) ->
     return log
 
 
-def test_tombstones_go_when_they_were_there_for_long_enough() -> None:
+def test_tombstones_are_removed_after_their_retention() -> None:
     log, cleaning = _log_of((b"a", b"1"), (b"a", None)), LogCleaning()
     assert _compact(log, cleaning, 5_000)
     assert _contents(log) == [(1, b"a", None)]
@@ -180,7 +180,7 @@ def test_tombstones_go_when_they_were_there_for_long_enough() -> None:
     assert (log.start_offset, log.end_offset, len(log.read(0, 1_000))) == (0, 2, 1)
 
 
-def test_what_is_young_or_undecided_or_not_dirty_enough_is_left() -> None:
+def test_young_undecided_and_clean_segments_are_not_compacted() -> None:
     values = [(b"a", b"%d" % number) for number in range(10)]
     young = _log_of(*values, config=replace(_CONFIG, min_compaction_lag_ms=100))
     assert not _compact(young, LogCleaning(), 100 + 2), "times are offsets here"
@@ -198,7 +198,7 @@ def test_what_is_young_or_undecided_or_not_dirty_enough_is_left() -> None:
     assert not _compact(_log_of(*values, config=LogConfig(segment_bytes=300)), LogCleaning(), 1)
 
 
-def test_records_that_are_too_old_are_compacted_however_few_they_are() -> None:
+def test_records_beyond_the_max_compaction_lag_are_compacted_however_few() -> None:
     config = replace(_CONFIG, min_dirty_ratio=1.0, max_compaction_lag_ms=100)
     log, cleaning = _log_of((b"a", b"1"), (b"b", b"2"), config=config), LogCleaning()
     assert _compact(log, cleaning, 1)
@@ -211,7 +211,7 @@ def test_records_that_are_too_old_are_compacted_however_few_they_are() -> None:
     assert not _compact(log, cleaning, written_ms + 500), "nothing has come since"
 
 
-def test_a_log_that_is_not_committed_to_the_end_of_a_segment_is_compacted_before_it() -> None:
+def test_segment_with_uncommitted_records_is_not_compacted() -> None:
     log = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
     log.high_watermark = log.segment_bases[2]
     assert _compact(log, LogCleaning(), 1)
@@ -220,7 +220,7 @@ def test_a_log_that_is_not_committed_to_the_end_of_a_segment_is_compacted_before
     assert kept == [second - 1, *range(second, 20)]
 
 
-def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> None:
+def test_records_of_aborted_transactions_are_removed_and_markers_stay() -> None:
     log = Log(replace(_CONFIG, segment_bytes=10_000))
 
     def write(producer: int, sequence: int, key: bytes) -> None:
@@ -252,7 +252,7 @@ def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> 
     assert log.producers.to_json() == states, "a retry of the last batch is known still"
 
 
-def test_a_log_that_changes_meanwhile_is_left_as_it_is_there() -> None:
+def test_segments_deleted_during_a_compaction_stay_deleted() -> None:
     log = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
     cleaning = LogCleaning()
     segments = cleanable_segments(log, cleaning, 1)
@@ -284,7 +284,7 @@ def test_whole_segments_become_few() -> None:
 
 
 def _fetch_once(follower: Log, leader: Log) -> None:
-    """Copy what one fetch brings."""
+    """Copy the records of one fetch."""
     fetch = PartitionFetch(follower.end_offset, 200, 0, follower.last_epoch, follower.start_offset)
     partition = Partition(TopicPartition("topic", 0), 0, leader)
     assert partition.make_leader(0, (0,), (0,), now_ms=0)
@@ -300,7 +300,7 @@ def _fetch_once(follower: Log, leader: Log) -> None:
     st.booleans(),
 )
 @settings(max_examples=100, deadline=None)
-def test_a_follower_that_was_out_of_sync_copies_what_was_compacted_meanwhile(
+def test_follower_out_of_sync_copies_a_log_compacted_meanwhile(
     written: list[tuple[bytes, bytes]], copied: int, segment_bytes: int, compacts_too: bool
 ) -> None:
     leader, follower = Log(_CONFIG), Log(replace(_CONFIG, segment_bytes=segment_bytes))
@@ -317,13 +317,13 @@ def test_a_follower_that_was_out_of_sync_copies_what_was_compacted_meanwhile(
     while follower.end_offset < leader.end_offset:
         _fetch_once(follower, leader)
         fetches += 1
-        assert fetches <= 3 * len(written), "it gets nowhere"
+        assert fetches <= 3 * len(written), "the follower makes no progress"
     latest = {key: (offset, key, value) for offset, (key, value) in enumerate(written)}
     assert set(latest.values()) <= set(_contents(follower))
     assert set(_contents(follower)) <= {(n, *record) for n, record in enumerate(written)}
 
 
-def test_a_follower_within_a_compacted_run_of_batches_goes_back_to_its_beginning() -> None:
+def test_follower_within_a_compacted_batch_truncates_to_its_beginning() -> None:
     leader = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
     follower = Log(_CONFIG)
     for _ in range(6):

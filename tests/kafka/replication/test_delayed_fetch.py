@@ -95,7 +95,7 @@ def test_case_f_the_fetch_offset_is_on_an_older_segment(leader: Broker) -> None:
     answer = leader.fetch(1, 1, min_bytes=10_000)
     operation = waiting_fetch(leader)
     append(leader, 1)
-    assert not answer.given  # the segment is full, the end still in it
+    assert not answer.given  # the segment is full, and the log ends in it
 
     append(leader, 1)
 
@@ -116,7 +116,7 @@ def test_case_f_a_fetch_at_the_end_of_a_segment_falls_behind_when_it_rolls(
     assert offsets(answer.of()) == [3]
 
 
-def test_a_roll_alone_completes_no_consumer_that_stands_at_the_high_watermark(
+def test_roll_does_not_complete_a_consumer_at_the_high_watermark(
     leader: Broker,
 ) -> None:
     append(leader, 3)
@@ -145,7 +145,7 @@ def test_case_f_a_consumer_below_the_high_watermark_falls_behind_by_a_roll_alone
     assert offsets(answer.of()) == [1, 2]
 
 
-def test_a_check_looks_only_at_the_partitions_that_changed(
+def test_check_reads_only_the_partitions_that_changed(
     leader: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.lead(tp=OTHER)
@@ -237,7 +237,7 @@ def test_case_h_the_followers_log_diverges(leader: Broker) -> None:
     assert answer.of().diverging_epoch == EpochEndOffset(1, 1)
 
 
-# ---- timeouts, and what happens meanwhile
+# ---- timeouts, and events meanwhile
 
 
 def test_a_timeout_answers_with_nothing_and_without_an_error(leader: Broker) -> None:
@@ -261,8 +261,8 @@ def test_a_timeout_answers_with_what_there_is(leader: Broker) -> None:
     assert offsets(answer.of()) == [0, 1]
 
 
-def test_on_completion_it_reads_what_is_there_now(leader: Broker) -> None:
-    """It waited for one byte; the append that completes it brings three batches."""
+def test_completed_fetch_reads_the_present_records(leader: Broker) -> None:
+    """The fetch waited for one byte; the append that completes it brings three batches."""
     answer = leader.fetch(0, 1)
 
     batches = [RecordBatch(0, 1, 50) for _ in range(3)]
@@ -284,8 +284,8 @@ def test_the_second_read_does_not_count_as_another_fetch(leader: Broker) -> None
 def test_a_consumer_beyond_a_new_leaders_high_watermark_waits(
     make_broker: Callable[..., Broker],
 ) -> None:
-    """It read up to 2 from the old leader. The new one has the records, but is yet to learn that
-    they are committed: nothing was truncated, so it isn't case F."""
+    """The consumer read up to 2 from the old leader. The new one has the records, but doesn't know
+    yet that they are committed: nothing was truncated, so this isn't case F."""
     broker = make_broker(1, log_config=LogConfig(segment_bytes=300))
     broker.manager.become_follower(TP, 0, 1, (0, 1))
     fetch = broker.manager.follower_fetch(TP)
@@ -303,7 +303,7 @@ def test_a_consumer_beyond_a_new_leaders_high_watermark_waits(
     assert offsets(answer.of()) == [2]
 
 
-def test_closing_the_purgatory_with_failure_answers_what_waits(leader: Broker) -> None:
+def test_closing_the_purgatory_with_failure_answers_waiting_fetches(leader: Broker) -> None:
     answer = leader.fetch(0)
 
     leader.fetches.close(pending="fail")
@@ -313,7 +313,7 @@ def test_closing_the_purgatory_with_failure_answers_what_waits(leader: Broker) -
         leader.fetch(0)
 
 
-def test_an_answer_that_raises_is_not_given_again(leader: Broker) -> None:
+def test_respond_that_raises_is_not_called_again(leader: Broker) -> None:
     calls = []
 
     def respond(responses: object) -> None:
@@ -327,7 +327,7 @@ def test_an_answer_that_raises_is_not_given_again(leader: Broker) -> None:
     leader.expected_callback_errors = 1
 
 
-def test_a_waiting_fetch_tells_whose_it_is(leader: Broker) -> None:
+def test_waiting_fetch_says_whether_a_follower_sent_it(leader: Broker) -> None:
     leader.fetch(0, 1)
     assert waiting_fetch(leader).is_from_follower
     leader.pass_time(500)

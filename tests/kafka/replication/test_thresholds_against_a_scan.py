@@ -1,7 +1,7 @@
-"""Waits by thresholds complete just what looking at everybody would, and at the same event.
+"""Thresholds complete the same operations as checks of all operations would, at the same event.
 
-Two brokers are told the same: one wakes by thresholds, the other looks, at each event on a
-partition, at all that waits there. After each event both have answered the same requests alike.
+Two brokers get the same requests: one completes by thresholds, the other checks, at each event on a
+partition, all operations that wait on it. After each event both have sent the same responses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ mostly = st.sampled_from([True, True, True, False])
 
 
 class ScanningManager(ReplicaManager):
-    """Looks at all that waits on a partition, whatever happens there."""
+    """Checks all operations that wait on a partition at each event."""
 
     def _complete_after_append(self, partition: Partition) -> None:
         self.fetch_purgatory.check_and_complete(partition.topic_partition)
@@ -50,7 +50,7 @@ class ScanningManager(ReplicaManager):
 
 
 class AgainstAScan(RuleBasedStateMachine):
-    """Broker 0 leads both partitions, or follows for a while, whatever comes."""
+    """Broker 0 leads both partitions, or follows for a while."""
 
     @initialize(min_insync=st.integers(1, 2))
     def start(self, min_insync: int) -> None:
@@ -226,7 +226,7 @@ class AgainstAScan(RuleBasedStateMachine):
     def _fetch(self, params: FetchParams, fetches: dict[TopicPartition, PartitionFetch]) -> None:
         self.answered(lambda broker, answer: broker.manager.fetch_records(params, fetches, answer))
 
-    # ---- what must hold
+    # ---- invariants
 
     @invariant()
     def both_answered_the_same(self) -> None:

@@ -1,4 +1,4 @@
-"""Which waits an event looks at, counted; and that no change of leadership makes it miss one."""
+"""Events check only the operations that they may complete, also after changes of leadership."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_each_partition_of_a_produce_is_waited_for(leader: Broker) -> None:
 
 
 def shorten(leader: Broker, to: int) -> None:
-    """Broker 1 leads for a while, and what it hasn't goes; then broker 0 leads again."""
+    """Broker 1 leads for a while, and broker 0 truncates the records that it lacks."""
     epoch = leader.replica().leader_epoch
     leader.manager.become_follower(TP, 1, epoch + 1, (0, 1, 2))
     leader.replica().log.truncate_to(to)
@@ -158,7 +158,7 @@ def test_leader_that_comes_back_has_forgotten_its_former_thresholds(leader: Brok
     assert not leader.fetches._state.values
 
 
-def test_a_partition_that_went_away_leaves_no_values_behind(leader: Broker) -> None:
+def test_deleted_partition_leaves_no_threshold_values(leader: Broker) -> None:
     leader.fetch(0, 1, min_bytes=5_000)
     leader.produce()
     leader.followers_fetch(1, 1, 2)
@@ -170,7 +170,7 @@ def test_a_partition_that_went_away_leaves_no_values_behind(leader: Broker) -> N
     assert not leader.fetches._state.values
 
 
-# ---- what no number tells
+# ---- events without a threshold
 
 
 def test_a_fetch_counts_no_more_than_it_takes_from_a_partition(roomy: Broker) -> None:
@@ -205,7 +205,7 @@ def test_a_new_segment_ends_the_wait_at_the_first_move_into_it(
 
 
 def test_an_end_that_jumps_into_a_new_segment_alone_ends_the_wait_too(leader: Broker) -> None:
-    """A transaction ends, and shows what came after its first record."""
+    """A transaction ends, and the records behind its first one become visible."""
     opening = RecordBatch(0, 1, 100, -1, 7, 0, 0, transactional=True)
     marker = RecordBatch(0, 1, 50, -1, 7, 0, transactional=True, control=TransactionResult.COMMIT)
     leader.fetch(0, isolation=COMMITTED, min_bytes=5_000)

@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs make of settings: by a table, and refused."""
+"""AlterConfigs and IncrementalAlterConfigs: accepted and refused changes of settings."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def _changed(
         ),
     ],
 )
-def test_one_change(
+def test_change_is_applied_to_a_copy_of_the_settings(
     now: dict[str, str], change: tuple[str, str | None, int], then: dict[str, str]
 ) -> None:
     before = dict(now)
     assert _changed(now, change) == then
-    assert now == before, "the former settings stay for whoever looks at them"
+    assert now == before, "the former settings are unchanged"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_one_change(
         ([("preallocate", "true", _SET)], 40, "here it is 'false' and nothing else"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_name(
+def test_invalid_change_is_refused_with_the_settings_name(
     changes: list[tuple[str, str | None, int]], code: int, said: str
 ) -> None:
     with pytest.raises(KafkaError, match=" ") as refused:
@@ -91,7 +91,7 @@ def test_what_cannot_be_is_refused_with_its_name(
     assert said in refused.value.message
 
 
-def test_brokers_have_names_of_their_own() -> None:
+def test_broker_setting_is_kept_by_the_topics_name() -> None:
     changed = _changed({}, ("log.retention.ms", "7", _SET), of=_OF_BROKERS)
     assert changed == {"retention.ms": "7"}
     with pytest.raises(KafkaError, match=r"log\.retention\.ms=-2: it is at least -1"):
@@ -119,7 +119,7 @@ def test_broker_setting_without_an_effect_here_is_unknown(
     assert refused.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_what_stays_while_a_broker_runs_may_be_said_and_not_changed() -> None:
+def test_unchangeable_setting_may_only_be_set_to_its_value() -> None:
     assert _changed({}, ("num.partitions", "4", _SET), of=_OF_BROKERS) == {}
     for change in (("num.partitions", "5", _SET), ("num.partitions", None, _DELETE)):
         with pytest.raises(KafkaError, match="while the cluster runs: it is '4'") as refused:
