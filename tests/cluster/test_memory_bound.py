@@ -78,7 +78,7 @@ def test_batch_that_replicas_share_is_counted_once() -> None:
     assert budget.used_bytes == alone_bytes > 0
     for _ in range(2):
         leader.remove()
-        assert budget.used_bytes == alone_bytes, "the follower holds it"
+        assert budget.used_bytes == alone_bytes, "the follower still holds the batch"
     follower.remove()
     assert budget.used_bytes == 0
 
@@ -199,7 +199,7 @@ def test_retention_by_age_deletes_whole_segments_and_the_active_one_last() -> No
     assert not log.apply_retention(too_old_ms - 1), "none is older than that"
     log.update_high_watermark(6)
     assert log.apply_retention(too_old_ms)
-    assert log.start_offset == log.segment_bases[0] == 4, "whole segments of what is committed"
+    assert log.start_offset == log.segment_bases[0] == 4, "whole committed segments"
     log.update_high_watermark(10)
     assert log.apply_retention(too_old_ms)
     assert (log.start_offset, log.end_offset, log.size_bytes) == (10, 10, 0)
