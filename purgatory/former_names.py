@@ -16,6 +16,10 @@ from typing import Any, NoReturn
 FORMER: Mapping[str, str] = {
     "purgatory.changes": "purgatory.cdc",
     "purgatory.pipeline.littles_law": "the functions occupancy and waits beside it",
+    "purgatory.kafka.replication.fetch": "purgatory.kafka.replication.replica_manager",
+    "purgatory.kafka.replication.log_read": "purgatory.kafka.replication.partition",
+    "purgatory.kafka.replication.partition_registry": "purgatory.kafka.replication.replica_manager",
+    "purgatory.kafka.replication.replica": "purgatory.kafka.replication.partition",
 }
 """The full name of a former module, or of a name in a module that still exists, and what to use."""
 

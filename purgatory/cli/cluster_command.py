@@ -137,9 +137,7 @@ def cluster(
     ] = "never",
     memory_mb: Annotated[
         int,
-        typer.Option(
-            min=1, help="Memory limit of the logs; beyond it the oldest records are deleted."
-        ),
+        typer.Option(min=1, help="Memory limit of the logs; beyond it produces are refused."),
     ] = 1024,
     retention: Annotated[
         Duration | None,

@@ -29,12 +29,7 @@ from purgatory.cluster.inter_broker import (
     SharePersister,
 )
 from purgatory.cluster.listeners import Endpoint, Listener, Listening
-from purgatory.cluster.log_manager import (
-    BrokerLogs,
-    LogCompaction,
-    delete_old_segments,
-    roll_old_segment,
-)
+from purgatory.cluster.log_manager import BrokerLogs, LogCompaction
 from purgatory.cluster.metadata import AuthorizedTopics, ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Limits, MemoryQuota, Response
 from purgatory.cluster.protocol.wire import Request, Versions
@@ -124,7 +119,7 @@ class Broker:
 
     # Its life.
 
-    async def load_logs(self, unsaved_epochs: int = 0) -> None:
+    async def load_logs(self, max_epoch_gap: int = 0) -> None:
         """Load the logs from disk: before ``start``, and before the controller elects.
 
         Others are served meanwhile. Remains of deleted topics go.
@@ -134,7 +129,7 @@ class Broker:
         """
         assert not self.alive
         lost, self.lost_records = self.lost_records, 0
-        await self.logs.load(unsaved_epochs, lost)
+        await self.logs.load(max_epoch_gap, lost)
 
     def log_ends(self) -> dict[TopicPartition, LogEnd]:
         """Return where its logs end, be it dead or alive."""
@@ -321,11 +316,8 @@ class Broker:
 
     def apply_retention(self, now_ms: int) -> None:
         """Drop records that are older than their topics keep them, and begin segments by time."""
-        if not self.alive:
-            return
-        for partition in self.manager.partitions():
-            delete_old_segments(partition.log, now_ms)
-            roll_old_segment(partition.log, now_ms)
+        if self.alive:
+            self.manager.apply_retention(now_ms)
 
     async def compact(self, now_ms: int) -> None:
         """Compact the logs that need it, while others are served."""
@@ -411,8 +403,8 @@ class Broker:
         for partition in self.manager.partitions():
             key = partition.topic_partition
             if topic in (None, key.topic):
-                self.manager.configure(key, self.logs.config_of(key), self._min_insync_of(key))
-                delete_old_segments(partition.log, now_ms)
+                config, min_insync = self.logs.config_of(key), self._min_insync_of(key)
+                self.manager.configure(key, config, min_insync, now_ms)
 
     def apply_acls(self) -> None:
         """Decide by the access control lists of the day."""

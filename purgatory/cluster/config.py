@@ -189,7 +189,8 @@ class ClusterConfig:
             lists are refused.
         data_dir: where logs and metadata are kept; None keeps them in memory.
         fsync: when files there are forced onto the disk.
-        memory_bytes: the limit of all brokers' logs together, where they are in memory.
+        memory_bytes: the limit of all brokers' logs together, where they are in memory; a batch
+            that exceeds it is refused.
         retention_ms: how long records are kept; None keeps them.
         log_config: segments and retention.
         limits: of clients.

@@ -2,10 +2,11 @@
 
 Ground rules
 ------------
-* Everything happens on the event loop's thread, but for the reading of the disk.
+* Only the broker's loop touches this and the logs. A thread of the executor reads the disk at the
+  start: it gets values, touches nothing else, and returns logs that nobody else has yet.
 * While the broker is alive its logs belong to the replica manager; ``offline_logs`` is stale then.
 * Compaction works a few milliseconds at a time; other tasks run between two slices. A log that
-  can't be read or written is left as it is, with one line in the log until it can.
+  can't be read or written stays as it is, with one line in the log until it can.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from purgatory.cluster.metadata import ClusterMetadata
-from purgatory.cluster.records import StoredContents, max_timestamp_ms
+from purgatory.cluster.records import StoredContents
 from purgatory.cluster.storage import (
     LogCheckpoint,
+    LogRequest,
     MemoryLog,
     StoredLog,
     load_logs,
@@ -70,18 +71,17 @@ class BrokerLogs:
             log.truncate_to(max(log.start_offset, log.end_offset - lost_records))
 
     async def _read(self, folder: Path, max_epoch_gap: int) -> None:
+        requests = []
         for topic_partition, replica_folder in replica_folders(folder, self._disk):
-            if not self._is_assigned(topic_partition):
+            if self._is_assigned(topic_partition):
+                config = self.config_of(topic_partition)
+                checkpoint = self._checkpoint_of(topic_partition, max_epoch_gap)
+                requests.append(LogRequest(topic_partition, replica_folder, config, checkpoint))
+            else:
                 remove_folder(self._disk, replica_folder)
         self._deleted_topics.clear()
         logs: Mapping[TopicPartition, Log] = await asyncio.get_running_loop().run_in_executor(
-            None,
-            load_logs,
-            folder,
-            self.config_of,
-            partial(self._checkpoint_of, max_epoch_gap),
-            self._cluster.config.fsync,
-            self._disk,
+            None, load_logs, requests, self._cluster.config.fsync, self._disk
         )
         for topic in self._deleted_topics:  # while they were read
             self._remove_folders(topic)
@@ -102,11 +102,12 @@ class BrokerLogs:
             key: log for key, log in self.offline_logs.items() if self._is_assigned(key)
         }
 
-    def _checkpoint_of(self, max_epoch_gap: int, topic_partition: TopicPartition) -> LogCheckpoint:
+    def _checkpoint_of(self, topic_partition: TopicPartition, max_epoch_gap: int) -> LogCheckpoint:
         state = self._cluster.controller.state_of(topic_partition)
         if state is None:
             return LogCheckpoint()
-        # A replica out of sync may have other records there, until it has copied the leader's.
+        # A replica out of sync may have other records at these offsets, until it has copied the
+        # leader's.
         committed = state.committed_offset if self._broker_id in state.isr else 0
         return LogCheckpoint(state.start_offset, state.leader_epoch + max_epoch_gap, committed)
 
@@ -116,7 +117,7 @@ class BrokerLogs:
             log.configure(self.config_of(topic_partition))
 
     def reattach(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Take the logs of a broker that died. Stored ones will be loaded again: the disk may be
+        """Keep the logs of a broker that died. Stored ones will be loaded again: the disk may be
         damaged meanwhile."""
         self.offline_logs = logs if self.folder is None else {}
 
@@ -143,7 +144,7 @@ class BrokerLogs:
         config = log_config(self._cluster.settings_of(topic_partition.topic), self._setting)
         if self.folder is not None:
             return config
-        # Memory is freed by whole segments: they may not be larger here.
+        # Memory is freed by whole segments: they are smaller here.
         most = self._cluster.log_config.segment_bytes
         return replace(config, segment_bytes=min(config.segment_bytes, most))
 
@@ -151,51 +152,9 @@ class BrokerLogs:
         """Return an empty log for a partition."""
         config = self.config_of(topic_partition)
         if self.folder is None:
-            return MemoryLog(config, self._cluster.memory, topic_partition)
+            return MemoryLog(config, self._cluster.memory)
         folder, fsync = self.folder / str(topic_partition), self._cluster.config.fsync
         return StoredLog(folder, config, fsync, disk=self._disk)
-
-
-def delete_old_segments(log: Log, now_ms: int) -> bool:
-    """Delete segments whose records are all expired; return whether any were.
-
-    Oldest first, and only what is committed; the active one too, once all of it is expired.
-
-    Args:
-        log: of a replica on this broker.
-        now_ms: in milliseconds since 1970. A batch without a time, -1, stays.
-    """
-    config, start = log.config, log.start_offset
-    if config.retention_ms is None or not config.deletes or start == log.end_offset:
-        return False
-    oldest_ms = now_ms - config.retention_ms
-    ends = [*log.segment_bases[1:], log.end_offset]
-    end_offset = start
-    for base_offset, segment_end in zip(log.segment_bases, ends, strict=True):
-        if segment_end > log.high_watermark:
-            break
-        batches = log.read(max(base_offset, start), 2**62, segment_end)
-        # The youngest record is most likely at the end, but times are the clients'.
-        if not all(0 <= max_timestamp_ms(batch) < oldest_ms for batch in reversed(batches)):
-            break
-        end_offset = segment_end
-    if end_offset == log.end_offset:
-        log.roll()
-    return log.delete_up_to(end_offset)
-
-
-def roll_old_segment(log: Log, now_ms: int) -> None:
-    """Begin a new segment, where the first batch of the active one is older than ``segment_ms``.
-
-    Args:
-        log: of a replica on this broker.
-        now_ms: in milliseconds since 1970.
-    """
-    segment_ms, batches = log.config.segment_ms, log.active_segment.batches
-    if segment_ms is not None and batches:
-        begun_ms = max_timestamp_ms(batches[0])
-        if 0 <= begun_ms <= now_ms - segment_ms:
-            log.roll()
 
 
 _TIME_SLICE_S = 0.005
@@ -239,14 +198,12 @@ class LogCompaction:
             cleaning = LogCleaning()
             self._cleanings[partition.topic_partition] = (log, cleaning)
         try:
-            segments = cleanable_segments(log, cleaning, self._contents, now_ms)
+            segments = cleanable_segments(log, cleaning, now_ms)
             if not segments:
                 return
             before_bytes = sum(segment.size_bytes for segment in segments)
             slice_end_s = time.monotonic() + _TIME_SLICE_S
-            for _ in compact(
-                log, segments, cleaning, self._contents, now_ms, partition.replace_segments
-            ):
+            for _ in compact(log, segments, cleaning, self._contents, now_ms):
                 if time.monotonic() >= slice_end_s:
                     await asyncio.sleep(0)
                     slice_end_s = time.monotonic() + _TIME_SLICE_S

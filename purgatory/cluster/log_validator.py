@@ -1,7 +1,7 @@
-"""What a leader checks of a client's records before it appends them, and makes of them: the time
-and the compression that their topic has.
+"""A leader's checks of a client's records before the append, and the changes that their topic asks
+for: the time of the append, and another compression.
 
-Most topics need none of it: then records are not decoded.
+Records are decoded only for topics that need it, which most don't.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_OFFSET
 from purgatory.kafka.replication.partition import check_size
 
 _ATTRIBUTES_AT = CHECKSUM_OFFSET + 1
-"""Where the lower of the attributes' two bytes is."""
+"""The position of the lower byte of the attributes."""
 
 _NO_TIME = -1
 _NO_KEY = "it has no key, and the topic is compacted"
 
 _APPEND_TIME = (
-    "its batch says that its time is that of its append: producers can't know it, the topic's "
+    "its batch claims the time of its append: producers can't know it, and the topic's "
     "message.timestamp.type decides it"
 )
 
@@ -41,22 +41,22 @@ def validated(
 
     Args:
         batches: with their bytes.
-        config: of the log that they are for.
+        config: of the log.
         to: the log's partition.
-        now_ms: tells the time, in milliseconds since 1970.
-        budget: how much compressed records may swell; what is opened is taken from it.
+        now_ms: returns the time, in milliseconds since 1970.
+        budget: the limit of decompressed bytes; decoded records use it up.
 
     Raises:
-        KafkaError: MESSAGE_TOO_LARGE, more would come out of a batch; Java's producers then send it
-            in parts. With each record that is wrong (KIP-467): INVALID_RECORD, some have no key,
-            of which compaction would not know which ones they replace; INVALID_TIMESTAMP, which
-            goes before. INVALID_RECORD also where its records are no records.
+        KafkaError: MESSAGE_TOO_LARGE: a batch exceeds the budget; Java's producers then send it in
+            parts. With the invalid records (KIP-467): INVALID_RECORD, for records without a key in
+            a compacted topic; INVALID_TIMESTAMP, which takes precedence. INVALID_RECORD also for a
+            batch that can't be decoded.
     """
     checks_times = config.has_timestamp_limits and not config.is_log_append_time
     for batch in batches:
         assert batch.payload is not None, "it came from a client"
         if config.compacts or checks_times or batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT:
-            check_size(batch, config)  # before it is looked into, and each record answered
+            check_size(batch, config)  # before it is decoded
             _check_records(batch, config, to, now_ms() if checks_times else None, budget)
     if config.codec is not None:
         codec, level = config.codec, config.codec_level
@@ -93,13 +93,13 @@ def _check_records(
             code = ErrorCode.INVALID_TIMESTAMP
     if errors:
         number, error_message = errors[0]
-        message = f"{to} takes none of {len(records)} records for the sake of {len(errors)}"
-        raise KafkaError(code, f"{message}: the first is number {number}, {error_message}", errors)
+        message = f"{to} rejects the batch: {len(errors)} of its {len(records)} records are invalid"
+        raise KafkaError(code, f"{message}, the first is number {number}: {error_message}", errors)
 
 
 @contextmanager
 def _raise_invalid() -> Iterator[None]:
-    """Say to a client what is wrong with a batch that can't be looked into."""
+    """Raise a client's error for a batch that can't be decoded."""
     try:
         yield
     except SwollenBatchError as error:

@@ -1,6 +1,6 @@
-"""What the brokers of a cluster share: its settings, the controller's decisions, and their file.
+"""The state that the brokers of a cluster share: settings, the controller's decisions, their file.
 
-Ground rules: everything happens on the event loop's thread.
+Ground rules: only the cluster's loop touches it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _log = Logger("purgatory.cluster")
 
 
 class Peer(Protocol):
-    """A broker, as the others of its cluster see it."""
+    """A broker, as the other brokers of its cluster see it."""
 
     broker_id: int
     alive: bool
@@ -69,16 +69,16 @@ class Peer(Protocol):
     share_coordinator: ShareCoordinator
 
     def endpoint(self, listener: Listener) -> Endpoint:
-        """Return where it listens for those who come by a listener."""
+        """Return the broker's address for clients of a listener."""
 
 
 class ClusterMetadata:
     """The state that brokers share, and its part that the data folder stores.
 
     Args:
-        config: what it is to be.
-        trace: takes down what happens.
-        disk: on which the data folder is.
+        config: of the cluster.
+        trace: records events.
+        disk: of the data folder.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ClusterMetadata:
                 f"memory_bytes={config.memory_bytes} for {config.brokers} brokers: each takes at "
                 f"least {_MIN_MEMORY_BYTES}"
             )
-        self.memory = MemoryBudget(config.memory_bytes, self._committed_of)
+        self.memory = MemoryBudget(config.memory_bytes)
         self.log_config = config.log_config
         if config.data_dir is None:
             most = min(_LARGEST_MEMORY_SEGMENT_BYTES, share_bytes // _SEGMENTS_PER_SHARE)
@@ -132,9 +132,9 @@ class ClusterMetadata:
         self.controller.on_change = self._save_metadata
 
     def _save_metadata(self) -> bool:
-        """Save, and say whether it is saved.
+        """Save the metadata; return whether they are saved.
 
-        Where the disk refuses it, it is tried again with the next change, produce and chore.
+        If the disk refuses it, the next change, produce and chore try again.
         """
         folder = self.config.data_dir
         assert folder is not None
@@ -153,8 +153,8 @@ class ClusterMetadata:
     def is_saved(self) -> bool:
         """Whether the controller's state is saved; tries to save it if not.
 
-        Until it would, nothing may be acknowledged: the topic might not be found, or the ISR might
-        be one of brokers that lack it.
+        Unless it is, no record may be acknowledged: after a restart the topic might be unknown, or
+        the ISR might have members that lack the record.
         """
         return not self._unsaved or self._save_metadata()
 
@@ -165,7 +165,7 @@ class ClusterMetadata:
 
     @property
     def _max_replication(self) -> int:
-        """How many replicas the cluster's own topics have, whatever others have by default."""
+        """The replication factor of the cluster's own topics, whatever the default is."""
         return min(3, self.config.brokers)
 
     def setting(self, name: str) -> str | None:
@@ -176,14 +176,14 @@ class ClusterMetadata:
     def setting_at_start(self, name: str) -> str | None:
         """Return the configured value of a topic setting at start, as text, or None."""
         if name == "segment.bytes":
-            return str(self.log_config.segment_bytes)  # smaller where it is in memory
+            return str(self.log_config.segment_bytes)  # smaller in memory
         return self.config.setting(name)
 
     def checked_settings(self, configs: Mapping[str, str | timedelta | None]) -> dict[str, str]:
-        """Return the settings that were given to a new topic, checked.
+        """Return the settings of a new topic, validated.
 
         Raises:
-            KafkaError: INVALID_CONFIG: an unknown one, or a value that it can't have.
+            KafkaError: INVALID_CONFIG: an unknown setting, or an invalid value.
         """
         return validate_settings(configs, self.setting)
 
@@ -234,20 +234,13 @@ class ClusterMetadata:
         return None if name_or_id is None else self.controller.topics.get(name_or_id)
 
     def has_room_for(self, partitions: int) -> bool:
-        """Whether clients may make so many partitions more."""
+        """Whether clients may create so many more partitions."""
         return self.controller.partition_count + partitions <= self.config.max_partitions
 
     def live_broker(self, broker_id: int) -> Peer | None:
         """Return a live broker, or None."""
         broker = self.brokers.get(broker_id)
         return broker if broker is not None and broker.alive else None
-
-    def _committed_of(self, topic_partition: TopicPartition) -> int:
-        """Return the high watermark of a partition at its leader, 0 without a leader."""
-        state = self.controller.state_of(topic_partition)
-        leader = None if state is None else self.live_broker(state.leader)
-        led = None if leader is None else leader.manager.partition(topic_partition)
-        return led.high_watermark if led is not None and led.is_leader else 0
 
     def check_decisions_on(self, topic_partition: TopicPartition) -> None:
         """Complete requests that wait for a partition's leader, on all brokers."""
@@ -281,19 +274,19 @@ class ClusterMetadata:
         )
 
     def live_rack(self, broker_id: int) -> str | None:
-        """Return where a broker stands; None of one that is dead, or where it isn't known."""
+        """Return the rack of a live broker; None if it is dead, or its rack is unknown."""
         return None if self.live_broker(broker_id) is None else self.config.rack(broker_id)
 
     def offsets_partitions(self) -> int:
-        """Return how many partitions the topic of committed offsets has; make it if need be."""
+        """Return the number of partitions of ``__consumer_offsets``; create it if necessary."""
         return self._internal_partitions(OFFSETS_TOPIC)
 
     def transactions_partitions(self) -> int:
-        """Return how many partitions the topic of transactional ids has; make it if need be."""
+        """Return the number of partitions of ``__transaction_state``; create it if necessary."""
         return self._internal_partitions(TRANSACTIONS_TOPIC)
 
     def share_state_partitions(self) -> int:
-        """Return how many partitions the topic of share groups' state has; make it if need be."""
+        """Return the number of partitions of ``__share_group_state``; create it if necessary."""
         return self._internal_partitions(SHARE_STATE_TOPIC)
 
     def group_settings(self, group_id: str) -> GroupSettings:
@@ -312,7 +305,7 @@ class ClusterMetadata:
         return len(topic.partitions)
 
     def create_internal_topic(self, name: str) -> Topic:
-        """Create one of `INTERNAL_TOPICS`, with the partitions that the configuration says."""
+        """Create one of `INTERNAL_TOPICS`, with the configured number of partitions."""
         partitions = {
             OFFSETS_TOPIC: self.config.offsets_partitions,
             TRANSACTIONS_TOPIC: self.config.transactions_partitions,
@@ -322,7 +315,7 @@ class ClusterMetadata:
             name,
             partitions[name],
             self._max_replication,
-            # Small segments: only whole ones go.
+            # Small segments: only whole ones are compacted.
             {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},
         )
 
@@ -330,7 +323,7 @@ class ClusterMetadata:
         """Return an id that no producer had before.
 
         Raises:
-            ClusterError: it can't be saved, and might be given out again.
+            ClusterError: the id can't be saved, and might be returned again after a restart.
         """
         self._next_producer_id += 1
         if self.config.data_dir is not None:
@@ -344,8 +337,8 @@ class AuthorizedTopics:
     """All topics, filtered by a client's DESCRIBE permission (`KnownTopics`).
 
     Args:
-        known: the topics.
-        authorizer: returns what decides at a broker.
+        known: the controller, which has all topics.
+        authorizer: returns the broker's.
     """
 
     def __init__(self, known: Controller, authorizer: Callable[[], Authorizer]) -> None:

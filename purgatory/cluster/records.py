@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import cramjam
@@ -36,7 +37,6 @@ from purgatory.kafka.log.record_batch import (
     APPEND_TIME_BIT,
     CHECKSUM_OFFSET,
     HEADER_BYTES,
-    MAX_TIMESTAMP_AT,
 )
 
 _ATTRIBUTES_AT = 21
@@ -331,14 +331,6 @@ _READ_BYTES = 1024 * 1024
 _log = Logger("purgatory.cluster")
 
 
-def max_timestamp_ms(batch: RecordBatch) -> int:
-    """Return the latest time in a batch, from its header; -1 where it has none."""
-    payload = batch.payload
-    if payload is None:
-        return -1
-    return int.from_bytes(payload[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8], "big", signed=True)
-
-
 def find_by_timestamp(log: Log, timestamp_ms: int, upto_offset: int) -> Record | None:
     """Return the first record, below ``upto_offset``, that is not older. O(batches).
 
@@ -346,7 +338,7 @@ def find_by_timestamp(log: Log, timestamp_ms: int, upto_offset: int) -> Record |
         ValueError: a batch can't be looked into.
     """
     for batch in _batches(log, upto_offset):
-        if max_timestamp_ms(batch) >= timestamp_ms:
+        if batch.max_timestamp_ms >= timestamp_ms:
             for record in read_records(batch):
                 if record.timestamp_ms >= timestamp_ms and record.offset >= log.start_offset:
                     return record
@@ -373,7 +365,7 @@ def latest(log: Log, upto_offset: int) -> Record | None:
     Raises:
         ValueError: a batch can't be looked into.
     """
-    newest = max(_batches(log, upto_offset), key=max_timestamp_ms, default=None)
+    newest = max(_batches(log, upto_offset), key=attrgetter("max_timestamp_ms"), default=None)
     if newest is None:
         return None
     return max(read_records(newest), key=lambda record: record.timestamp_ms, default=None)
@@ -439,10 +431,6 @@ class StoredContents:
         return packed_batch(
             [base_offset, 0, leader_epoch, _MAGIC, 0, 0, last_delta, *times_and_producer, 0], b""
         )
-
-    def max_timestamp_ms(self, batch: RecordBatch) -> int:
-        """Return the latest time of its records, -1 for none."""
-        return max_timestamp_ms(batch)
 
 
 def recompressed(

@@ -1,13 +1,13 @@
-"""The replica fetcher: for each broker that leads, one task that copies from there.
+"""The replica fetcher: for each leading broker, one task that copies from it.
 
-It fetches as Kafka's followers do: its offset tells the leader how far it is, which moves the high
-watermark; what it waits for waits in the leader's Fetch purgatory. What it requests, in a fetch
-session with the leader, and what it does with the responses, is decided in
-`purgatory.kafka.replication.replica_fetcher`.
+The task fetches as Kafka's followers do: its fetch offset tells the leader how far it is, which
+moves the high watermark; its fetches wait in the leader's Fetch purgatory.
+`purgatory.kafka.replication.replica_fetcher` makes the requests of the fetch session, and handles
+the responses.
 
 Ground rules
 ------------
-* Everything happens on the event loop's thread.
+* Only the broker's loop touches it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class ReplicaFetcher:
 
     Args:
         follower: the broker that copies.
-        leader_id: whom from.
-        cluster: theirs; its faults lie between them.
+        leader_id: of the broker that it copies from.
+        cluster: of both; its faults lie between them.
     """
 
     def __init__(self, follower: Peer, leader_id: int, cluster: ClusterMetadata) -> None:
@@ -58,7 +58,7 @@ class ReplicaFetcher:
         if leader is not None and leader.manager is manager:
             manager.end_session_wait(self._follower.broker_id)
         elif not self._response.done():
-            self._response.set_result(None)  # a leader that died sends none
+            self._response.set_result(None)  # a dead leader sends no response
 
     def _end_backoff(self) -> None:
         self._retry = None
@@ -89,7 +89,7 @@ class ReplicaFetcher:
                 fetching.handle_error()
                 continue
             if not response.partitions:
-                await asyncio.sleep(0)  # else it might come round without end
+                await asyncio.sleep(0)  # else this loop might never yield
             elif fault.active or self._cluster.config.follower_lag_ms:
                 await fault.wait_for_fetch_response(follower.broker_id, self._leader_id)
             fetching.handle_response(response)
@@ -98,7 +98,7 @@ class ReplicaFetcher:
                     follower.manager, response.partitions.keys()
                 )
             if fetching.is_backing_off and self._retry is None:
-                # It goes on with the others, and looks at these again when the backoff is over.
+                # Other partitions are fetched meanwhile; these again when the backoff is over.
                 self._retry = asyncio.get_running_loop().call_later(
                     BACKOFF_MS / 1_000, self._end_backoff
                 )
@@ -106,7 +106,7 @@ class ReplicaFetcher:
     async def _fetch(
         self, leader: ReplicaManager, request: SessionFetchRequest
     ) -> SessionFetchResponse | None:
-        """Return the response to a request; None: it is lost, as the leader died."""
+        """Return the response to a request; None if it is lost, as the leader died."""
         params = FetchParams(self._follower.broker_id, _MAX_WAIT_MS, min_bytes=1)
         future: asyncio.Future[SessionFetchResponse | None]
         future = self._response = asyncio.get_running_loop().create_future()

@@ -49,7 +49,6 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from purgatory.kafka.groups.offsets import CommittedOffset
-from purgatory.kafka.replication.fetch import visible_batches
 from purgatory.kafka.share_groups.share_state import Acknowledgement
 from purgatory.trace.change_rows import ChangeRow
 from purgatory.trace.table_rows import SHOWN_BYTES, CommitRow, ReadRow, SendRow
@@ -406,7 +405,7 @@ class ClusterTrace(TracedBrokers):
                 TopicPartition(topic, partition),
                 received_us,
             )
-            for batch in visible_batches(response):
+            for batch in response.visible_batches():
                 for record in _readable(batch):
                     offset = record.offset
                     if offset < first:

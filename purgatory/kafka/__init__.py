@@ -1,7 +1,10 @@
-"""What a Kafka broker decides: its logs, replicas and groups, and their waits.
+"""A Kafka broker's decisions: its logs, replicas and groups, and their waits.
 
 A model without I/O, threads and wall clock: time and scheduling come in from outside, so that a
-simulation, a threaded run and a network server use the same code.
+simulation and a network server use the same code.
+
+Ground rules: only one thread, that of the broker's loop, touches a broker's objects. Beyond the
+purgatories, which have locks of their own, there are none.
 """
 
 from purgatory.kafka.errors import ErrorCode, GroupRefusal, KafkaError, TransactionRefusal

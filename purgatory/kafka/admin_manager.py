@@ -7,7 +7,7 @@ timeout each topic or partition has its own error.
 
 Ground rules
 ------------
-* Everything runs on the controller's thread.
+* Only the broker's loop touches these objects.
 * ``respond`` is called once, except for cancelled operations: their canceller responds.
 """
 
@@ -30,9 +30,9 @@ class DelayedDecision(DelayedOperation, Generic[KeyT]):
     """Waits until decisions are in force.
 
     Args:
-        results: the decisions by key; it waits for those with NONE.
+        results: the decisions by key; those with NONE are waited for.
         is_in_force: whether the decision on a key is.
-        respond: takes the results; REQUEST_TIMED_OUT for those that aren't in force in time.
+        respond: called with the results; REQUEST_TIMED_OUT for those not in force in time.
     """
 
     __slots__ = ("_is_in_force", "_respond", "_responded", "_results", "waiting")
@@ -47,7 +47,7 @@ class DelayedDecision(DelayedOperation, Generic[KeyT]):
         super().__init__(timeout_ms)
         self._results = dict(results)
         self.waiting = {key for key, code in results.items() if code is ErrorCode.NONE}
-        """The keys that it still waits for."""
+        """The keys whose decisions are not in force yet."""
         self._is_in_force = is_in_force
         self._respond = respond
         self._responded = False
@@ -94,12 +94,12 @@ class TopicChanges:
         """Respond once the decisions on the topics are in force. O(topics).
 
         Args:
-            results: the decisions; it waits for those with NONE.
+            results: the decisions; those with NONE are waited for.
             is_in_force: whether the decision on a topic is.
-            respond: takes the results; REQUEST_TIMED_OUT for those that aren't in force in time.
+            respond: called with the results; REQUEST_TIMED_OUT for those not in force in time.
 
         Raises:
-            PurgatoryClosedError: it would have to wait, but the purgatory was closed.
+            PurgatoryClosedError: the request would have to wait, but the purgatory was closed.
         """
 
         def respond_all(errors: Mapping[str, ErrorCode]) -> None:
@@ -162,10 +162,10 @@ class LeaderElections:
         Args:
             topic_partitions: None: all that need an election.
             unclean: as for `Controller.elect_leaders`.
-            respond: takes an error code for each.
+            respond: called with an error code for each.
 
         Raises:
-            PurgatoryClosedError: it would have to wait, but the purgatory was closed.
+            PurgatoryClosedError: the request would have to wait, but the purgatory was closed.
         """
         partitions = topic_partitions
         if partitions is None:
@@ -185,7 +185,7 @@ class LeaderElections:
         self._purgatory.check_and_complete(topic_partition)
 
     def check_all(self) -> None:
-        """Complete the requests that can be. O(partitions), if one waits."""
+        """Complete the requests that can be completed. O(partitions), if one waits."""
         if self._purgatory.watched:
             for topic_partition, _ in self._controller.partitions():
                 self.check(topic_partition)

@@ -2,12 +2,11 @@
 
 A cluster has one, which does not fail, where Kafka has a quorum. Each change of a partition's
 leader has a new epoch. The controller decides; its driver reports live brokers, and sends
-notifications to
-them: at once, or over a network.
+notifications to them: at once, or over a network.
 
 Ground rules
 ------------
-* One thread at a time calls it, and no call blocks.
+* Only the cluster's loop touches it, and no call blocks.
 * A partition's ISR changes only here: leaders propose, the controller agrees.
 * Changes are saved (``on_change``) before any broker is notified: no ISR may acknowledge a record
   that is lost after a restart.
@@ -241,7 +240,7 @@ class Controller:
     # Brokers.
 
     def reconcile_logs(self, logs: Mapping[int, Mapping[TopicPartition, LogEnd]]) -> None:
-        """Before brokers start: remove in-sync replicas with shorter logs than others from the ISR.
+        """Remove in-sync replicas with shorter logs than others from the ISR, before brokers start.
 
         This concerns partitions without a leader; replicas that return to a leader are out of sync
         anyway. Each in-sync replica had all acknowledged records, so the longest log has them if at
@@ -273,7 +272,7 @@ class Controller:
         if not candidates:
             return
         if max(candidates.values()) < state.committed_offset:
-            # An absent replica may have all records. Without one, the longest log must do.
+            # An absent replica may have all records. Without one, the longest log leads.
             candidates = {} if absent else ends
         most = max(candidates.values(), default=state.committed_offset)
         eligible = absent | {broker for broker, end in candidates.items() if end == most}
@@ -473,8 +472,8 @@ class Controller:
     ) -> bool:
         """Accept a leader's new ISR, or reject it.
 
-        It is rejected for an old epoch, if a member is dead, if a fault blocks a new member, or if
-        it can't be saved.
+        The ISR is rejected for an old epoch, if a member is dead, if a fault blocks a new member,
+        or if the ISR can't be saved.
         """
         state = self.state_of(topic_partition)
         if state is None or state.leader_epoch != leader_epoch:
@@ -494,7 +493,7 @@ class Controller:
     def remove_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Remove a follower from a partition's ISR.
 
-        The last member stays, also without a leader: it alone has all records, and no leader could
+        The last member stays, even without a leader: it alone has all records, and no leader could
         be elected without it.
         """
         state = self.state_of(topic_partition)

@@ -1,8 +1,8 @@
 """Kafka's error codes, and the exceptions that carry one inside the model.
 
 No request raises one of these to its caller: the replica manager and the coordinators put them into
-the response, at the partition, group or member they are about. `ClusterError` is raised where a
-cluster can't do what its owner wants.
+the response, at the partition, group or member concerned. `ClusterError` is raised where a cluster
+can't do what its owner wants.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class ErrorCode(IntEnum):
 
 
 class RecordError(NamedTuple):
-    """Which record of a batch is wrong, counted from 0, and why (KIP-467)."""
+    """The number of an invalid record in its batch, from 0, and the reason (KIP-467)."""
 
     batch_index: int
     message: str
@@ -164,7 +164,7 @@ class KafkaError(Exception):
 
     Args:
         code, message: of the partition.
-        record_errors: the records that are why, where it is some of a batch.
+        record_errors: the invalid records, if some of a batch are the reason.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Partitions by topic name (also the key that operations are watched on), or by topic id."""
+"""Partitions by topic name (also the key under which operations are watched), or by topic id."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def invalid_topic_name_reason(name: str, topics: Iterable[str] = ()) -> str | No
 
 
 def topic_creation_error(name: str, topics: Iterable[str]) -> str | None:
-    """Return why nobody may create a topic of this name, or None.
+    """Return why a topic of this name can't be created, or None.
 
     Args:
         topics: the existing names.
@@ -52,7 +52,7 @@ def topic_creation_error(name: str, topics: Iterable[str]) -> str | None:
 
 
 class LogEnd(NamedTuple):
-    """Where a replica's log ends, and the leader epoch of its last record, -1 without one."""
+    """The end of a replica's log, and the leader epoch of its last record, -1 without one."""
 
     offset: int = 0
     epoch: int = -1
@@ -97,7 +97,7 @@ class PartitionState:
         return bool(self.adding or self.removing)
 
     def reassign_to(self, target: tuple[int, ...]) -> list[int]:
-        """Begin a reassignment; return the replicas that a former one was adding in vain."""
+        """Begin a reassignment; return the replicas that a former one was still adding."""
         dropped = [broker for broker in self.adding if broker not in target]
         before = self.original
         self.removing = tuple(broker for broker in before if broker not in target)

@@ -75,9 +75,7 @@ class ParkedFetch:
         assert partition is not None
         place = FetchPartitionStatus(partition, asked[TP], params.isolation)
         self.scanned.try_complete_else_watch(
-            DelayedFetch(
-                params, params.isolation, self.manager._partitions, asked, [place], self._respond
-            ),
+            DelayedFetch(params, params.isolation, self.manager, asked, [place], self._respond),
             [TP],
         )
 

@@ -1,7 +1,7 @@
-"""Damage to what brokers have on disk: nothing that was acknowledged is lost while one in sync is
-intact, and where none is, it is said what is gone.
+"""Damage to brokers' disks: no acknowledged record is lost while one replica in sync is intact, and
+if none is, the loss is logged.
 
-A folder that is copied while the cluster runs is what a SIGKILL leaves.
+A folder that is copied while the cluster runs equals the one that a SIGKILL leaves.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def _all_have(cluster: Cluster, values: Sequence[bytes]) -> None:
 
 
 async def _fill(folder: Path, records: int = 60) -> list[bytes]:
-    """Write to three brokers, each of which leads for a time; return what was acknowledged."""
+    """Write to three brokers, each of which leads for a time; return the acknowledged records."""
     values = _values(0, records)
     part = records // 3
     async with _cluster(folder) as cluster:
@@ -139,7 +139,7 @@ def _delete_folder(file: Path, rng: random.Random) -> None:
 
 
 def _cut_batch(file: Path, rng: random.Random) -> None:
-    """Cut the last batch off, so that nothing looks torn."""
+    """Cut off the whole last batch: no batch is torn."""
     data, at, last = file.read_bytes(), 0, 0
     while at < len(data):
         last, at = at, at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")
@@ -166,7 +166,7 @@ DAMAGES: Mapping[str, Damage] = {
 
 @pytest.mark.parametrize("ended", ["stopped", "killed"])
 @pytest.mark.parametrize("damaged", [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3)], ids=str)
-def test_nothing_is_lost_whoever_is_damaged_and_whoever_starts_first(
+def test_damage_to_any_replica_loses_nothing_whichever_starts_first(
     tmp_path: Path, damaged: tuple[int, ...], ended: str
 ) -> None:
     async def main() -> None:
@@ -187,7 +187,7 @@ def test_nothing_is_lost_whoever_is_damaged_and_whoever_starts_first(
     asyncio.run(main())
 
 
-def test_who_was_damaged_is_out_of_sync_before_anybody_leads(tmp_path: Path) -> None:
+def test_damaged_replica_is_out_of_sync_before_an_election(tmp_path: Path) -> None:
     async def main() -> None:
         values = await _fill(tmp_path / "data")
         damaged = _segments(tmp_path / "data", 1)[0]
@@ -285,7 +285,7 @@ def test_much_random_damage_to_one_or_two_of_three_loses_nothing(tmp_path: Path)
 
 async def _history(folder: Path, rng: random.Random) -> tuple[list[bytes], list[Path]]:
     """Send while brokers die and come back and followers stall; return what was acknowledged by
-    all in sync, and what a SIGKILL would have left at some moments, with how much by then."""
+    all in sync, and the files at some moments, with the number acknowledged by then."""
     acknowledged: list[bytes] = []
     images: list[Path] = []
     numbers = itertools.count()
@@ -343,9 +343,7 @@ async def _after_a_history(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize(
     "seeds", [range(8), pytest.param(range(8, 200), marks=pytest.mark.exhaustive)]
 )
-def test_whatever_happened_before_one_intact_replica_in_sync_is_enough(
-    tmp_path: Path, seeds: range
-) -> None:
+def test_one_intact_replica_in_sync_is_enough(tmp_path: Path, seeds: range) -> None:
     for seed in seeds:
         try:
             asyncio.run(_after_a_history(tmp_path, seed))
@@ -357,7 +355,7 @@ def test_whatever_happened_before_one_intact_replica_in_sync_is_enough(
 # ---- in a cluster that runs
 
 
-def test_a_broker_that_was_killed_reads_back_what_is_on_its_disk_and_copies_what_is_not(
+def test_killed_broker_loads_its_disk_and_copies_the_rest(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -380,7 +378,7 @@ def test_a_broker_that_was_killed_reads_back_what_is_on_its_disk_and_copies_what
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["intact", "damaged"])
-def test_the_last_one_in_sync_leads_when_it_comes_back_and_the_longest_when_it_was_damaged(
+def test_last_isr_member_leads_at_its_return_and_the_longest_log_if_it_is_damaged(
     tmp_path: Path, damaged: bool
 ) -> None:
     async def main() -> None:
@@ -415,7 +413,7 @@ def test_the_last_one_in_sync_leads_when_it_comes_back_and_the_longest_when_it_w
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_the_only_replica_leads_with_what_is_left_and_it_is_said_what_is_gone(
+def test_only_replica_leads_with_its_remaining_records_and_the_loss_is_logged(
     tmp_path: Path, what: str
 ) -> None:
     async def main() -> None:
@@ -440,7 +438,7 @@ def test_the_only_replica_leads_with_what_is_left_and_it_is_said_what_is_gone(
     asyncio.run(main())
 
 
-def test_what_a_follower_cuts_is_logged_with_both_ends_and_whose_epoch_it_was(
+def test_truncation_of_a_follower_is_logged_with_both_ends_and_the_epoch(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -476,7 +474,7 @@ def test_what_a_follower_cuts_is_logged_with_both_ends_and_whose_epoch_it_was(
     asyncio.run(main())
 
 
-def test_a_follower_takes_no_bytes_that_were_damaged_on_its_leader_s_disk(tmp_path: Path) -> None:
+def test_follower_refuses_bytes_damaged_on_its_leaders_disk(tmp_path: Path) -> None:
     async def main() -> None:
         values = _values(0, 10)
         async with _cluster(tmp_path) as cluster:
@@ -509,7 +507,7 @@ def test_a_follower_takes_no_bytes_that_were_damaged_on_its_leader_s_disk(tmp_pa
 # ---- metadata
 
 
-def test_logs_without_the_metadata_that_know_them_are_not_taken_for_left_over(
+def test_logs_without_metadata_are_refused_and_kept(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -529,7 +527,7 @@ def test_logs_without_the_metadata_that_know_them_are_not_taken_for_left_over(
     asyncio.run(main())
 
 
-def test_metadata_of_a_former_time_cost_no_record(tmp_path: Path) -> None:
+def test_outdated_metadata_lose_no_record(tmp_path: Path) -> None:
     async def main() -> None:
         async with _cluster(tmp_path / "data"):
             pass
@@ -552,9 +550,7 @@ def test_metadata_of_a_former_time_cost_no_record(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_nothing_is_acknowledged_by_an_isr_that_could_not_be_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsaved_isr_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -581,7 +577,7 @@ def test_nothing_is_acknowledged_by_an_isr_that_could_not_be_saved(
                     patch.setattr(RealDisk, "replace", staticmethod(no_space))
                     await cluster.kill(follower)
                     # The ISR is smaller now, and the record replicated: but a restart would find
-                    # the former ISR, with the broker that lacks it.
+                    # the former ISR, with the broker that lacks the record.
                     answer = await waiting
                     assert answer.responses[0].partition_responses[0].error_code == 20
                     assert [await code_of(cluster) for _ in range(3)] == [56, 56, 56]

@@ -171,7 +171,7 @@ def test_a_compacted_topic_takes_no_records_without_a_key() -> None:
                 answer = await leader.ask(0, 9, _produce("c", batch))
                 one = answer.responses[0].partition_responses[0]
                 assert (one.error_code, one.base_offset) == (ErrorCode.INVALID_RECORD, -1)
-                assert "none of 3 records for the sake of 2" in one.error_message
+                assert "2 of its 3 records are invalid" in one.error_message
                 assert [bad.batch_index for bad in one.record_errors] == [1, 2]
                 assert {"no key" in bad.batch_index_error_message for bad in one.record_errors} == {
                     True

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from purgatory.cli.main import main
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
-from purgatory.cluster.log_manager import delete_old_segments
 from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.storage import MemoryBudget, MemoryLog
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, TopicPartition
@@ -36,7 +35,7 @@ def _append(log: Log, commit: bool = True) -> None:
 def _logs(
     budget: MemoryBudget, count: int = 2, config: LogConfig = _SMALL_SEGMENTS
 ) -> list[MemoryLog]:
-    return [MemoryLog(config, budget, TopicPartition("orders", n)) for n in range(count)]
+    return [MemoryLog(config, budget) for _ in range(count)]
 
 
 def _replicate(leader: MemoryLog, *followers: MemoryLog) -> None:
@@ -45,96 +44,69 @@ def _replicate(leader: MemoryLog, *followers: MemoryLog) -> None:
             log.append(batch)
 
 
-def test_the_oldest_committed_segments_go_when_there_is_no_room() -> None:
-    budget = MemoryBudget(50_000)
-    log, other = _logs(budget)
-    for _ in range(5):
-        _append(other)
-    for _ in range(500):
-        _append(log)
-        log._check()
-        assert budget.used_bytes <= budget.limit_bytes
-    assert log.end_offset == 500
-    assert log.start_offset > 400
-    assert other.start_offset == 0, "the one that takes most gives"
-
-
-def test_what_is_not_committed_stays_and_the_next_is_refused() -> None:
+def test_batch_beyond_the_limit_is_refused_until_there_is_room() -> None:
     budget = MemoryBudget(20_000)
     (log,) = _logs(budget, 1)
     for _ in range(14):
-        _append(log, commit=False)
-    with pytest.raises(KafkaError, match="of 20000 bytes of memory") as refused:
-        _append(log, commit=False)
-    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert (log.start_offset, log.end_offset) == (0, 14)
-    log.update_high_watermark(14)
+        _append(log)
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="of 20000 bytes of memory") as refused:
+            _append(log)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.start_offset, log.end_offset) == (0, 14), "committed records stay"
+    log.delete_up_to(4)
     _append(log)
     assert log.end_offset == 15
+    log._check()
 
 
-def test_a_log_to_be_compacted_keeps_all() -> None:
+def test_retention_by_size_makes_room() -> None:
     budget = MemoryBudget(20_000)
-    (kept,) = _logs(budget, 1, LogConfig(segment_bytes=4_000, deletes=False))
-    for _ in range(14):
-        _append(kept)
-    with pytest.raises(KafkaError):
-        _append(kept)
-    assert kept.start_offset == 0
-
-
-def test_many_logs_of_one_segment_each_give_room_too() -> None:
-    budget = MemoryBudget(20_000)
-    logs = _logs(budget, 40)
-    for log in logs:
+    (log,) = _logs(budget, 1, LogConfig(segment_bytes=4_000, retention_bytes=5_000))
+    for _ in range(100):
         _append(log)
         assert budget.used_bytes <= budget.limit_bytes
-    assert logs[-1].start_offset == 0
+    assert log.end_offset == 100
 
 
-def test_what_replicas_share_is_counted_once() -> None:
+def test_batch_that_replicas_share_is_counted_once() -> None:
     budget = MemoryBudget(50_000)
     leader, follower = _logs(budget)
     _append(leader)
     alone_bytes = budget.used_bytes
     _replicate(leader, follower)
-    assert budget.used_bytes == alone_bytes == leader.held_bytes == follower.held_bytes
-    leader.remove()
-    assert budget.used_bytes == alone_bytes, "the follower holds it"
+    assert budget.used_bytes == alone_bytes > 0
+    for _ in range(2):
+        leader.remove()
+        assert budget.used_bytes == alone_bytes, "the follower still holds the batch"
     follower.remove()
     assert budget.used_bytes == 0
 
 
-def test_a_follower_that_is_behind_gives_up_what_its_leader_has_committed() -> None:
-    budget = MemoryBudget(50_000, lambda _: leader.high_watermark)
-    leader, follower = _logs(budget)
-    for _ in range(500):
-        _append(leader)
-        _replicate(leader, follower)
-        assert budget.used_bytes <= budget.limit_bytes
-    assert follower.high_watermark == follower.start_offset, "it was never told of it"
-    assert min(leader.start_offset, follower.start_offset) > 450
-    assert leader.end_offset - leader.start_offset > 30, "what both hold is there once"
-    for log in (leader, follower):
-        log._check()
-
-
-def test_that_records_went_for_want_of_memory_is_logged_once_for_each_topic(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_follower_copies_its_leader_up_to_the_limit() -> None:
     budget = MemoryBudget(20_000)
-    logs = [MemoryLog(_SMALL_SEGMENTS, budget, TopicPartition(*of)) for of in _TWO_TOPICS]
-    _append(logs[0])
-    assert not caplog.records
-    for log in logs * 40:
+    leader, follower = _logs(budget)
+    for _ in range(14):
+        _append(leader)
+    while follower.end_offset < 14:
+        _replicate(leader, follower)
+    assert budget.used_bytes <= budget.limit_bytes
+
+
+def test_full_memory_is_logged_once_until_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
+    budget = MemoryBudget(20_000)
+    caplog.set_level("INFO")
+    (log,) = _logs(budget, 1)
+    for number in range(2):
+        assert len(caplog.records) == 2 * number
+        for _ in range(40):
+            with suppress(KafkaError):
+                _append(log)
+        text = caplog.records[-1].getMessage()
+        assert "memory_full" in text and "--memory-mb" in text
+        log.delete_up_to(log.segment_bases[-1])
         _append(log)
-    told = caplog.text.strip().splitlines()
-    assert len(told) == 2
-    for topic, text in zip(("orders", "payments"), told, strict=True):
-        assert "records_dropped_for_memory" in text and topic in text and "--memory-mb" in text
-
-
-_TWO_TOPICS = [("orders", 0), ("orders", 1), ("payments", 0)]
+        assert "memory_has_room" in caplog.records[-1].getMessage()
 
 
 @settings(max_examples=100)
@@ -148,7 +120,7 @@ _TWO_TOPICS = [("orders", 0), ("orders", 1), ("payments", 0)]
         max_size=60,
     )
 )
-def test_what_is_counted_is_what_the_logs_hold(steps: list[tuple[str, int, int]]) -> None:
+def test_budget_counts_the_batches_that_logs_hold(steps: list[tuple[str, int, int]]) -> None:
     budget = MemoryBudget(30_000)
     logs = _logs(budget)
     for what, which, number in steps:
@@ -172,7 +144,6 @@ def test_what_is_counted_is_what_the_logs_hold(steps: list[tuple[str, int, int]]
             logs[which] = _logs(budget, 1)[0]
         held = [[id(b) for segment in log._segments for b in segment.batches] for log in logs]
         batch_bytes = _BATCH.size_bytes + 400
-        assert [log.held_bytes for log in logs] == [len(one) * batch_bytes for one in held]
         assert budget.used_bytes == len({*held[0], *held[1]}) * batch_bytes
         assert budget.used_bytes <= budget.limit_bytes
 
@@ -182,7 +153,7 @@ def _produce(values: list[bytes]) -> dict[str, Any]:
     return {"acks": -1, "timeout": timedelta(seconds=10), "topic_data": data}
 
 
-def test_a_cluster_in_memory_takes_any_amount_and_holds_a_bounded_one(
+def test_cluster_in_memory_refuses_produces_when_full_and_keeps_what_it_acknowledged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
@@ -191,72 +162,52 @@ def test_a_cluster_in_memory_takes_any_amount_and_holds_a_bounded_one(
         async with Cluster(config) as cluster:
             leader = cluster.controller.topics["orders"].partitions[0].leader
             async with await RawClient.to(cluster, leader) as client:
-                for number in range(60):
+                codes = []
+                for _ in range(20):
                     answer = await client.ask(0, 9, _produce([bytes(500_000)]))
-                    answered = answer.responses[0].partition_responses[0]
-                    assert (answered.error_code, answered.base_offset) == (0, number)
+                    codes.append(answer.responses[0].partition_responses[0].error_code)
                     assert cluster.memory.used_bytes <= 8 * _MIB
-                first = {"partition_index": 0, "timestamp": -2}
-                asked = {"topics": [{"name": "orders", "partitions": [first]}]}
-                told = (await client.ask(2, 7, asked)).topics[0].partitions[0]
-                assert 42 < told.offset < 46, "16 fit, though two brokers have them"
+                assert codes == [0] * 16 + [56] * 4, "16 fit, though two brokers have them"
                 partition = cluster_state(cluster)["topics"][0]["partitions"][0]
-                assert partition["log_start_offset"] == told.offset
-            assert caplog.text.count("records_dropped_for_memory") == 1
+                assert (partition["log_start_offset"], partition["high_watermark"]) == (0, 16)
+                assert caplog.text.count("memory_full") == 1
+
+                deleted = {"name": "orders", "partitions": [{"partition_index": 0, "offset": 16}]}
+                asked = {"topics": [deleted], "timeout": timedelta(seconds=10)}
+                answer = await client.ask(21, 2, asked)
+                assert answer.topics[0].partitions[0].error_code == 0
+                answer = await client.ask(0, 9, _produce([bytes(500_000)]))
+                produced = answer.responses[0].partition_responses[0]
+                assert (produced.error_code, produced.base_offset) == (0, 16)
             cluster.controller.delete_topic("orders")
             assert cluster.memory.used_bytes == 0
 
     asyncio.run(main())
 
 
-def test_a_produce_that_nothing_makes_room_for_is_refused_and_the_cluster_goes_on() -> None:
-    async def main() -> None:
-        topics = [TopicSpec("orders", 1, 2)]
-        config = ClusterConfig(brokers=2, topics=topics, memory_bytes=8 * _MIB)
-        async with Cluster(config) as cluster:
-            leader = cluster.controller.topics["orders"].partitions[0].leader
-            with cluster.fault.stall_follower(3 - leader):
-                async with await RawClient.to(cluster, leader) as client:
-                    codes = []
-                    for _ in range(20):  # acks=1: nothing is committed meanwhile
-                        asked = {**_produce([bytes(500_000)]), "acks": 1}
-                        answer = await client.ask(0, 9, asked)
-                        codes.append(answer.responses[0].partition_responses[0].error_code)
-                    assert codes == [0] * 16 + [56] * 4
-                    assert cluster.memory.used_bytes <= 8 * _MIB
-            async with await RawClient.to(cluster, leader) as client, asyncio.timeout(20):
-                code = 56
-                while code == 56:
-                    answer = await client.ask(0, 9, _produce([b"small", bytes(500_000)]))
-                    code = answer.responses[0].partition_responses[0].error_code
-                assert code == 0
-
-    asyncio.run(main())
-
-
-def test_too_little_memory_is_refused_with_what_it_takes() -> None:
+def test_config_with_too_little_memory_is_refused_with_the_least() -> None:
     with pytest.raises(ClusterError, match="each takes at least 4194304"):
         Cluster(ClusterConfig(brokers=3, memory_bytes=_MIB))
 
 
-def test_segments_whose_records_are_all_too_old_go_the_active_one_too() -> None:
+def test_retention_by_age_deletes_whole_segments_and_the_active_one_last() -> None:
     kept_ms = 1_000
     (log,) = _logs(MemoryBudget(_MIB), 1, LogConfig(segment_bytes=4_000, retention_ms=kept_ms))
     for _ in range(10):
         _append(log)
     too_old_ms = RECORD_TIME_MS + kept_ms + 1
-    assert not delete_old_segments(log, too_old_ms - 1), "none is older than that"
+    assert not log.apply_retention(too_old_ms - 1), "none is older than that"
     log.update_high_watermark(6)
-    assert delete_old_segments(log, too_old_ms)
-    assert log.start_offset == log.segment_bases[0] == 4, "whole segments of what is committed"
+    assert log.apply_retention(too_old_ms)
+    assert log.start_offset == log.segment_bases[0] == 4, "whole committed segments"
     log.update_high_watermark(10)
-    assert delete_old_segments(log, too_old_ms)
+    assert log.apply_retention(too_old_ms)
     assert (log.start_offset, log.end_offset, log.size_bytes) == (10, 10, 0)
     log._check()
-    assert not delete_old_segments(log, too_old_ms)
+    assert not log.apply_retention(too_old_ms)
 
 
-def test_a_cluster_drops_records_older_than_their_topic_keeps_them() -> None:
+def test_cluster_deletes_records_older_than_retention_ms_of_their_topic() -> None:
     async def main() -> None:
         topics = [TopicSpec("orders"), TopicSpec("kept")]
         async with Cluster(ClusterConfig(brokers=1, topics=topics, retention_ms=1_000)) as cluster:
@@ -279,7 +230,7 @@ def _starts(cluster: Cluster) -> dict[str, int]:
     return {one.topic_partition.topic: one.log_start_offset for one in partitions}
 
 
-def test_the_command_refuses_too_little_memory(
+def test_command_refuses_too_little_memory(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["cluster", "--brokers", "3", "--port", "0", "--memory-mb", "1"]) == 2

@@ -1,4 +1,4 @@
-"""How followers come to follow."""
+"""Followers begin to follow new partitions, and fetch only changed ones."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from functools import partial
 import pytest
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec, replica_fetcher
-from purgatory.kafka import FetchParams
+from purgatory.kafka import FetchParams, ReplicaManager
 from purgatory.kafka.replication.delayed_fetch import Reads
-from purgatory.kafka.replication.fetch import FetchRequests
 from purgatory.kafka.replication.fetch_session import Fetches
 from tests.cluster.conftest import leader_of
 from tests.cluster.wire_client import WireClient
 
 
-def test_a_new_partition_is_followed_at_once_while_fetches_of_others_wait(
+def test_new_partition_is_followed_at_once_while_fetches_of_others_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(replica_fetcher, "_MAX_WAIT_MS", 3_600_000)
@@ -29,17 +28,17 @@ def test_a_new_partition_is_followed_at_once_while_fetches_of_others_wait(
                 writer.produce(topic, b"copied to all before the fetch of the old ones is answered")
 
 
-def test_followers_ask_for_what_has_changed_and_not_for_all_partitions(
+def test_followers_fetch_only_changed_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[int] = []
-    of_all = FetchRequests._read_for_follower
+    of_all = ReplicaManager._read_for_follower
 
-    def counting(self: FetchRequests, params: FetchParams, fetches: Fetches, now_ms: int) -> Reads:
+    def counting(self: ReplicaManager, params: FetchParams, fetches: Fetches, now_ms: int) -> Reads:
         read.append(len(fetches))
         return of_all(self, params, fetches, now_ms)
 
-    monkeypatch.setattr(FetchRequests, "_read_for_follower", counting)
+    monkeypatch.setattr(ReplicaManager, "_read_for_follower", counting)
     topics = [TopicSpec(f"many-{number}", 6) for number in range(100)]
     with ThreadedCluster(ClusterConfig(topics=[TopicSpec("written"), *topics])) as cluster:
         leader = cluster.call(partial(leader_of, cluster.running, "written"))
@@ -51,5 +50,5 @@ def test_followers_ask_for_what_has_changed_and_not_for_all_partitions(
             read.clear()
             for _ in range(50):
                 writer.produce("written", b"x")
-    # Two followers are sent each record, and say that they have it; some are told the watermark.
+    # Each record is fetched and acknowledged by two followers; some fetches bring the watermark.
     assert sum(read) < 50 * 2 * 2 + 50, read

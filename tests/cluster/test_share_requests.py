@@ -213,7 +213,7 @@ def test_a_fetch_is_answered_when_records_come() -> None:
         async with await RawClient.to(cluster) as other:
             asked = fetch(other, cluster, 0, {0: [], 1: []}, max_wait=timedelta(minutes=1))
             waiting = asyncio.create_task(asked)
-            purgatory = cluster.brokers[1].manager._waiting.share_fetches
+            purgatory = cluster.brokers[1].manager.share_fetch_purgatory
             while purgatory is None or not purgatory.watched:
                 await asyncio.sleep(0.01)
             await produce(client, cluster, b"a", partition=1)

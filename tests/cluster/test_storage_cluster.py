@@ -1,4 +1,4 @@
-"""A cluster with its logs on disk: what it keeps, what it takes off, what it refuses."""
+"""A cluster with its logs on disk: restarts, deletions, full disks and refused folders."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("orders-*"))
 
 
-def test_a_cluster_that_is_started_again_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_restarted_cluster_continues_with_its_records(tmp_path: Path) -> None:
     async def main() -> None:
         for run in range(3):
             async with Cluster(_config(tmp_path, brokers=3)) as cluster:
@@ -57,7 +57,7 @@ def test_a_cluster_that_is_started_again_goes_on_where_it_ended(tmp_path: Path) 
     asyncio.run(main())
 
 
-def test_leaders_are_spread_as_before_when_it_is_started_again(tmp_path: Path) -> None:
+def test_restarted_cluster_has_its_leaders_spread_as_before(tmp_path: Path) -> None:
     topics = [TopicSpec("many", 6)]
 
     async def main() -> None:
@@ -70,7 +70,7 @@ def test_leaders_are_spread_as_before_when_it_is_started_again(tmp_path: Path) -
     asyncio.run(main())
 
 
-def test_a_full_disk_is_told_to_the_producer_and_its_next_try_succeeds(
+def test_full_disk_fails_a_produce_and_its_retry_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_space(*_: object) -> int:
@@ -87,7 +87,9 @@ def test_a_full_disk_is_told_to_the_producer_and_its_next_try_succeeds(
                     assert (await client.ask(22, 4)).error_code == 56
                     made = {"name": "more", "num_partitions": 1, "replication_factor": 1}
                     answer = await client.ask(19, 6, {"topics": [made]})
-                    assert answer.topics[0].error_code == 0, "it is in memory, and saved later"
+                    assert answer.topics[0].error_code == 0, (
+                        "the topic is in memory, and saved later"
+                    )
             assert await _append(cluster, [b"two"]) == (0, 1)
             cluster.new_producer_id()
         async with Cluster(_config(tmp_path)) as cluster:
@@ -97,7 +99,7 @@ def test_a_full_disk_is_told_to_the_producer_and_its_next_try_succeeds(
     asyncio.run(main())
 
 
-def test_deleted_topics_leave_no_files_and_a_new_one_of_the_name_begins_empty(
+def test_deleted_topic_leaves_no_files_and_one_of_its_name_begins_empty(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -121,7 +123,7 @@ def test_deleted_topics_leave_no_files_and_a_new_one_of_the_name_begins_empty(
     asyncio.run(main())
 
 
-def test_a_topic_that_was_deleted_in_memory_does_not_come_back_with_its_broker() -> None:
+def test_topic_deleted_in_memory_does_not_come_back_with_a_dead_broker() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=2, topics=[TopicSpec("orders", 1, 2)])
         async with Cluster(config) as cluster:
@@ -149,13 +151,13 @@ async def _fails_to_start(config: ClusterConfig) -> str:
     ["", "{", "[]", "null", '"x"', "{}", '{"version": 1, "brokers": 3}', "\x00" * 50, "\udcff"],
     ids=["empty", "torn", "a list", "null", "a word", "nothing", "a number", "zeros", "no text"],
 )
-def test_metadata_that_is_none_is_told_with_its_file(tmp_path: Path, text: str) -> None:
+def test_invalid_metadata_is_refused_with_its_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     message = asyncio.run(_fails_to_start(_config(tmp_path)))
     assert "cluster.json can't be read as a cluster's metadata" in message
 
 
-def test_metadata_torn_anywhere_is_told(tmp_path: Path) -> None:
+def test_torn_metadata_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with Cluster(_config(tmp_path)):
             pass
@@ -168,7 +170,7 @@ def test_metadata_torn_anywhere_is_told(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_folder_of_other_brokers_is_refused_with_how_many_there_are(tmp_path: Path) -> None:
+def test_folder_of_other_brokers_is_refused_with_their_ids(tmp_path: Path) -> None:
     async def main() -> None:
         async with Cluster(_config(tmp_path, brokers=3)):
             pass
@@ -209,17 +211,15 @@ class _Process:
         assert name == "bootstrap.servers", self._process.communicate()
 
     def end(self, number: signal.Signals) -> str:
-        """End it, and return what it wrote to standard error."""
+        """End the process, and return its standard error."""
         self._process.send_signal(number)
         return self._process.communicate(timeout=60)[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fsync", ["never", "always"])
-def test_a_process_that_is_killed_under_load_loses_nothing_that_it_acknowledged(
-    tmp_path: Path, fsync: str
-) -> None:
-    """Nor where the log of a broker is damaged before it is started again."""
+def test_process_killed_under_load_loses_no_acknowledged_record(tmp_path: Path, fsync: str) -> None:
+    """Also if the log of a broker is damaged before the restart."""
     acknowledged: list[bytes] = []
     for kill in range(2):
         cluster = _Process(tmp_path, fsync)
@@ -233,7 +233,7 @@ def test_a_process_that_is_killed_under_load_loses_nothing_that_it_acknowledged(
         enough = len(acknowledged) + 150
         while len(acknowledged) < enough and thread.is_alive():
             thread.join(0.01)
-        assert thread.is_alive(), "it still writes"
+        assert thread.is_alive(), "the producer still writes"
         cluster.end(signal.SIGKILL)
         stop.set()
         thread.join()
@@ -248,7 +248,7 @@ def test_a_process_that_is_killed_under_load_loses_nothing_that_it_acknowledged(
     assert once == acknowledged, "in order, and no record twice"
 
 
-def test_what_is_logged_goes_to_standard_error_and_where_the_cluster_is_to_standard_output(
+def test_command_logs_to_standard_error_and_prints_addresses_to_standard_output(
     tmp_path: Path,
 ) -> None:
     cluster = _Process(tmp_path, "never")
@@ -306,7 +306,7 @@ async def _read_all(servers: str, at_least: int) -> list[bytes]:
         end = {"partition_index": 0, "timestamp": -1}
         asked = {"topics": [{"name": "orders", "partitions": [end]}]}
         last = -1
-        async with asyncio.timeout(20):  # until the followers have told how far they are
+        async with asyncio.timeout(20):  # until the followers have fetched from their log ends
             while last < at_least:
                 last = (await client.ask(2, 7, asked)).topics[0].partitions[0].offset
         values: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Logs on disk: what was written is read back, whatever happened to the end of the files."""
+"""Logs on disk: written records are loaded, whatever happened to the end of the files."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ _steps = st.lists(
 
 @settings(max_examples=200)
 @given(_steps)
-def test_a_log_on_disk_is_as_one_in_memory_and_reopened_at_any_time(
+def test_stored_log_equals_a_log_in_memory_whenever_it_is_reopened(
     steps: list[tuple[str, int]],
 ) -> None:
     with _folder() as folder:
@@ -144,7 +144,7 @@ def _ends(log: Log) -> tuple[int, int, int]:
     st.sampled_from(["cut", "flip", "zeros", "rubbish"]),
     st.integers(1, 255),
 )
-def test_a_damaged_file_costs_what_lies_behind_the_damage_and_nothing_before_it(
+def test_damaged_file_loses_only_records_behind_the_damage(
     kinds: list[int], where: float, how: str, mask: int
 ) -> None:
     with _folder() as folder:
@@ -157,7 +157,7 @@ def test_a_damaged_file_costs_what_lies_behind_the_damage_and_nothing_before_it(
         at = int(where * sum(sizes))
         before, begins = _batch_before(written, at)
         if how == "flip" and (12 <= at - begins < 16 or (before == 0 and at < 8)):
-            return  # offset and epoch are stamped by the leader, beyond what the checksum covers
+            return  # the checksum doesn't cover offset and epoch, which the leader stamps
         number = 0
         while at >= sizes[number]:
             at -= sizes[number]
@@ -170,13 +170,13 @@ def test_a_damaged_file_costs_what_lies_behind_the_damage_and_nothing_before_it(
         )
         assert len(recovered) >= before
         again = _reopened(folder)
-        assert _records(again) == recovered, "what was cut stays cut"
+        assert _records(again) == recovered, "truncated records stay away"
         again.append(_batch(0, again))
         assert len(_records(_reopened(folder))) == len(recovered) + 1
 
 
 def _batch_before(written: list[bytes], at: int) -> tuple[int, int]:
-    """Return how many batches end at or before a byte, and where the next one begins."""
+    """Return how many batches end at or before a byte, and the position of the next one."""
     begins = 0
     for number, batch in enumerate(written):
         if begins + len(batch) > at:
@@ -198,7 +198,7 @@ def _damage(file: Path, at: int, how: str, mask: int) -> None:
     file.write_bytes(bytes(data))
 
 
-def test_a_producer_s_retry_is_known_after_the_process_ended() -> None:
+def test_producers_retry_is_recognized_after_a_restart() -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for sequence in range(8):
@@ -222,7 +222,7 @@ class _Killed(BaseException):
 
 @contextmanager
 def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """End the process before one of the steps that change what is on the disk."""
+    """End the process before one of the steps that change the disk."""
     done = itertools.count()
 
     def before(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -239,7 +239,7 @@ def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_producers_whose_batches_went_are_known_whenever_the_process_ends(
+def test_producers_of_deleted_batches_are_known_after_a_crash_at_any_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for step in itertools.count():
@@ -261,7 +261,7 @@ def test_producers_whose_batches_went_are_known_whenever_the_process_ends(
                 log = _reopened(folder)
                 assert log.producers.to_json() == expected, step
             assert [len(log.producers.entry(one).batches) for one in range(4)] == [5] * 4  # type: ignore[union-attr]
-            # And what was cut since is forgotten, but nothing else is.
+            # Only the records truncated since are forgotten.
             log.update_high_watermark(36)
             log.truncate_to(36)
             assert log.producers.to_json() == _reopened(folder).producers.to_json()
@@ -275,7 +275,7 @@ def test_producers_whose_batches_went_are_known_whenever_the_process_ends(
 
 
 @pytest.mark.parametrize("damage", ["", "x", "00000000 {}", "[]"])
-def test_what_is_known_of_producers_is_not_believed_where_it_is_damaged(damage: str) -> None:
+def test_damaged_snapshot_of_producers_is_ignored(damage: str) -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for number in range(20):
@@ -292,7 +292,7 @@ def test_what_is_known_of_producers_is_not_believed_where_it_is_damaged(damage: 
         assert len(_records(log)) == 5
 
 
-def test_a_log_that_begins_anew_knows_no_producers() -> None:
+def test_log_truncated_fully_has_no_producers() -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for _ in range(20):
@@ -304,7 +304,7 @@ def test_a_log_that_begins_anew_knows_no_producers() -> None:
         assert _reopened(folder).producers.entry(7) is None
 
 
-def test_what_a_topic_has_forced_is_forced_before_the_append_is_done(
+def test_topic_with_flush_messages_is_forced_before_the_append_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     forced: list[int] = []
@@ -317,7 +317,7 @@ def test_what_a_topic_has_forced_is_forced_before_the_append_is_done(
         files = len(log.segment_bases)
         assert files > 1
         log.configure(replace(_CONFIG, forces=True))
-        assert len(forced) == files  # what was written before as well
+        assert len(forced) == files  # earlier writes as well
         log.configure(replace(_CONFIG, forces=True, retention_ms=1))
         log.append(_batch(0, log))
         assert len(forced) == files + 1
@@ -327,7 +327,7 @@ def test_what_a_topic_has_forced_is_forced_before_the_append_is_done(
 
 
 @pytest.mark.parametrize("when", ["within a segment", "at a new segment", "after some bytes"])
-def test_a_full_disk_refuses_the_append_and_leaves_the_log_as_it_was(
+def test_full_disk_refuses_the_append_and_leaves_the_log_unchanged(
     when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with _folder() as folder:
@@ -357,7 +357,7 @@ def test_a_full_disk_refuses_the_append_and_leaves_the_log_as_it_was(
         assert len(_records(log)) == len(before[1]) + 1
 
 
-def test_a_log_that_rolled_when_the_disk_was_full_is_read_back_whole(
+def test_log_that_rolled_on_a_full_disk_is_loaded_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with _folder() as folder:
@@ -375,7 +375,7 @@ def test_a_log_that_rolled_when_the_disk_was_full_is_read_back_whole(
         assert _records(_reopened(folder)) == expected
 
 
-def test_of_several_batches_none_is_kept_when_the_disk_is_full_at_the_second(
+def test_append_of_several_batches_keeps_none_when_the_disk_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with _folder() as folder:
@@ -401,7 +401,7 @@ def test_of_several_batches_none_is_kept_when_the_disk_is_full_at_the_second(
         assert _records(_reopened(folder)) == _records(log)
 
 
-def test_deleted_records_do_not_come_back_when_the_rest_is_torn() -> None:
+def test_deleted_records_do_not_come_back_after_a_torn_write() -> None:
     with _folder() as folder:
         log = StoredLog(folder, LogConfig(), Fsync.ALWAYS)
         for _ in range(6):
@@ -416,7 +416,7 @@ def test_deleted_records_do_not_come_back_when_the_rest_is_torn() -> None:
         assert _ends(_reopened(folder, LogConfig())) == (5, 5, 6)
 
 
-def test_a_removed_log_leaves_no_files_and_its_readers_read_on() -> None:
+def test_removed_log_leaves_no_files_and_its_readers_continue() -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for _ in range(9):
@@ -427,7 +427,7 @@ def test_a_removed_log_leaves_no_files_and_its_readers_read_on() -> None:
         assert batch.to_bytes()[61:] == _PLAIN[3][61:]
 
 
-def test_a_full_disk_is_logged_when_it_begins_and_when_it_ends(
+def test_full_disk_is_logged_when_it_begins_and_when_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with _folder() as folder, capture_logs() as logs:
@@ -447,7 +447,7 @@ def test_a_full_disk_is_logged_when_it_begins_and_when_it_ends(
         assert logs == [{**full, "reason": "No space left on device"}, again] * 2
 
 
-def test_a_start_that_was_damaged_is_not_believed() -> None:
+def test_damaged_start_file_is_ignored() -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for _ in range(9):
@@ -465,11 +465,11 @@ def test_a_start_that_was_damaged_is_not_believed() -> None:
                 assert read_start_offset(folder, -1) in (-1, 20), text
         start.unlink()
         log = load_log(folder, _CONFIG, Fsync.NEVER, LogCheckpoint(start_offset=20))
-        assert _ends(log) == expected, "the metadata know it"
+        assert _ends(log) == expected, "the metadata have the start"
 
 
 @pytest.mark.parametrize(("epochs", "kept"), [("1151", 2), ("1131", 2), ("2212", 2), ("1129", 3)])
-def test_an_epoch_that_cannot_be_true_ends_the_log(epochs: str, kept: int) -> None:
+def test_impossible_leader_epoch_ends_the_log(epochs: str, kept: int) -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for epoch in epochs:

@@ -1,4 +1,4 @@
-"""A broker on a manual clock, whose answers are collected and counted."""
+"""A broker on a manual clock, whose responses are collected and counted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OTHER = TopicPartition("topic", 1)
 
 
 class Answer(Generic[Response]):
-    """Takes the answer to one request, and sees to it that there is only one."""
+    """Collects the response to a request, and asserts that there is only one."""
 
     def __init__(self) -> None:
         self._answers: list[dict[TopicPartition, Response]] = []
@@ -55,7 +55,13 @@ class Answer(Generic[Response]):
 class Broker:
     """A replica manager with its purgatories, and requests in one line."""
 
-    def __init__(self, broker_id: int, clock: ManualClock, **settings: Any) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        clock: ManualClock,
+        manager: type[ReplicaManager] = ReplicaManager,
+        **settings: Any,
+    ) -> None:
         self.clock = clock
         self.expected_callback_errors = 0
         self.timer = SystemTimer(f"broker-{broker_id}", clock=clock, executor=InlineExecutor())
@@ -63,7 +69,7 @@ class Broker:
         self.fetches = self._purgatory("Fetch", broker_id)
         self.deletions = self._purgatory("DeleteRecords", broker_id)
         self.share_fetches = self._purgatory("ShareFetch", broker_id)
-        self.manager = ReplicaManager(
+        self.manager = manager(
             broker_id,
             clock=clock,
             produce_purgatory=self.produces,
@@ -149,8 +155,8 @@ class Broker:
         return operations[0]
 
     def check_all_that_waits(self, tp: TopicPartition = TP) -> None:
-        """What a change of leadership does, after one that the test made behind its back."""
-        self.manager._waiting.check_all(tp, self.manager.partition(tp))
+        """Check all that waits, as after a change of leadership."""
+        self.manager._check_all(tp, self.manager.partition(tp))
 
     def pass_time(self, ms: int) -> None:
         self.clock.advance(ms)
@@ -185,7 +191,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def make_broker(clock: ManualClock) -> Iterator[Callable[..., Broker]]:
-    """Make brokers; what the test leaves behind must satisfy every invariant."""
+    """Make brokers, which must satisfy every invariant after the test."""
     made: list[Broker] = []
 
     def make(broker_id: int = 0, **settings: Any) -> Broker:

@@ -1,4 +1,4 @@
-"""Topics that come and go: when who asked for it is answered, and what of each topic."""
+"""Created and deleted topics: when a request is answered, and each topic's error."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def world() -> _World:
     return _World()
 
 
-def test_what_is_in_force_already_is_answered_at_once(world: _World) -> None:
+def test_decision_already_in_force_is_answered_at_once(world: _World) -> None:
     world.known = {"a"}
     world.wait(a=_NONE, b=_EXISTS)
     assert world.answers == [{"a": _NONE, "b": _EXISTS}]
 
 
-def test_what_was_refused_is_not_waited_for(world: _World) -> None:
+def test_refused_topic_is_not_waited_for(world: _World) -> None:
     world.wait(a=_EXISTS)
     assert world.answers == [{"a": _EXISTS}]
 
 
-def test_it_is_answered_when_the_last_topic_is_known(world: _World) -> None:
+def test_request_is_answered_when_the_last_topic_is_known(world: _World) -> None:
     world.wait(a=_NONE, b=_NONE, c=_EXISTS)
     world.learn("b")
     assert world.answers == []
@@ -65,7 +65,7 @@ def test_it_is_answered_when_the_last_topic_is_known(world: _World) -> None:
     assert world.purgatory.num_delayed == world.purgatory.watched == 0
 
 
-def test_when_the_time_is_up_each_topic_has_its_own_answer(world: _World) -> None:
+def test_timeout_answers_each_topic_by_its_state(world: _World) -> None:
     world.wait(a=_NONE, b=_NONE, c=_EXISTS)
     world.learn("b")
     world.pass_ms(1_000)
@@ -74,14 +74,14 @@ def test_when_the_time_is_up_each_topic_has_its_own_answer(world: _World) -> Non
     assert len(world.answers) == 1
 
 
-def test_without_a_time_to_wait_what_is_not_known_is_late(world: _World) -> None:
+def test_unknown_topic_times_out_at_once_without_a_timeout(world: _World) -> None:
     world.known = {"a"}
     world.wait(0, a=_NONE, b=_NONE)
     world.pass_ms(1)
     assert world.answers == [{"a": _NONE, "b": _LATE}]
 
 
-def test_all_who_wait_can_be_looked_at_together(world: _World) -> None:
+def test_check_all_completes_every_request_in_force(world: _World) -> None:
     world.wait(a=_NONE)
     world.wait(b=_NONE)
     world.known = {"a", "b"}
@@ -90,7 +90,7 @@ def test_all_who_wait_can_be_looked_at_together(world: _World) -> None:
     assert sorted(world.answers, key=str) == [{"a": _NONE}, {"b": _NONE}]
 
 
-def test_a_wait_that_fails_is_told_so(world: _World) -> None:
+def test_failed_wait_responds_with_unknown_server_error(world: _World) -> None:
     def is_in_force(topic: str) -> bool:
         if world.known:
             raise OSError("it can't be told")

@@ -1,4 +1,4 @@
-"""The controller by itself: who leads, who is in sync, what the brokers are told."""
+"""The controller alone: leaders, in-sync sets, and notifications of the brokers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIRST = TopicPartition("t", 0)
 
 
 class _Broker:
-    """What a broker is told."""
+    """Records a broker's notifications."""
 
     def __init__(self) -> None:
         self.roles: dict[TopicPartition, tuple[int, int, tuple[int, ...]]] = {}
@@ -71,7 +71,7 @@ def test_partitions_are_spread_evenly_over_brokers_and_topics() -> None:
     assert all(len(set(state.replicas)) == 3 for _, state in controller.partitions())
 
 
-def test_new_partitions_are_placed_where_brokers_live_and_the_dead_fill_up() -> None:
+def test_new_partitions_are_placed_on_live_brokers_first() -> None:
     controller = _controller(5)
     controller.broker_down(2)
     controller.broker_down(5)
@@ -99,7 +99,7 @@ def test_the_first_live_replica_in_sync_leads_next_in_a_new_epoch() -> None:
     assert (_state(controller).leader, _state(controller).isr) == (NO_LEADER, (3,))
 
 
-def test_who_is_not_in_sync_does_not_lead_unless_it_is_allowed() -> None:
+def test_replica_out_of_sync_leads_only_if_allowed() -> None:
     for unclean, leader, isr in ((False, NO_LEADER, (1,)), (True, 2, (2,))):
         controller = _controller(2, unclean)
         controller.create_assigned_topic("t", [(1, 2)], {})
@@ -121,7 +121,7 @@ _UNCLEAN = "unclean.leader.election.enable"
         ("TRUE", "false", 2),
     ],
 )
-def test_a_topic_or_all_brokers_say_whether_one_out_of_sync_may_lead(
+def test_unclean_election_is_allowed_per_topic_or_by_default(
     of_topic: str | None, of_all: str | None, leader: int
 ) -> None:
     def said(value: str | None) -> dict[str, str]:
@@ -135,7 +135,7 @@ def test_a_topic_or_all_brokers_say_whether_one_out_of_sync_may_lead(
             controller.change_broker_settings(None, said(of_all))
         with capture_logs() as logs:
             controller.broker_down(1)
-            if late:  # what was without a leader has one as soon as it is allowed
+            if late:  # a leaderless partition gets a leader as soon as that is allowed
                 assert _state(controller).leader == NO_LEADER
                 controller.change_topic_settings("t", said(of_topic))
                 controller.change_broker_settings(None, said(of_all))
@@ -143,7 +143,7 @@ def test_a_topic_or_all_brokers_say_whether_one_out_of_sync_may_lead(
         assert [log["event"] for log in logs] == ["unclean_election"] * (leader == 2)
 
 
-def test_one_out_of_sync_that_comes_first_leads_where_that_is_allowed() -> None:
+def test_first_live_replica_out_of_sync_leads_if_allowed() -> None:
     controller = _controller(2)
     controller.create_assigned_topic("t", [(1, 2)], {_UNCLEAN: "true"})
     controller.remove_from_isr(_FIRST, 2)
@@ -153,13 +153,13 @@ def test_one_out_of_sync_that_comes_first_leads_where_that_is_allowed() -> None:
     assert (_state(controller).leader, _state(controller).isr) == (2, (2,))
 
 
-def test_who_comes_back_in_sync_leads_where_nobody_does_and_else_follows() -> None:
+def test_returning_replica_leads_leaderless_partitions_and_follows_others() -> None:
     controller = _controller(2)
     controller.create_assigned_topic("t", [(1, 2)], {})
     controller.broker_down(2)
     controller.broker_down(1)
     controller.broker_up(2, _Broker())
-    assert _state(controller).leader == NO_LEADER, "it may lack what broker 1 took alone"
+    assert _state(controller).leader == NO_LEADER, "broker 1 alone may have the latest records"
     one = _Broker()
     controller.broker_up(1, one)
     state = _state(controller)
@@ -168,34 +168,34 @@ def test_who_comes_back_in_sync_leads_where_nobody_does_and_else_follows() -> No
     assert one.live == (1, 2)
 
 
-def test_the_isr_changes_as_the_leader_of_this_epoch_says_with_who_lives() -> None:
+def test_isr_change_needs_the_leaders_epoch_and_live_members() -> None:
     controller = _controller()
     controller.create_assigned_topic("t", [(1, 2, 3)], {})
     assert controller.change_isr(_FIRST, 0, (1, 2))
     assert not controller.change_isr(_FIRST, 1, (1, 2, 3)), "another epoch"
     controller.broker_down(3)
-    assert not controller.change_isr(_FIRST, 0, (1, 2, 3)), "it is dead"
+    assert not controller.change_isr(_FIRST, 0, (1, 2, 3)), "broker 3 is dead"
     controller.remove_from_isr(_FIRST, 2)
     controller.blocks_isr = lambda _, broker: broker == 2
-    assert not controller.change_isr(_FIRST, 0, (1, 2)), "a fault keeps it out"
+    assert not controller.change_isr(_FIRST, 0, (1, 2)), "a fault blocks broker 2"
     assert not controller.change_isr(TopicPartition("none", 0), 0, (1,))
     assert not controller.change_isr(TopicPartition("t", 1), 0, (1,))
     assert not controller.change_isr(TopicPartition("t", -1), 0, (1,))
 
 
-def test_the_last_one_in_sync_is_not_put_out_though_nobody_leads() -> None:
+def test_last_isr_member_stays_without_a_leader() -> None:
     controller = _controller()
     controller.create_topic("t", 1, 3)
     for broker in (3, 2, 1):
         controller.broker_down(broker)
     assert (_state(controller).leader, _state(controller).isr) == (NO_LEADER, (1,))
     controller.remove_from_isr(_FIRST, 1)
-    assert _state(controller).isr == (1,), "nobody could ever lead again"
+    assert _state(controller).isr == (1,), "else no broker could lead again"
     controller.broker_up(1, _Broker())
     assert _state(controller).leader == 1
 
 
-def test_who_is_barred_from_the_isr_bars_nobody_else_where_it_is_in_it() -> None:
+def test_replica_blocked_from_the_isr_blocks_no_other_member() -> None:
     controller = _controller()
     controller.create_topic("t", 1, 3)
     controller.blocks_isr = lambda _, broker: broker == 1
@@ -209,7 +209,7 @@ def test_the_preferred_replica_leads_again_where_it_is_in_sync() -> None:
     controller.broker_down(1)
     controller.broker_up(1, _Broker())
     controller.elect_preferred()
-    assert _state(controller).leader == 2, "it is not in sync yet"
+    assert _state(controller).leader == 2, "broker 1 is not in sync yet"
     epoch = _state(controller).leader_epoch
     assert controller.change_isr(_FIRST, epoch, (1, 2, 3))
     controller.elect_preferred()
@@ -238,7 +238,7 @@ def _restored(isr: tuple[int, ...], committed_offset: int) -> Controller:
         ((1, 2), {1: 5, 2: 6, 3: 0}, (2,)),
     ],
 )
-def test_the_longest_logs_of_those_in_sync_stay_so_and_where_none_is_whole_the_longest_of_all(
+def test_in_sync_replicas_with_the_longest_logs_stay_in_sync_at_a_start(
     isr: tuple[int, ...], ends: dict[int, int], remaining: tuple[int, ...]
 ) -> None:
     controller = _restored(isr, committed_offset=10)
@@ -254,13 +254,13 @@ def test_the_longest_logs_of_those_in_sync_stay_so_and_where_none_is_whole_the_l
     assert leader == next((b for b in remaining if b in ends), NO_LEADER)
 
 
-def test_a_partition_of_which_no_replica_comes_stays_as_it_is() -> None:
+def test_partition_without_any_replica_stays_as_it_is() -> None:
     controller = _restored((1, 2), committed_offset=10)
     controller.reconcile_logs({})
     assert (_state(controller).isr, _state(controller).leader_epoch) == ((1, 2), 4)
 
 
-def test_epochs_go_on_from_the_latest_in_any_log() -> None:
+def test_epochs_continue_from_the_latest_in_any_log() -> None:
     controller = _restored((1, 2), committed_offset=10)
     ends = {1: LogEnd(10, 6), 2: LogEnd(10, 9), 3: LogEnd(3, 2)}
     controller.reconcile_logs({broker: {_FIRST: end} for broker, end in ends.items()})

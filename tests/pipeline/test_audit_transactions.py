@@ -27,7 +27,7 @@ from purgatory.kafka import (
 from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.log.log import Log
 from purgatory.kafka.log.producer_state import ProducerStates
-from purgatory.kafka.replication import log_read
+from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.transactions import transaction_verification
 from purgatory.pipeline.engines.run import run_job, run_opened
 from purgatory.pipeline.engines.spark.traces import opened_in
@@ -122,10 +122,11 @@ def _offsets_end_otherwise(patch: pytest.MonkeyPatch) -> None:
 def _open_ones_are_shown(patch: pytest.MonkeyPatch) -> None:
     """Leaders show read_committed what isn't decided."""
 
-    def visible_end(log: Log, isolation: FetchIsolation) -> int:
+    def visible_end(partition: Partition, isolation: FetchIsolation) -> int:
+        log = partition.log
         return log.end_offset if isolation is FetchIsolation.LOG_END else log.high_watermark
 
-    patch.setattr(log_read, "visible_end", visible_end)
+    patch.setattr(Partition, "visible_end", visible_end)
 
 
 RUNS: Mapping[str, tuple[Break, Found]] = {

@@ -14,11 +14,9 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
-from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError
 from purgatory.kafka.settings.alter_configs import (
     BROKER_KEYS,
-    CUSTOM,
     TOPIC_CONFIGS,
     ConfigChange,
     ConfigResource,
@@ -32,7 +30,6 @@ from purgatory.kafka.settings.group_settings import (
 )
 from purgatory.kafka.settings.topic_settings import BROKER_SETTINGS, SETTINGS, BrokerSetting
 
-_log = Logger("purgatory.cluster")
 _TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
 (
     _DYNAMIC_TOPIC_CONFIG,
@@ -44,11 +41,9 @@ _TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
 _DYNAMIC_GROUP_CONFIG = 8
 _BOOLEAN, _STRING, _INT = 1, 2, 3
 _ALL_BROKERS = ""
-_UNKNOWN_KIND = 0
-_CUSTOM_DOC = "Unknown; it has no effect."
 _GROUP_DEFAULTS = default_group_settings(GroupConfig())
-_Known = tuple[int, str, str | None]
-"""A source, the name that the setting has there, and its value; None, where that is a secret."""
+_Known = tuple[int, str, str]
+"""A source, the name that the setting has there, and its value."""
 
 
 class _Settings(NamedTuple):
@@ -180,8 +175,6 @@ def _broker_configs(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, A
         setting = BROKER_SETTINGS[key]
         known = list(_known_of_broker(cluster, int(name), key))
         yield _config(own, known, setting.kind, setting.doc, setting.fixed)
-    changed = cluster.controller.broker_settings.get(int(name), {})
-    yield from _custom(_DYNAMIC_BROKER_CONFIG, changed)
 
 
 def _default_broker_configs(cluster: ClusterMetadata) -> Iterator[dict[str, Any]]:
@@ -192,16 +185,6 @@ def _default_broker_configs(cluster: ClusterMetadata) -> Iterator[dict[str, Any]
             setting = BROKER_SETTINGS[key]
             known = [(_DYNAMIC_DEFAULT_BROKER_CONFIG, own, value)]
             yield _config(own, known, setting.kind, setting.doc, setting.fixed)
-    yield from _custom(_DYNAMIC_DEFAULT_BROKER_CONFIG, cluster.controller.default_settings)
-
-
-def _custom(source: int, changed: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """As in Kafka, which takes whatever it doesn't know for a secret."""
-    for key in changed:
-        if key.startswith(CUSTOM):
-            known = [(source, key.removeprefix(CUSTOM), None)]
-            config = _config(known[0][1], known, _UNKNOWN_KIND, _CUSTOM_DOC, True)
-            yield {**config, "is_sensitive": True}
 
 
 def _known_of_broker(cluster: ClusterMetadata, broker_id: int, key: str) -> Iterator[_Known]:
@@ -328,19 +311,9 @@ def _altered_resource(
         changed = change(requested, settings)
         if not validate_only and not settings.put(changed):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the change can't be saved")
-        if not validate_only:
-            _log_custom(name, settings.now, changed)
     except KafkaError as error:
         return {**values, "error_code": int(error.code), "error_message": error.message}
     return {**values, "error_code": 0, "error_message": None}
-
-
-def _log_custom(broker: str, former: Mapping[str, str], changed: Mapping[str, str]) -> None:
-    """Log settings that nobody knows: Kafka takes them, and a name that is misspelt is one."""
-    for key in changed:
-        if key.startswith(CUSTOM) and key not in former:
-            name = key.removeprefix(CUSTOM)
-            _log.warning("unknown_broker_setting", broker=broker or "all", name=name)
 
 
 def _settings_of(broker: Broker, kind: int, name: str) -> _Settings:
@@ -375,7 +348,6 @@ def _settings_of(broker: Broker, kind: int, name: str) -> _Settings:
             BROKER_KEYS,
             {**own, **cluster.broker_settings()},
             BROKER_SETTINGS,
-            accepts_any=True,
         ),
         cluster.setting_at_start,
         lambda settings: controller.change_broker_settings(broker_id, settings),

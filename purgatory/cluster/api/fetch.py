@@ -28,7 +28,6 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from purgatory.kafka.log.log import ZSTD
-from purgatory.kafka.replication.fetch import preferred_read_replica
 from purgatory.kafka.replication.fetch_session import (
     FINAL_EPOCH,
     NO_SESSION,
@@ -199,8 +198,8 @@ def _redirected(
     partition = broker.manager.partition(TopicPartition(requested.topic, number))
     if partition is None:
         return None
-    replica = preferred_read_replica(
-        partition, rack, broker.cluster.live_rack, requested.fetch.fetch_offset
+    replica = partition.preferred_read_replica(
+        rack, broker.cluster.live_rack, requested.fetch.fetch_offset
     )
     if replica is None:
         return None

@@ -157,27 +157,31 @@ def _named_topic(
 
 
 def _topic(cluster: ClusterMetadata, topic: Topic, allowed: int) -> dict[str, Any]:
-    live = cluster.controller.live
     return {
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.internal,
         "partitions": [
-            {
-                "error_code": ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else 0,
-                "partition_index": number,
-                "leader_id": state.leader,
-                "leader_epoch": state.leader_epoch,
-                "replica_nodes": state.replicas,
-                "isr_nodes": state.isr,
-                "offline_replicas": [
-                    broker_id for broker_id in state.replicas if broker_id not in live
-                ],
-            }
-            for number, state in enumerate(topic.partitions)
+            _partition(cluster, number, state) for number, state in enumerate(topic.partitions)
         ],
         "topic_authorized_operations": allowed,
+    }
+
+
+def _partition(cluster: ClusterMetadata, number: int, state: PartitionState) -> dict[str, Any]:
+    """Render a partition for any response: one that lacks a field leaves it out."""
+    live = cluster.controller.live
+    return {
+        "error_code": ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else 0,
+        "partition_index": number,
+        "leader_id": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": state.replicas,
+        "isr_nodes": state.isr,
+        "eligible_leader_replicas": (),
+        "last_known_elr": (),
+        "offline_replicas": [broker_id for broker_id in state.replicas if broker_id not in live],
     }
 
 
@@ -191,18 +195,18 @@ async def describe_topic_partitions(
     body, cluster = request.body, broker.cluster
     cursor = body.cursor
     names = sorted({topic.name for topic in body.topics} or cluster.controller.topics)
-    left = max(1, min(body.response_partition_limit, _MAX_PARTITIONS))
+    remaining = max(1, min(body.response_partition_limit, _MAX_PARTITIONS))
     topics, following = [], None
     for name in names:
         if cursor is not None and name < cursor.topic_name:
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
-        if left == 0:
+        if remaining == 0:
             following = {"topic_name": name, "partition_index": first}
             break
-        described = _described(cluster, name, first, left)
+        described = _described(cluster, name, first, remaining)
         topics.append(described)
-        left -= len(described["partitions"])
+        remaining -= len(described["partitions"])
         until = max(0, first) + len(described["partitions"])
         topic = cluster.controller.topics.get(name)
         if topic is not None and until < len(topic.partitions):
@@ -233,21 +237,6 @@ def _described(cluster: ClusterMetadata, name: str, first: int, most: int) -> di
             for number, state in enumerate(topic.partitions[first : first + most], first)
         ],
         "topic_authorized_operations": described_topic_operations(),
-    }
-
-
-def _partition(cluster: ClusterMetadata, number: int, state: PartitionState) -> dict[str, Any]:
-    live = cluster.controller.live
-    return {
-        "error_code": ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else 0,
-        "partition_index": number,
-        "leader_id": state.leader,
-        "leader_epoch": state.leader_epoch,
-        "replica_nodes": state.replicas,
-        "isr_nodes": state.isr,
-        "eligible_leader_replicas": (),
-        "last_known_elr": (),
-        "offline_replicas": [broker_id for broker_id in state.replicas if broker_id not in live],
     }
 
 

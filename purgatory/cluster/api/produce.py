@@ -21,7 +21,6 @@ from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import (
     DecompressionBudget,
     codec_of,
-    max_timestamp_ms,
     whole_batches,
 )
 from purgatory.core.recent_errors import Logger
@@ -219,7 +218,7 @@ def _with_append_times(broker: Broker, results: Responses) -> Responses:
         offset = result.base_offset
         if partition.log.start_offset <= offset < partition.log.end_offset:
             batch = partition.log.read(offset, 1)[0]
-            times_ms[topic_partition] = max_timestamp_ms(batch)
+            times_ms[topic_partition] = batch.max_timestamp_ms
     return (
         {
             key: result._replace(append_time_ms=times_ms[key]) if key in times_ms else result

@@ -13,7 +13,7 @@ from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.cluster.records import max_timestamp_ms, new_marker
+from purgatory.cluster.records import new_marker
 from purgatory.kafka import (
     ErrorCode,
     InitProducerIdResult,
@@ -385,4 +385,4 @@ def _last_ms(partition: Partition, entry: ProducerEntry) -> int:
     offset = entry.batches[-1].first_offset
     if offset < partition.log.start_offset:
         return _NO_TIME
-    return max_timestamp_ms(partition.log.read(offset, 1)[0])
+    return partition.log.read(offset, 1)[0].max_timestamp_ms

@@ -3,7 +3,7 @@
 from purgatory.cluster.storage.disk import REAL_DISK, Disk, DiskUsage, FolderLock
 from purgatory.cluster.storage.memory_log import MemoryBudget, MemoryLog
 from purgatory.cluster.storage.metadata_file import load_metadata, save_metadata
-from purgatory.cluster.storage.recovery import LogCheckpoint, load_logs, replica_folders
+from purgatory.cluster.storage.recovery import LogCheckpoint, LogRequest, load_logs, replica_folders
 from purgatory.cluster.storage.segment_file import Fsync
 from purgatory.cluster.storage.stored_log import StoredLog
 
@@ -14,6 +14,7 @@ __all__ = [
     "FolderLock",
     "Fsync",
     "LogCheckpoint",
+    "LogRequest",
     "MemoryBudget",
     "MemoryLog",
     "StoredLog",

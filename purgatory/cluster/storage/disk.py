@@ -1,6 +1,6 @@
-"""The disk that logs and metadata are on: what they need of it, and the machine's own.
+"""The disk of logs and metadata: the operations that they need, and the machine's own disk.
 
-`RealDisk` calls the operating system. Another one may be in memory, and lose what was not forced.
+`RealDisk` calls the operating system. Another disk may be in memory, and lose unforced data.
 `FolderLock` keeps a second process off a cluster's folder.
 """
 
@@ -19,7 +19,7 @@ from purgatory.kafka.errors import ClusterError
 
 
 class DiskUsage(NamedTuple):
-    """How many bytes a disk has, and how many of them are free."""
+    """The size of a disk in bytes, and the free part of it."""
 
     total_bytes: int
     free_bytes: int
@@ -29,14 +29,14 @@ class Disk(Protocol):
     """Files and folders. Methods behave, and fail, as the functions of `os` with their name.
 
     Raises:
-        OSError: the disk refuses it: everything may raise that.
+        OSError: the disk refuses it; every method may raise that.
     """
 
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
         """Open a file, and return its descriptor."""
 
     def close(self, descriptor: int) -> None:
-        """Close it."""
+        """Close a file."""
 
     def pread(self, descriptor: int, length: int, at: int) -> bytes:
         """Read bytes: fewer at the end of the file."""
@@ -45,7 +45,7 @@ class Disk(Protocol):
         """Write, and return the number of bytes written: fewer if the disk is nearly full."""
 
     def ftruncate(self, descriptor: int, length: int) -> None:
-        """Cut the file."""
+        """Truncate the file."""
 
     def fsync(self, descriptor: int) -> None:
         """Force the file onto the disk, or the entries of a folder."""
@@ -54,16 +54,16 @@ class Disk(Protocol):
         """Force the contents of the file onto the disk."""
 
     def size_of(self, descriptor: int) -> int:
-        """Return how many bytes the file has."""
+        """Return the size of the file in bytes."""
 
     def lock(self, descriptor: int) -> None:
-        """Lock the file until it is closed; who can't have the lock is refused at once."""
+        """Lock the file until it is closed; a locked one raises at once."""
 
     def replace(self, old: Path, new: Path) -> None:
-        """Give a file another name, which may be another one's so far."""
+        """Rename a file, in place of another one of the new name."""
 
     def unlink(self, path: Path) -> None:
-        """Take a file out of its folder."""
+        """Remove a file from its folder."""
 
     def mkdir(self, path: Path, mode: int = 0o777) -> None:
         """Make a folder."""
@@ -75,14 +75,14 @@ class Disk(Protocol):
         """Return the names in a folder, in no order."""
 
     def is_folder(self, path: Path) -> bool:
-        """Whether there is a folder of that path."""
+        """Whether the path is that of a folder."""
 
     def disk_usage(self, path: Path) -> DiskUsage:
-        """Return how much room there is in a folder."""
+        """Return the usage of the disk that has a folder."""
 
 
 class RealDisk:
-    """`Disk` as the operating system has it: its functions themselves, which costs nothing."""
+    """The operating system's disk, by its own functions: these cost no further call."""
 
     open = staticmethod(os.open)
     close = staticmethod(os.close)
@@ -102,15 +102,15 @@ class RealDisk:
         return os.listdir(path)
 
     def size_of(self, descriptor: int) -> int:
-        """Return how many bytes the file has."""
+        """Return the size of the file in bytes."""
         return os.fstat(descriptor).st_size
 
     def lock(self, descriptor: int) -> None:
-        """Lock the file until it is closed; who can't have the lock is refused at once."""
+        """Lock the file until it is closed; a locked one raises at once."""
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def disk_usage(self, path: Path) -> DiskUsage:
-        """Return how much room there is in a folder."""
+        """Return the usage of the disk that has a folder."""
         usage = shutil.disk_usage(path)
         return DiskUsage(usage.total, usage.free)
 
@@ -123,16 +123,16 @@ def read_file(disk: Disk, path: Path) -> bytes:
     """Return a file's contents.
 
     Raises:
-        OSError: it isn't there, or can't be read.
+        OSError: the file doesn't exist, or can't be read.
     """
     return read_part(disk, path, 0, None)
 
 
 def read_part(disk: Disk, path: Path, at: int, size: int | None) -> bytes:
-    """Return so much of a file from there on, all that follows for None; less, where it ends.
+    """Return ``size`` bytes of a file from ``at`` on, or all (None); fewer at its end.
 
     Raises:
-        OSError: it isn't there, or can't be read.
+        OSError: the file doesn't exist, or can't be read.
     """
     descriptor = disk.open(path, os.O_RDONLY)
     try:
@@ -144,17 +144,17 @@ def read_part(disk: Disk, path: Path, at: int, size: int | None) -> bytes:
 def write_file(
     disk: Disk, path: Path, parts: Iterable[bytes], forces: bool, mode: int = 0o666
 ) -> None:
-    """Write a file again, one part behind the other.
+    """Write a file anew, part after part.
 
     Args:
-        disk: on which.
+        disk: the file's.
         path: of the file.
-        parts: of what is to be in it.
+        parts: of its content.
         forces: whether it is forced onto the disk.
-        mode: who may do what with it, where it is made.
+        mode: the permissions of a new file.
 
     Raises:
-        OSError: the disk refuses it; part of it may be there.
+        OSError: the disk refuses it; part of it may be written.
     """
     descriptor = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -172,17 +172,17 @@ def write_file(
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, forces: bool, mode: int = 0o666) -> None:
-    """Put a file in the place of the one before, as a whole.
+    """Replace a file as a whole.
 
     Args:
-        disk: on which.
+        disk: the file's.
         path: of the file.
-        data: what is to be in it.
-        forces: whether it is forced onto the disk, and that it has the name.
-        mode: who may do what with it.
+        data: its content.
+        forces: whether the file and its name are forced onto the disk.
+        mode: its permissions.
 
     Raises:
-        OSError: the disk refuses it; the one before is as it was, or the new one isn't forced.
+        OSError: the disk refuses it; the former file is unchanged, or the new one isn't forced.
     """
     new = path.with_name(f"{path.name}.new")
     write_file(disk, new, [data], forces, mode)
@@ -192,10 +192,10 @@ def replace_file(disk: Disk, path: Path, data: bytes, forces: bool, mode: int = 
 
 
 def force_folder(disk: Disk, path: Path) -> None:
-    """Force onto the disk which files a folder has: until then a power cut may undo each change.
+    """Force a folder's entries onto the disk: until then a power cut may undo changes of them.
 
-    One that may not be read can't be forced, and some file systems force no folders: that is left
-    to them.
+    A folder that may not be read can't be forced, and some file systems force no folders: both are
+    ignored.
 
     Raises:
         OSError: the disk refuses it.
@@ -214,7 +214,7 @@ def force_folder(disk: Disk, path: Path) -> None:
 
 
 def remove_file(disk: Disk, path: Path) -> None:
-    """Remove a file; one that isn't there is no error.
+    """Remove a file; a missing one is no error.
 
     Raises:
         OSError: the disk refuses it.
@@ -227,12 +227,12 @@ def make_folder(disk: Disk, path: Path, forces: bool = False) -> None:
     """Make a folder and its parents; an existing one is kept.
 
     Args:
-        disk: on which.
+        disk: the folder's.
         path: of the folder.
-        forces: whether it is forced onto the disk that it is there, where it is made.
+        forces: whether the entry of a new folder is forced onto the disk.
 
     Raises:
-        OSError: the disk refuses it, or there is a file of that name.
+        OSError: the disk refuses it, or a file has that name.
     """
     if disk.is_folder(path):
         return
@@ -250,19 +250,19 @@ def make_folder(disk: Disk, path: Path, forces: bool = False) -> None:
 
 
 def remove_folder(disk: Disk, path: Path) -> None:
-    """Remove a folder with all that is in it, as far as the disk lets go of it."""
+    """Remove a folder with its contents, as far as the disk allows."""
     with suppress(OSError):
         for name in disk.listdir(path):
             inner = path / name
             try:
                 disk.unlink(inner)
-            except OSError:  # it is a folder; a link to one is not
+            except OSError:  # a folder; a link to one is removed as a file
                 remove_folder(disk, inner)
         disk.rmdir(path)
 
 
 def list_paths(disk: Disk, folder: Path, *ends: str) -> list[Path]:
-    """Return the paths in a folder that end in one of these; none where there is no folder."""
+    """Return the paths in a folder with one of these endings; none without a folder."""
     try:
         names = disk.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -271,7 +271,7 @@ def list_paths(disk: Disk, folder: Path, *ends: str) -> list[Path]:
 
 
 def _write_all(disk: Disk, descriptor: int, data: bytes, at: int) -> int:
-    """Write it, and return where it ends."""
+    """Write data, and return the position of its end."""
     written = 0
     while written < len(data):
         written += disk.pwrite(descriptor, data[written:], at + written)
@@ -282,10 +282,10 @@ _FILE = ".lock"
 
 
 class FolderLock:
-    """Holds ``folder`` for this process, until it is closed or the process ends, however that is.
+    """Locks ``folder`` for this process, until it is closed or the process ends in any way.
 
     Raises:
-        ClusterError: another process has it, or it can't be written to.
+        ClusterError: another process has locked the folder, or it can't be written to.
     """
 
     def __init__(self, folder: Path, disk: Disk = REAL_DISK) -> None:
@@ -304,7 +304,7 @@ class FolderLock:
             ) from None
 
     def close(self) -> None:
-        """Let others have it. Closing twice has no effect."""
+        """Release the lock. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             self._disk.close(descriptor)

@@ -1,6 +1,6 @@
 """Files that are replaced as a whole: the controller's metadata, and ACLs with SCRAM credentials.
 
-Only its owner may read the latter: who has a credential can try passwords on it.
+Only their owner may read the latter: passwords can be tried on a credential.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _VERSION = 1
 def save_metadata(
     folder: Path, controller: Controller, next_producer_id: int, disk: Disk = REAL_DISK
 ) -> None:
-    """Write topics, settings, leader epochs, in-sync replicas, what they acknowledged, and the
-    producer ids given out."""
+    """Write topics, settings, leader epochs, in-sync replicas, acknowledged offsets, and the next
+    producer id."""
     values = {
         "version": _VERSION,
         "brokers": list(controller.broker_ids),
@@ -70,7 +70,7 @@ def load_metadata(folder: Path, controller: Controller, disk: Disk = REAL_DISK) 
     """Load saved metadata into the controller; return the next producer id, 0 without a file.
 
     Raises:
-        ClusterError: it can't be read, is missing beside logs, or is of a cluster with other
+        ClusterError: the file can't be read, is missing beside logs, or is of a cluster with other
             brokers.
     """
     path = folder / _FILE
@@ -128,7 +128,7 @@ def _topic(values: dict[str, Any]) -> Topic:
         for state in values["partitions"]
     ]
     name = str(values["name"])
-    # A file of a former version has no ids: they may not differ each time that it is read.
+    # A file of a former version has no ids: each load must give a topic the same one.
     topic_id = UUID(values["id"]) if "id" in values else uuid5(NAMESPACE_OID, name)
     return Topic(name, partitions, dict(values["settings"]), topic_id)
 
@@ -150,10 +150,10 @@ def save_security(
     credentials: Mapping[UserMechanism, ScramCredential | None],
     disk: Disk = REAL_DISK,
 ) -> None:
-    """Write all of it.
+    """Write the security state.
 
     Raises:
-        OSError: the disk refuses it; what was written before stays.
+        OSError: the disk refuses it; the former file is unchanged.
     """
     values = {
         "version": _SECURITY_VERSION,
@@ -172,7 +172,7 @@ def load_security(folder: Path, disk: Disk = REAL_DISK) -> SavedSecurity:
     """Load the saved security state; empty without a file.
 
     Raises:
-        ClusterError: it can't be read.
+        ClusterError: the file can't be read.
     """
     path = folder / _SECURITY_FILE
     try:

@@ -1,13 +1,15 @@
-"""Recovery: reads logs back after the process ended, however it ended.
+"""Recovery: reads logs back after the process ended in any way.
 
-Every batch is checked. Where the first one is torn, missing, or not what it was written as, the log
-ends: what lies behind it goes. So a log that was damaged is shorter than those of the replicas that
-are intact, and by that the controller knows it (`Controller.reconcile_logs`).
+Every batch is checked. The log ends before the first one that is torn, missing or changed; the rest
+is removed. A damaged log is therefore shorter than those of intact replicas, by which the
+controller recognizes it (`Controller.reconcile_logs`).
+
+Ground rules: callable from any thread. A log belongs to its loader until it is returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,13 +32,13 @@ _log = Logger("purgatory.cluster")
 
 
 class LogCheckpoint(NamedTuple):
-    """What the metadata say of a partition's log.
+    """The state of a partition's log in the metadata.
 
     Args:
-        start_offset: where it began, when that was last noted.
-        leader_epoch: the latest one that there can be in it: another one is damage.
-        high_watermark: how far it is committed for certain; Kafka's broker has that of its
-            ``replication-offset-checkpoint``.
+        start_offset: the log's start, when it was last saved.
+        leader_epoch: the latest possible one in the log: a later one is damage.
+        high_watermark: the offset up to which the log is certainly committed; Kafka's broker reads
+            it from ``replication-offset-checkpoint``.
     """
 
     start_offset: int = 0
@@ -48,38 +50,41 @@ _NO_CHECKPOINT = LogCheckpoint()
 
 
 class FoundBatch(NamedTuple):
-    """A sound batch, and where in its file it begins."""
+    """A valid batch, and its position in the file."""
 
     batch: RecordBatch
     at: int
 
 
+class LogRequest(NamedTuple):
+    """A log that is to be loaded: its partition, its folder, its settings, and its known state."""
+
+    topic_partition: TopicPartition
+    folder: Path
+    config: LogConfig
+    checkpoint: LogCheckpoint
+
+
 def load_logs(
-    folder: Path,
-    config_of: Callable[[TopicPartition], LogConfig],
-    checkpoint_of: Callable[[TopicPartition], LogCheckpoint],
-    fsync: Fsync,
-    disk: Disk = REAL_DISK,
+    requests: Sequence[LogRequest], fsync: Fsync, disk: Disk = REAL_DISK
 ) -> dict[TopicPartition, StoredLog]:
-    """Return all logs of one broker's folder. O(their bytes).
+    """Return logs, as they are on the disk. O(their bytes). Callable from any thread.
 
     Args:
-        folder: with a folder for each replica, as `StoredLog` makes it; it need not be there.
-        config_of: the settings of each log.
-        checkpoint_of: what is known of each partition.
-        fsync: when what is written is forced onto the disk.
-        disk: on which the folder is.
+        requests: of each log.
+        fsync: when written data is forced onto the disk.
+        disk: on which the folders are.
     """
     return {
-        topic_partition: load_log(
-            place, config_of(topic_partition), fsync, checkpoint_of(topic_partition), disk
+        request.topic_partition: load_log(
+            request.folder, request.config, fsync, request.checkpoint, disk
         )
-        for topic_partition, place in replica_folders(folder, disk)
+        for request in requests
     }
 
 
 def replica_folders(folder: Path, disk: Disk = REAL_DISK) -> list[tuple[TopicPartition, Path]]:
-    """Return the folders of a broker's replicas, of topics that were deleted since as well."""
+    """Return the folders of a broker's replicas, also those of deleted topics."""
     found = []
     for place in list_paths(disk, folder):
         topic, dash, partition = place.name.rpartition("-")
@@ -95,9 +100,9 @@ def load_log(
     checkpoint: LogCheckpoint = _NO_CHECKPOINT,
     disk: Disk = REAL_DISK,
 ) -> StoredLog:
-    """Return the log of one folder, up to where it is damaged. O(its bytes)."""
+    """Return the log of one folder, up to its first damage. O(its bytes)."""
     for path in list_paths(disk, folder, REPLACEMENT_SUFFIX):
-        disk.unlink(path)  # it was not finished: what it was to replace is there
+        disk.unlink(path)  # unfinished: the files that it was to replace exist
     bases = sorted(
         int(path.stem) for path in list_paths(disk, folder, SUFFIX) if path.stem.isdecimal()
     )
@@ -123,21 +128,21 @@ def load_log(
             _log_cut(file, log, damage)
             log.truncate_to(log.end_offset)
     if start_offset > log.end_offset:
-        # The rest was deleted before: it must not come back.
+        # The records before the start were deleted: they must not come back.
         log.truncate_fully_and_start_at(start_offset)
     committed = min(checkpoint.high_watermark, log.end_offset)
     log.update_high_watermark(max(log.start_offset, start_offset, committed))
     log.delete_up_to(start_offset)
     remove_snapshots(folder, except_offset=log.segment_bases[0], disk=disk)
     if fsync is Fsync.ALWAYS or log.config.forces:
-        log.force_all()  # a process that is killed leaves what it wrote, but had not forced yet
+        log.force_all()  # a process that was killed may have left unforced data
     return log
 
 
 def _without_dropped(folder: Path, bases: list[int], start_offset: int, disk: Disk) -> list[int]:
-    """Remove the files of segments that were dropped, but are there; return the others' bases.
+    """Remove the files of segments that were dropped; return the other files' bases.
 
-    Where nothing is written of the producers behind them, they are read back for these.
+    Without a snapshot of the producers behind them, dropped segments are read back for these.
     """
     first = max([base for base in bases if base <= start_offset], default=0)
     if load_snapshot(folder, first, disk) is None:
@@ -153,7 +158,7 @@ def _log_cut(file: SegmentFile, log: StoredLog, reason: str) -> None:
 
 
 def _load_segment(log: StoredLog, file: SegmentFile, latest_epoch: int) -> str | None:
-    """Append what a file holds; return what is wrong with what follows, None if nothing does."""
+    """Append the batches of a file; return the damage behind the last valid one, or None."""
     at = 0
     try:
         for batch, begins in _batches(file):
@@ -166,9 +171,9 @@ def _load_segment(log: StoredLog, file: SegmentFile, latest_epoch: int) -> str |
 
 
 def _check_epoch(log: StoredLog, batch: RecordBatch, latest_epoch: int) -> None:
-    """Refuse a batch whose leader epoch can't be true: Kafka's checksum does not cover it.
+    """Refuse a batch with an impossible leader epoch: Kafka's checksum does not cover it.
 
-    Epochs never fall. Where they do, and the batch before alone stands out, it is that one.
+    Epochs never fall. If one does, and only the batch before stands out, that batch is damaged.
     """
     epoch, highest = batch.leader_epoch, log.epochs.latest
     if highest <= epoch <= latest_epoch:

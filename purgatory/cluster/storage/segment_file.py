@@ -2,10 +2,10 @@
 
 Ground rules
 ------------
-* One writer. Written bytes are never changed, only cut off at the end; so readers, who may hold a
-  batch of a segment that was deleted since, read on from the open file.
-* Writes are not buffered here: what ``append`` has taken survives the death of the process. Whether
-  it survives that of the machine is a matter of `Fsync`.
+* Only the broker's loop writes. Written bytes are never changed, only cut off at the end: a reader
+  with a batch of a deleted segment still reads from the open file.
+* Writes are not buffered: appended data survives the death of the process. Whether it survives that
+  of the machine depends on `Fsync`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ from pathlib import Path
 
 from purgatory.cluster.storage.disk import REAL_DISK, Disk, force_folder, remove_file
 from purgatory.kafka import RecordBatch
+from purgatory.kafka.log.record_batch import MAX_TIMESTAMP_AT
 
 SUFFIX = ".log"
 REPLACEMENT_SUFFIX = ".compacted"
-"""Of a file that is written to replace others, until it does."""
+"""The suffix of a file that is written to replace others, until it does."""
 
 
 class Fsync(Enum):
     """When written data is forced to disk."""
 
     NEVER = "never"
-    """When the system likes, as Kafka does by default: replicas are what protects from a crash."""
+    """When the system decides to, as by default in Kafka: replicas protect from a crash."""
     ALWAYS = "always"
-    """Before anything is answered: even a machine that loses its power loses nothing."""
+    """Before a response is sent: even a power cut loses no acknowledged record."""
 
 
 class SegmentFile:
-    """The file of the segment that begins at ``base_offset``; made if it isn't there.
+    """The file of the segment that begins at ``base_offset``; created if it is missing.
 
     Args:
         folder: of its log.
-        base_offset: where the segment begins.
-        suffix: how its name ends.
-        disk: on which the folder is.
+        base_offset: of the segment.
+        suffix: of the file's name.
+        disk: of the folder.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class SegmentFile:
         self.size = disk.size_of(self._descriptor)
 
     def append(self, data: bytes, fsync: Fsync) -> int:
-        """Write ``data`` at the end, and return where it begins.
+        """Write ``data`` at the end, and return its position.
 
         Raises:
-            OSError: the disk is full, or broken; the file is as it was.
+            OSError: the disk is full, or broken; the file is unchanged.
         """
         at = self.size
         try:
@@ -71,7 +72,7 @@ class SegmentFile:
         return at
 
     def force(self) -> None:
-        """Force all that was written onto the disk.
+        """Force all written data onto the disk.
 
         Raises:
             OSError: the disk refuses it.
@@ -83,29 +84,29 @@ class SegmentFile:
         return self._disk.pread(self._descriptor, size, at)
 
     def truncate(self, size: int) -> None:
-        """Cut the file off behind ``size`` bytes."""
+        """Truncate the file to ``size`` bytes."""
         if size < self.size:
             self._disk.ftruncate(self._descriptor, size)
             self.size = size
 
     def install(self) -> None:
-        """Take the name of the segment that it was written to replace, with all of its bytes.
+        """Take the name of the segment that this file replaces, with all of its bytes.
 
         Raises:
-            OSError: it can't be forced onto the disk, or renamed.
+            OSError: the file can't be forced onto the disk, or renamed.
         """
         self._disk.fsync(self._descriptor)
         path = self.path.with_name(f"{self.base_offset:020}{SUFFIX}")
         self._disk.replace(self.path, path)
         self.path = path
-        force_folder(self._disk, path.parent)  # before the others go that it replaces
+        force_folder(self._disk, path.parent)  # before the replaced files are removed
 
     def remove(self) -> None:
-        """Take the file off the disk. Readers that hold batches of it can still read them."""
+        """Remove the file. Readers with batches of it can still read these."""
         remove_file(self._disk, self.path)
 
     def __del__(self) -> None:
-        if self._descriptor >= 0:  # the disk may have refused to open it
+        if self._descriptor >= 0:  # else the disk refused to open it
             self._disk.close(self._descriptor)
 
 
@@ -151,6 +152,14 @@ class StoredBatch(RecordBatch):
     @payload.setter
     def payload(self, data: bytes | None) -> None:
         self._bytes = data
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The latest time of the records: these eight bytes alone are read from the file."""
+        if self._bytes is not None or self._file is None:
+            return super().max_timestamp_ms
+        data = self._file.read(self._at + MAX_TIMESTAMP_AT, 8)
+        return int.from_bytes(data, "big", signed=True)
 
     def stored_at(self, file: SegmentFile, at: int) -> None:
         """Keep the bytes in ``file`` from now on."""

@@ -1,17 +1,17 @@
 """A log on disk: a folder with a file for each segment.
 
-The state of producers whose batches were deleted is in a snapshot beside the segments that are
-left.
+The state of producers whose batches were deleted is in a snapshot beside the remaining segments.
 
 Ground rules
 ------------
-* As for every log, the lock of its partition guards it. An append is written first, so that one
-  which the disk refuses changes nothing; a truncation cuts the files afterwards.
-* ``start`` holds the log's start offset once records were deleted, and a checksum. It is written
-  before any file is deleted, so that lost files are told from deleted ones.
+* As for every log, only the broker's loop touches it. An append is written first, so that one which
+  the disk refuses changes nothing; a truncation cuts the files afterwards.
+* The file ``start`` holds the log's start offset once records were deleted, and a checksum. It is
+  written before any file is deleted, to distinguish lost files from deleted ones.
 * The snapshot of an offset is written and forced before any segment below that offset is deleted,
-  and the former one is deleted after them: so there is one for the first segment, whenever the
-  process ends, or the power. Without a readable one, producers are known from the log's start on.
+  and the former snapshot is deleted after these: the first segment always has one, whenever the
+  process dies or the power is cut. Without a readable one, producers are known from the log's start
+  on.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def save_snapshot(
 
     Args:
         folder: of the log.
-        offset: where a segment begins.
-        producers: as of there.
-        disk: on which the folder is.
+        offset: the base offset of a segment.
+        producers: their state at that offset.
+        disk: of the folder.
 
     Raises:
         OSError: the disk refuses it.
@@ -78,7 +78,7 @@ def load_snapshot(folder: Path, offset: int, disk: Disk = REAL_DISK) -> Producer
         return None
     try:
         if checksum != b"%08x" % crc32c(text):
-            raise ValueError("the checksum is another one")
+            raise ValueError("the checksum differs")
         return ProducerStates.from_json(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         _log.warning("producers_unreadable", file=str(path), reason=str(error))
@@ -88,7 +88,7 @@ def load_snapshot(folder: Path, offset: int, disk: Disk = REAL_DISK) -> Producer
 def remove_snapshots(
     folder: Path, except_offset: int | None = None, disk: Disk = REAL_DISK
 ) -> None:
-    """Remove all snapshots but that of one offset."""
+    """Remove all snapshots except that of one offset."""
     kept_path = None if except_offset is None else _path(folder, except_offset)
     for path in list_paths(disk, folder, _SUFFIX, f"{_SUFFIX}.new"):
         if path != kept_path:
@@ -120,11 +120,11 @@ class StoredLog(Log):
     """The records of one replica, in ``folder``.
 
     Args:
-        folder: made with the first record; `load_log` reads one that is there.
+        folder: created with the first record; `load_log` reads an existing one.
         config: the settings of the log.
-        fsync: when what was written is forced onto the disk.
-        start_offset: where it begins.
-        disk: on which the folder is.
+        fsync: when written data is forced onto the disk.
+        start_offset: of the log.
+        disk: of the folder.
     """
 
     __slots__ = (
@@ -158,7 +158,7 @@ class StoredLog(Log):
     def _flush_policy(self) -> Fsync:
         return Fsync.ALWAYS if self.config.forces else self._fsync
 
-    # ---- what the model does, and the files after it
+    # ---- changes of the log, and of its files
 
     def configure(self, config: LogConfig) -> None:
         """Apply new settings; if they enable fsync, force the log now."""
@@ -180,11 +180,11 @@ class StoredLog(Log):
             _log.error("log_not_forced", folder=str(self._folder), reason=error.strerror)
 
     def append(self, batch: RecordBatch) -> int:
-        """Append as any log does, and write.
+        """Append as any log does, and write the batch.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, when the disk takes it not; CORRUPT_MESSAGE, when the
-                disk that it was read from was damaged; else as for any log.
+            KafkaError: KAFKA_STORAGE_ERROR, when the disk refuses it; CORRUPT_MESSAGE, when the
+                disk that it was read from is damaged; else as for any log.
         """
         if batch.base_offset != self.end_offset and not self._is_inside_batch(batch):
             return super().append(batch)  # which refuses it
@@ -192,9 +192,9 @@ class StoredLog(Log):
             self._roll()
         data = batch.to_bytes()
         if isinstance(batch, StoredBatch):
-            # It was read off the disk of another broker, which may be damaged since it was loaded.
+            # The disk of the broker that it was read from may have been damaged since the load.
             RecordBatch.from_bytes(data, checksum=crc32c, may_be_compacted=True)
-        # Written first: where the disk refuses it, the log is as it was.
+        # Written first: if the disk refuses it, the log is unchanged.
         try:
             file = self._file_of(self._bases[-1])
             at = file.append(data, self._flush_policy)
@@ -208,7 +208,7 @@ class StoredLog(Log):
         return super().append(stored)
 
     def _write_error(self, error: OSError) -> KafkaError:
-        """Return the error of an append that the disk refused; the first of them is logged."""
+        """Return the error of an append that the disk refused; the first one is logged."""
         if not self._write_failed:
             self._write_failed = True
             _log.error(
@@ -222,12 +222,12 @@ class StoredLog(Log):
         )
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the log, and its files."""
+        """Truncate the log, and its files."""
         super().truncate_to(offset)
         self._cut_files()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Begin again, in new files."""
+        """Begin anew, in new files."""
         remove_snapshots(self._folder, disk=self._disk)
         for file in self._files.values():
             file.remove()
@@ -245,13 +245,13 @@ class StoredLog(Log):
     def replace_segments(
         self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
     ) -> Segment | None:
-        """Put batches in the place of closed segments, and of their files.
+        """Replace closed segments, and their files, by one with these batches.
 
-        The new file is whole on the disk before it takes the name of the first. If the process ends
-        then, the others are known by their offsets, which it has as well, and go.
+        The new file is whole on the disk before it takes the name of the first. If the process dies
+        then, the others are recognized by their offsets, which the new file has, too, and removed.
 
         Raises:
-            OSError: the disk refuses it; the log and its files are as they were.
+            OSError: the disk refuses it; the log and its files are unchanged.
         """
         if self._closed_segment_index(segments) is None:
             return None
@@ -274,23 +274,23 @@ class StoredLog(Log):
         return super().replace_segments(segments, stored)
 
     def remove(self) -> None:
-        """Take everything off the disk: the replica was deleted."""
+        """Remove the folder: the replica was deleted."""
         self._files.clear()
         remove_folder(self._disk, self._folder)
 
-    # ---- reading it all back
+    # ---- loading
 
     def resume(self, file: SegmentFile) -> None:
-        """Resume with a segment that was found on the disk."""
+        """Continue with a segment that was found on the disk."""
         if self._files:
             self._roll()
         self._files[self._bases[-1]] = file
 
     def load_batch(self, batch: RecordBatch, file: SegmentFile, at: int) -> None:
-        """Append a batch that is in ``file`` already.
+        """Append a batch that ``file`` has already.
 
         Raises:
-            KafkaError: INVALID_RECORD: it does not follow the one before.
+            KafkaError: INVALID_RECORD: the batch does not follow the one before.
         """
         segment_bytes, self._segment_bytes = self._segment_bytes, 2**63 - 1
         stored = StoredBatch.of(batch)
@@ -321,7 +321,7 @@ class StoredLog(Log):
             file.truncate(self._active.size_bytes)
 
     def _remove_files(self) -> None:
-        """Remove the files of segments that aren't in the log any more, lowest first."""
+        """Remove the files of segments that the log no longer has, lowest first."""
         gone = sorted(self._files.keys() - set(self._bases))
         first = self._bases[0]
         are_dropped = bool(gone) and gone[0] < first
@@ -337,9 +337,9 @@ class StoredLog(Log):
             remove_snapshots(self._folder, except_offset=first, disk=self._disk)
 
     def _save_start(self) -> bool:
-        """Write the log's start, so that deleted records stay deleted; return whether it was."""
-        # Where files are to go it has to be there before, also after a power cut: without it, what
-        # is left would be taken for a log that was damaged at its beginning.
+        """Write the log's start, so that deleted records stay so; return whether it is written."""
+        # The start must be on the disk before files are removed, even after a power cut: without it
+        # the remaining files would look like a log that was damaged at its beginning.
         forces = self._flush_policy is Fsync.ALWAYS or any(
             base < self._bases[0] for base in self._files
         )

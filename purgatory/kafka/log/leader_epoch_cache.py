@@ -1,10 +1,10 @@
-"""Leader epochs of a log: which leader wrote from which offset on, and where two logs diverge.
+"""Leader epochs of a log: the offset where each began, and where two logs diverge.
 
 A follower whose last record was written in epoch 4 asks where the leader's epoch 4 ends. When that
-is before the follower's own end, everything behind it was never committed under this leader, and
-the follower truncates. The high watermark alone can't tell, since it trails.
+is before the follower's own end, the records behind it were never committed under this leader, and
+the follower truncates. The high watermark alone doesn't show that, since it trails.
 
-Epochs and start offsets both grow strictly, so two parallel lists and a binary search do.
+Epochs and start offsets both grow strictly: two parallel lists and a binary search are enough.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LeaderEpochCache:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Record that ``epoch`` begins at ``start_offset``. O(1); known and older ones are ignored.
 
-        An epoch that nobody wrote in, and that therefore begins here too, gives way.
+        An epoch without a record, which therefore begins here too, is replaced.
         """
         if epoch <= self.latest:
             return
@@ -63,7 +63,7 @@ class LeaderEpochCache:
         """Return the largest known epoch at or below ``epoch``, and where it ends. O(log n).
 
         An epoch before all known ones ends where these begin. One above them all is unknown:
-        the asker knows more than this log does.
+        the requester's log is ahead.
         """
         if epoch == self.latest and self._epochs:
             return EpochEndOffset(epoch, log_end_offset)
@@ -85,7 +85,7 @@ class LeaderEpochCache:
         self.latest = self._epochs[-1] if self._epochs else NO_LEADER_EPOCH
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that ended at or before ``start_offset``; one goes on from there."""
+        """Forget the epochs that ended at or before ``start_offset``; the next one begins there."""
         index = bisect_right(self._starts, start_offset)
         if index > 1:
             del self._starts[: index - 1], self._epochs[: index - 1]

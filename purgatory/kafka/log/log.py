@@ -2,13 +2,12 @@
 
     log start  <=  last stable offset  <=  high watermark  <=  log end
 
-The log is a data structure. The partition decides who may append, how far the high watermark moves
-and what waits for it.
+The log is a data structure. The partition decides whether to append, and how far the high watermark
+moves.
 
 Ground rules
 ------------
-* A log has no lock of its own: its partition's lock guards it. While a replica manager hosts a
-  log, no other code touches it.
+* Only the broker's loop touches a log; while a replica manager hosts it, by the log's partition.
 * Batches are shared with other replicas' logs and with readers, and never changed.
 """
 
@@ -81,8 +80,8 @@ class Segment:
 
         Args:
             offset: at or above the base offset.
-            max_bytes: how much at most.
-            upto_offset: no batch that reaches beyond this offset.
+            max_bytes: the limit of their size.
+            upto_offset: a batch that reaches beyond this offset is excluded.
             min_one_batch: the first batch comes even if it alone is larger than ``max_bytes``.
         """
         batches = self.batches
@@ -91,7 +90,7 @@ class Segment:
         begin = self._index_of(offset)
         end = len(batches)
         if upto_offset < batches[-1].next_offset:
-            # The batch at `end` is the one that holds upto_offset: it is left out.
+            # The batch at `end` holds upto_offset: it is excluded.
             end = max(begin, bisect_right(self._offsets, upto_offset) - 1)
         limit = self._positions[begin] + max_bytes
         if self.end_position > limit:
@@ -112,7 +111,7 @@ class Segment:
             del self.batches[count:], self._offsets[count:], self._positions[count:]
 
     def _index_of(self, offset: int) -> int:
-        # The first batch may begin before the segment, and one offset more is looked up than held.
+        # The first batch may begin before the segment; its earlier offsets may be looked up, too.
         return (bisect_right(self._offsets, offset) or 1) - 1
 
     def _check(self) -> None:
@@ -133,10 +132,10 @@ class Segment:
 
 _MAX_SNAPSHOTS = 2
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
-"""What batches may be compressed by, by Kafka's numbers."""
+"""The codecs of batches, by Kafka's numbers."""
 
 ZSTD = CODECS.index("zstd")
-"""Which not all versions of Produce and Fetch know."""
+"""The codec that older versions of Produce and Fetch lack."""
 
 
 @timed_dataclass
@@ -145,26 +144,25 @@ class LogConfig:
 
     Args:
         segment_bytes: a batch that would make a segment larger than this begins a new one.
-        retention_bytes: drop the oldest segments as long as this much is left; None keeps all.
+        retention_bytes: delete the oldest segments as long as this much remains; None keeps all.
         max_batch_bytes: a larger batch is refused.
-        retention_ms: drop segments of records that are all older; None keeps them.
-        deletes: whether old segments may go, by size or by age.
+        retention_ms: delete segments whose records are all older; None keeps them.
+        deletes: whether old segments may be deleted, by size or by age.
         compacts: whether records are replaced by later ones with their key.
         is_log_append_time: whether records get the leader's time, in place of their producer's.
-        segment_ms: a segment whose first records are that old is followed by a new one; None: by
-            size alone.
-        min_dirty_ratio: compact once such a part of the bytes was never looked at.
-        min_compaction_lag_ms: records that are younger are not compacted.
+        segment_ms: the log rolls when the first records of its segment are that old; None: by size
+            alone.
+        min_dirty_ratio: compact once such a part of the bytes was never compacted.
+        min_compaction_lag_ms: younger records are not compacted.
         max_compaction_lag_ms: compact records that are older, however few they are; None: never for
             their age.
-        delete_retention_ms: so long tombstones stay after they were first looked at.
-        codec: of `CODECS`, the one by which batches are compressed; None: as they come.
-        codec_level: how hard it tries; None: there are no levels.
-        forces: whether each batch is forced onto the disk before a response is sent, also where
-            others aren't.
+        delete_retention_ms: tombstones stay for so long after their first compaction.
+        codec: of `CODECS`, the one by which batches are compressed; None: as the producer did.
+        codec_level: the codec's level; None: it has none.
+        forces: whether each batch is forced onto the disk before a response is sent, even where
+            the cluster's setting is not to.
         timestamp_before_max_ms, timestamp_after_max_ms: how far a record's time may lie from the
-        leader's; None:
-            as far as it likes.
+            leader's; None: without limit.
 
     Raises:
         ValueError: by ``Log``, for a value below 1 (``retention_bytes``: below 0).
@@ -248,7 +246,7 @@ class Log:
 
         Raises:
             KafkaError: INVALID_RECORD, when it doesn't begin where the log ends. An empty log may
-                end within a batch, after a truncation to somebody else's log start.
+                end within a batch, after a truncation to another replica's log start.
         """
         end_offset = self.end_offset
         if batch.base_offset != end_offset and not self._is_inside_batch(batch):
@@ -307,12 +305,12 @@ class Log:
     ) -> list[RecordBatch]:
         """Return whole batches from the one that holds ``offset`` on. O(log n + those returned).
 
-        One call stays within one segment, as Kafka's does: the next call reads on.
+        One call stays within one segment, as in Kafka: the next call continues.
 
         Args:
             offset: of the first record wanted.
-            max_bytes: how much at most.
-            upto_offset: no batch that reaches beyond this offset; None: the log's end.
+            max_bytes: the limit of their size.
+            upto_offset: a batch that reaches beyond this offset is excluded; None: the log's end.
             min_one_batch: the first batch comes even if it alone is larger than ``max_bytes``.
 
         Raises:
@@ -359,7 +357,7 @@ class Log:
 
     @property
     def active_segment(self) -> Segment:
-        """The segment that is appended to."""
+        """The last segment, to which batches are appended."""
         return self._active
 
     @property
@@ -369,12 +367,12 @@ class Log:
 
     @property
     def active_base_offset(self) -> int:
-        """Where the segment begins that is appended to."""
+        """The base offset of the active segment."""
         return self._active.base_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """How far a read-committed reader sees: no further than the first open transaction."""
+        """The end of a read-committed reader's view: the first open transaction."""
         producers = self.producers
         if not producers.ongoing and not producers.unreplicated:
             return self.high_watermark
@@ -389,7 +387,7 @@ class Log:
 
     @property
     def last_epoch(self) -> int | None:
-        """The epoch of the log's end, None when no leader ever wrote or took over here."""
+        """The epoch of the log's end; None before the first leader."""
         latest = self.epochs.latest
         return None if latest == NO_LEADER_EPOCH else latest
 
@@ -404,13 +402,13 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Drop every batch that reaches beyond ``offset``; the high watermark follows.
 
-        O(what is dropped + what the producers' state must be rebuilt from: at most two segments,
+        O(dropped batches + those from which the producers' state is rebuilt: at most two segments,
         or the whole log when more is dropped).
         """
         if offset < self.start_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        # Even when no batch goes, an epoch that began at the end without a record may be wrong.
+        # Even when no batch is dropped, an epoch that began at the end may be wrong.
         self.epochs.truncate_from_end(offset)
         if offset >= self.end_offset:
             return
@@ -420,7 +418,7 @@ class Log:
             self._active = self._segments[-1]
         self._active.truncate_to(offset)
         if self._active.end_offset < self.start_offset:
-            # The batch that held the log's start went: nothing is left.
+            # The batch that held the log's start is dropped: the log is empty.
             self.truncate_fully_and_start_at(self.start_offset)
             return
         self.end_offset = self._active.end_offset
@@ -457,7 +455,7 @@ class Log:
         Whole segments below it are dropped, never the active one.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, beyond the high watermark: what isn't committed may
+            KafkaError: OFFSET_OUT_OF_RANGE, beyond the high watermark: uncommitted records may
                 not be deleted.
         """
         if offset > self.high_watermark:
@@ -494,20 +492,68 @@ class Log:
             first = self._bases[0]
             self._snapshots = [snapshot for snapshot in self._snapshots if snapshot[0] >= first]
 
-    def apply_retention(self) -> bool:
-        """Drop the oldest committed segments beyond ``retention_bytes``; return whether any did."""
-        config = self.config
-        keep_bytes = config.retention_bytes
-        if keep_bytes is None or not config.deletes:
+    # ---- retention
+
+    def apply_retention(self, now_ms: int | None = None) -> bool:
+        """Delete the oldest segments, where they are committed: those beyond ``retention_bytes``,
+        and those whose records are all older than ``retention_ms``; return whether any were.
+
+        The active segment is deleted, too, once all of its records are too old. O(segments, and the
+        batches of old ones).
+
+        Args:
+            now_ms: in milliseconds since 1970; None: by size alone.
+        """
+        if not self.config.deletes:
             return False
-        start = self.start_offset
+        start = max(self._start_by_size(), self._start_by_age(now_ms))
+        if self.start_offset < start == self.end_offset:
+            self._roll()
+        return self.delete_up_to(start)
+
+    def _start_by_size(self) -> int:
+        start, keep_bytes = self.start_offset, self.config.retention_bytes
+        if keep_bytes is None:
+            return start
         excess = self.size_bytes - keep_bytes
         for segment, end_offset in zip(self._segments, self._bases[1:], strict=False):
             excess -= segment.size_bytes
             if excess < 0 or end_offset > self.high_watermark:
                 break
             start = end_offset
-        return self.delete_up_to(start)
+        return start
+
+    def _start_by_age(self, now_ms: int | None) -> int:
+        start, retention_ms = self.start_offset, self.config.retention_ms
+        if now_ms is None or retention_ms is None:
+            return start
+        oldest_ms = now_ms - retention_ms
+        ends = [*self._bases[1:], self.end_offset]
+        for segment, end_offset in zip(self._segments, ends, strict=True):
+            # The youngest record is most likely at the end, but times are the clients'. A batch
+            # without a time, -1, stays.
+            if end_offset > self.high_watermark or not all(
+                0 <= batch.max_timestamp_ms < oldest_ms
+                for batch in reversed(segment.batches)
+                if batch.next_offset > self.start_offset
+            ):
+                break
+            start = end_offset
+        return start
+
+    def roll_if_old(self, now_ms: int) -> None:
+        """Begin a new segment if the first batch of the active one is older than ``segment_ms``.
+
+        Args:
+            now_ms: in milliseconds since 1970.
+        """
+        segment_ms, batches = self.config.segment_ms, self._active.batches
+        if segment_ms is not None and batches:
+            begun_ms = batches[0].max_timestamp_ms
+            if 0 <= begun_ms <= now_ms - segment_ms:
+                self._roll()
+
+    # ---- compaction
 
     def replace_segments(
         self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
@@ -515,11 +561,11 @@ class Log:
         """Replace closed segments by one with these batches; return it. O(batches + segments).
 
         Args:
-            segments: one behind the other.
+            segments: consecutive ones.
             batches: with the same offsets, without gaps.
 
         Returns:
-            None, and nothing changed, where these segments aren't there any more.
+            None, without a change, if the log has these segments no longer.
         """
         begin = self._closed_segment_index(segments)
         if begin is None:
@@ -535,7 +581,7 @@ class Log:
         return replacement
 
     def _closed_segment_index(self, segments: Sequence[Segment]) -> int | None:
-        """Return which of the segments the first of these is; None if they aren't all there."""
+        """Return the index of the first of these segments; None if the log lacks any of them."""
         begin = bisect_right(self._bases, segments[0].base_offset) - 1
         end = begin + len(segments)
         is_present = end < len(self._segments) and self._segments[begin:end] == list(segments)

@@ -1,39 +1,38 @@
 """Compaction: the latest record of each key stays, at its offset.
 
-What is compacted are whole segments of decided, replicated records, never the active one, and none
-with a record that is younger than ``min_compaction_lag_ms``. In these:
+Compaction takes whole segments of decided, replicated records, never the active one, and none with
+a record that is younger than ``min_compaction_lag_ms``. In these:
 
-    a record that a later one of its key replaces, goes
-    a record without a key, and one of an aborted transaction, goes
-    a tombstone (a record without a value) goes ``delete_retention_ms`` after it was first looked at
+    a record that a later one of its key replaces is removed
+    a record without a key, and one of an aborted transaction, is removed
+    a tombstone (a record without a value) is removed ``delete_retention_ms`` after its first pass
     the marker of a transaction stays
 
-Where a batch goes as a whole, an empty one holds its offsets, so that a log has no gaps: what is
-missing in it was lost. The last batch of each producer stays for its numbers, without records.
+An empty batch holds the offsets of a batch that is removed as a whole, so that a log has no gaps: a
+gap means a loss. The last batch of each producer stays for its numbers, without records.
 
-Replicas compact each for itself, and may differ in what they still have of the records that go.
+Replicas compact each for itself, and may differ in the removable records that they still have.
 
 Ground rules
 ------------
-* One thread at a time changes the log; it may change between the steps of a compaction, which then
-  leaves what changed as it is.
+* Only the broker's loop touches the log. It may change between the steps of a compaction, which
+  then leaves changed segments as they are.
 * No clock: the time of day comes in from outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from purgatory.kafka.log.log import Log, Segment
 from purgatory.kafka.log.record_batch import NO_PRODUCER_ID, RecordBatch
 
 _MAX_OFFSETS = 2**31 - 1
-_Replace = Callable[[Sequence[Segment], Sequence[RecordBatch]], bool]
 
 
 class KeyedRecord(NamedTuple):
-    """What compaction has to know of a record."""
+    """A record, as far as compaction needs it."""
 
     offset: int
     key: bytes | None
@@ -41,33 +40,30 @@ class KeyedRecord(NamedTuple):
 
 
 class BatchContents(Protocol):
-    """Looks into batches, and makes others of them."""
+    """Decodes batches, and makes others of them."""
 
     def records(self, batch: RecordBatch) -> Iterable[KeyedRecord]:
         """Return its records."""
 
     def retain_records(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
-        """Return the batch with these of its records alone, at the same offsets."""
+        """Return the batch with only the records at these offsets."""
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
         """Return a batch without records that spans these offsets."""
-
-    def max_timestamp_ms(self, batch: RecordBatch) -> int:
-        """Return the latest time of its records, -1 for none."""
 
 
 class LogCleaning:
     """How far a log was compacted, and when.
 
-    ``cleaned_until`` is where the records begin that no compaction has looked at. After a restart
-    that is forgotten: then tombstones stay for longer.
+    The records from ``cleaned_until`` on were never compacted. A restart forgets that: then
+    tombstones stay for longer.
     """
 
     __slots__ = ("_passes", "cleaned_until")
 
     def __init__(self) -> None:
         self.cleaned_until = 0
-        # (where it ended, when), of those compactions that came further than all before.
+        # (end offset, time), of those compactions that came further than all before.
         self._passes: list[tuple[int, int]] = []
 
     def reset(self) -> None:
@@ -76,7 +72,7 @@ class LogCleaning:
         self._passes.clear()
 
     def record_pass(self, until_offset: int, now_ms: int, delete_retention_ms: int) -> None:
-        """Record a compaction. What is beyond the retention of tombstones is kept as one."""
+        """Record a compaction. Those beyond the retention of tombstones are kept as one."""
         if until_offset > self.cleaned_until:
             self.cleaned_until = until_offset
             self._passes.append((until_offset, now_ms))
@@ -91,33 +87,30 @@ class LogCleaning:
         )
 
 
-def cleanable_segments(
-    log: Log, cleaning: LogCleaning, contents: BatchContents, now_ms: int
-) -> Sequence[Segment]:
-    """Return the segments to be compacted now, oldest first; none, where it isn't worth it.
+def cleanable_segments(log: Log, cleaning: LogCleaning, now_ms: int) -> Sequence[Segment]:
+    """Return the segments to compact now, oldest first; none, if a compaction isn't worth it.
 
-    It is worth it once ``min_dirty_ratio`` of their bytes were never looked at, or the oldest of
-    these for longer than ``max_compaction_lag_ms``, or where tombstones may go. O(segments,
-    and the batches of those that are young).
+    Compaction is worth it once ``min_dirty_ratio`` of their bytes were never compacted, or the
+    oldest of these are older than ``max_compaction_lag_ms``, or tombstones may be removed.
+    O(segments, and the batches of young ones).
 
     Args:
         log: of a replica.
-        cleaning: how far it was compacted.
-        contents: returns how old records are.
+        cleaning: the state of the log's cleaning.
         now_ms: in milliseconds since 1970.
     """
     config = log.config
     if not config.compacts:
         return ()
     if cleaning.cleaned_until > log.active_base_offset:
-        cleaning.reset()  # the log was cut: what is there now is other records
+        cleaning.reset()  # the log was truncated, and has other records now
     decided = min(log.last_stable_offset, log.high_watermark)
     youngest_ms = now_ms - config.min_compaction_lag_ms
     segments: list[Segment] = []
     for segment in log.closed_segments():
         if segment.end_offset > decided or (
             config.min_compaction_lag_ms
-            and any(contents.max_timestamp_ms(batch) > youngest_ms for batch in segment.batches)
+            and any(batch.max_timestamp_ms > youngest_ms for batch in segment.batches)
         ):
             break
         segments.append(segment)
@@ -127,7 +120,7 @@ def cleanable_segments(
     if dirty_bytes and dirty_bytes >= config.min_dirty_ratio * total_bytes:
         return segments
     if dirty and config.max_compaction_lag_ms is not None:
-        oldest_ms = contents.max_timestamp_ms(dirty[0].batches[0])
+        oldest_ms = dirty[0].batches[0].max_timestamp_ms
         if oldest_ms <= now_ms - config.max_compaction_lag_ms:
             return segments
     horizon_offset = cleaning.tombstone_horizon(now_ms, config.delete_retention_ms)
@@ -144,23 +137,21 @@ def compact(
     cleaning: LogCleaning,
     contents: BatchContents,
     now_ms: int,
-    replace: _Replace,
 ) -> Iterator[None]:
     """Compact segments, step by step. O(their records).
 
     Args:
         log: of a replica.
-        segments: what `cleanable_segments` returned.
+        segments: the result of `cleanable_segments`.
         cleaning: the state of the log's cleaning.
-        contents: looks into the batches.
+        contents: decodes the batches.
         now_ms: in milliseconds since 1970.
-        replace: puts batches in the place of segments; False if these aren't there any more.
 
     Yields:
-        After each batch: others may go on.
+        After each batch: other work may run.
 
     Raises:
-        ValueError: a batch can't be looked into; nothing was changed that was not put in place.
+        ValueError: a batch can't be decoded; segments that were replaced before remain so.
     """
     until_offset = segments[-1].end_offset
     config = log.config
@@ -179,13 +170,13 @@ def compact(
             _append_merged(remaining, rules.retain(batch), contents)
             yield
         if group and _size_bytes(retained) + _size_bytes(remaining) > config.segment_bytes:
-            if not _replace(group, retained, replace):
+            if not _replace(log, group, retained):
                 return
             group, retained = [], []
         group.append(segment)
         for batch in remaining:
             _append_merged(retained, batch, contents)
-    if _replace(group, retained, replace):
+    if _replace(log, group, retained):
         cleaning.record_pass(until_offset, now_ms, config.delete_retention_ms)
 
 
@@ -193,14 +184,14 @@ def _size_bytes(batches: Sequence[RecordBatch]) -> int:
     return sum(batch.size_bytes for batch in batches)
 
 
-def _replace(group: Sequence[Segment], retained: Sequence[RecordBatch], replace: _Replace) -> bool:
+def _replace(log: Log, group: Sequence[Segment], retained: Sequence[RecordBatch]) -> bool:
     """Replace segments by one with the retained batches; False if the segments are deleted."""
     is_same = (
         len(group) == 1
         and len(group[0].batches) == len(retained)
         and all(old is new for old, new in zip(group[0].batches, retained, strict=True))
     )
-    return is_same or replace(group, retained)
+    return is_same or log.replace_segments(group, retained) is not None
 
 
 def _append_merged(
@@ -225,7 +216,7 @@ def _is_placeholder(batch: RecordBatch) -> bool:
 
 
 class _RetentionRules:
-    """Which records of a log stay."""
+    """The decision which records of a log stay."""
 
     def __init__(self, log: Log, contents: BatchContents, tombstone_horizon: int) -> None:
         self._contents = contents

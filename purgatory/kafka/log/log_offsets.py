@@ -2,23 +2,17 @@
 
 A fetch that waits for bytes of one partition waits until the end that it sees, the log end for a
 follower, the high watermark or the last stable offset for a consumer, is so many bytes further on.
-That is a threshold: whoever moves an end wakes only the fetches that it reached. What ends the wait
-for another reason has no number, and then all fetches are checked:
+That is a threshold: an end that moves wakes only the fetches that it reached. Other reasons to end
+the wait have no number, and then all fetches are checked:
 
     the end passed into another segment, or stood at its beginning: case F
     the log start moved: the epochs before it are forgotten, by which logs are compared (case H)
     this broker doesn't lead: cases A to E
 
-Within one leader term the ends only move up. The next term may begin further down: a follower
-truncates. So the number of a threshold has the term before the value (`encode`), and a later term
-is above all numbers of an earlier one:
+While a broker leads, the ends only move up. When it begins to lead, the former values are
+forgotten (`ReplicaManager`): its log may have been truncated since.
 
-    (term 1, offset 100)  <  (term 3, offset 50)  <  (term 3, offset 80)
-
-A late notification of an earlier term wakes nobody who waits in this one. The first one of a new
-term completes all waits of earlier terms.
-
-Ground rules: the lock of the log's partition guards the ends.
+Ground rules: only the broker's loop touches the ends, as it does the log.
 """
 
 from __future__ import annotations
@@ -38,20 +32,11 @@ class FetchIsolation(Enum):
     TXN_COMMITTED = "read_committed"
 
 
-_TERM_SIZE = 2**63
-"""Offsets and byte positions are 64-bit numbers, as in Kafka."""
+NEVER = 2**63 - 1
+"""A position that no log reaches: positions are 64-bit numbers, as in Kafka."""
 
-NEVER = _TERM_SIZE - 1
-"""A value that no term reaches."""
-
-
-def encode(term: int, value: int) -> int:
-    """Return the number that stands for ``value``, of 0 to ``NEVER``, in ``term``. O(1)."""
-    return term * _TERM_SIZE + value
-
-
-UNCHANGED = 0
-"""Less than any number in a term, since terms count from 1."""
+UNCHANGED = -1
+"""In `EndPositions`: less than any position."""
 
 
 class EndKey(NamedTuple):
@@ -78,8 +63,8 @@ class EndKeys(NamedTuple):
 
 
 EndPositions = tuple[int, int, int]
-"""The byte positions of the ends, in the order of `EndKeys`, as numbers in the leader's term;
-UNCHANGED for an end that stands where it stood."""
+"""The byte positions of the ends, in the order of `EndKeys`; UNCHANGED for an end that did not
+move."""
 
 
 def end_keys(topic_partition: TopicPartition) -> EndKeys:
@@ -104,34 +89,32 @@ class LogEnds:
         self.begin(log)
 
     def begin(self, log: Log) -> None:
-        """Begin a term: the log may have been truncated since the last call."""
+        """Begin at the present ends: the log may have been truncated since the last call."""
         self._start_offset = log.start_offset
         self._end_offset = log.end_offset
         self._high_watermark = log.high_watermark
         self._last_stable_offset = log.last_stable_offset
 
-    def advance(self, log: Log, term: int) -> EndPositions | None:
-        """Return the end offsets that advanced since the last call; None: check all waits.
+    def advance(self, log: Log) -> EndPositions | None:
+        """Return the positions of the ends that moved since the last call; None: check all waits.
 
-        O(log n). Ends of which nobody looked at a first move seem to have made a longer one.
+        O(log n). An end that moved several times since then seems to have made one longer move.
         """
         start_offset, end_offset = log.start_offset, log.end_offset
         high_watermark, last_stable = log.high_watermark, log.last_stable_offset
         check_all = start_offset != self._start_offset
         end = committed = stable = UNCHANGED
         if end_offset != self._end_offset:
-            segment, position = log.location_of(end_offset)
-            end = encode(term, position)
+            segment, end = log.location_of(end_offset)
             check_all |= segment >= self._end_offset
         if high_watermark != self._high_watermark:
-            segment, position = log.location_of(high_watermark)
-            committed = encode(term, position)
+            segment, committed = log.location_of(high_watermark)
             check_all |= segment >= self._high_watermark
         if last_stable != self._last_stable_offset:
-            # Without open transactions it stands where the high watermark was just found.
-            if last_stable != high_watermark or not committed:
-                segment, position = log.location_of(last_stable)
-            stable = encode(term, position)
+            if last_stable == high_watermark != self._high_watermark:
+                stable = committed  # most often: there are no open transactions
+            else:
+                segment, stable = log.location_of(last_stable)
             check_all |= segment >= self._last_stable_offset
         self._start_offset, self._end_offset = start_offset, end_offset
         self._high_watermark, self._last_stable_offset = high_watermark, last_stable

@@ -3,13 +3,13 @@
 An idempotent producer numbers its records per partition. A batch that continues the numbers is
 appended; one whose numbers are among the last five batches is a duplicate, and gets the offset of
 the original; any other is refused, since a record before it is missing. Followers keep the same
-state from the batches that they copy, so a new leader goes on where the old one stopped.
+state from the batches that they copy, so a new leader continues where the old one stopped.
 
 Ground rules
 ------------
-* The partition's lock guards everything here.
-* The state is a pure function of the batches up to an offset. So it can be rebuilt after a
-  truncation: from the state at the log's start, and the batches behind that.
+* Only the broker's loop touches the state, by its log.
+* The state is a pure function of the batches up to an offset: after a truncation it is rebuilt from
+  the state at the log's start, and the batches behind that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class AppendOrigin(Enum):
-    """Who appends: coordinators alone may write end-transaction markers, and several batches."""
+    """The appender: only coordinators may write end-transaction markers, and several batches."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -65,7 +65,7 @@ class AppendedBatch(NamedTuple):
 @dataclass(slots=True, eq=False)
 class ProducerEntry:
     """One producer: its epoch, its latest batches, oldest first, and the epoch of the coordinator
-    that ended a transaction of it last (-1: none did)."""
+    that last ended a transaction of it (-1: none did)."""
 
     producer_epoch: int
     batches: tuple[AppendedBatch, ...] = ()
@@ -77,7 +77,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def find_duplicate(self, batch: RecordBatch) -> AppendedBatch | None:
-        """Return the remembered batch that ``batch`` is a retry of. O(1): there are five."""
+        """Return the cached batch of which ``batch`` is a retry. O(1): there are five."""
         first = batch.base_sequence
         for cached in reversed(self.batches):
             if cached.first_sequence == first and cached.last_sequence == batch.last_sequence:
@@ -97,8 +97,8 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
-        # Entered as they begin: so the dict's order is that of their first offsets, and its first
-        # value is the least.
+        # Transactions enter as they begin: the dict's order is that of their first offsets, and its
+        # first value is the least.
         self.ongoing: dict[int, int] = {}
         self.unreplicated: list[AbortedTransaction] = []
         self._aborted: list[AbortedTransaction] = []
@@ -111,13 +111,13 @@ class ProducerStates:
         """Decide about a batch of a numbered producer. O(1).
 
         Args:
-            batch: it has a producer id.
-            origin: who appends.
-            complete_history: nothing was ever deleted from the log's head, so a producer that
-                isn't known never wrote here.
+            batch: one with a producer id.
+            origin: a client, a coordinator or the replication.
+            complete_history: whether nothing was ever deleted from the log's head, so that an
+                unknown producer never wrote here.
 
         Returns:
-            The original that it repeats; None, if it is new and may be appended.
+            The original of a duplicate; None for a new batch, which may be appended.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_RECORD,
@@ -153,7 +153,7 @@ class ProducerStates:
         self, batch: RecordBatch, entry: ProducerEntry | None, complete_history: bool
     ) -> None:
         if entry is None:
-            # Its earlier records may have been deleted: then any number goes on from them.
+            # The producer's earlier records may have been deleted: then any number follows them.
             expected = 0 if complete_history else batch.base_sequence
         elif entry.producer_epoch != batch.producer_epoch:
             expected = 0
@@ -177,7 +177,7 @@ class ProducerStates:
     # ---- after an append
 
     def update(self, batch: RecordBatch) -> None:
-        """Remember a batch that is in the log now, at its offset. O(1)."""
+        """Record a batch that was appended to the log. O(1)."""
         entry = self._entries.get(batch.producer_id)
         if entry is None:
             entry = self._entries[batch.producer_id] = ProducerEntry(batch.producer_epoch)
@@ -210,7 +210,7 @@ class ProducerStates:
         if self.unreplicated:
             self.unreplicated = [t for t in self.unreplicated if t.last_offset >= high_watermark]
 
-    # ---- looking
+    # ---- queries
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -264,10 +264,10 @@ class ProducerStates:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProducerStates:
-        """Return the state that ``to_json`` gave, also when that was written as JSON.
+        """Return the state from the result of ``to_json``, or from its JSON.
 
         Raises:
-            ValueError, TypeError, KeyError, AttributeError: it is none.
+            ValueError, TypeError, KeyError, AttributeError: the data is invalid.
         """
         states = cls()
         for producer_id, (epoch, batches, coordinator_epoch) in data["producers"].items():
@@ -302,7 +302,7 @@ class ProducerStates:
                 assert newer.first_offset >= older.next_offset
             assert all(cached.next_offset <= end_offset for cached in entry.batches), producer_id
         starts = list(self.ongoing.values())
-        assert starts == sorted(starts), "open transactions out of the order of their offsets"
+        assert starts == sorted(starts), "open transactions are in the order of their offsets"
         assert all(start < end_offset for start in starts), (starts, end_offset)
         assert all(t.first_offset < t.last_offset < end_offset for t in self.unreplicated)
 
@@ -323,7 +323,7 @@ def _check_marker(batch: RecordBatch, entry: ProducerEntry | None, origin: Appen
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer's id and its epoch: of two with one id, the one with the lower epoch is fenced."""
+    """A producer's id and its epoch: of two with one id, the lower epoch is fenced."""
 
     producer_id: int
     producer_epoch: int

@@ -1,9 +1,9 @@
 """A record batch: the header of Kafka's format 2, and the records as bytes or as a mere size.
 
-The model never looks inside the records. A server hands over the bytes of a batch, whose header
-is read here; a simulation gives a size and, where it wants to know a batch again, a tag. Appending
-a batch puts it at an offset: that makes a new ``RecordBatch`` with the same payload, and the bytes
-are stamped only when somebody asks for them, so an append copies nothing.
+The model never decodes the records. A server passes the bytes of a batch, whose header is read
+here; a simulation passes a size and, to recognize a batch again, a tag. An append gives a batch its
+offset: that makes a new ``RecordBatch`` with the same payload, and the bytes are stamped only on
+request, so an append copies nothing.
 
 Ground rules
 ------------
@@ -32,10 +32,10 @@ _CHECKSUM = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _TIME = struct.Struct(">q")
 CHECKSUM_OFFSET = 21
-"""Where the part of a batch begins that its checksum is of: the attributes come first in it."""
+"""The position of the checksummed part of a batch, which begins with the attributes."""
 
 MAX_TIMESTAMP_AT = 35
-"""Where the latest time of a batch's records stands."""
+"""The position of the latest time of a batch's records."""
 
 APPEND_TIME_BIT = 0x08
 """The attribute that says that all records have the batch's latest time."""
@@ -59,18 +59,18 @@ class RecordBatch:
     """Consecutive records that are appended, replicated and fetched together.
 
     Args:
-        base_offset: the offset of the first record; what it is before an append is ignored.
-        record_count: how many records, at least 1; 0 where compaction took all.
+        base_offset: the offset of the first record; ignored before an append.
+        record_count: how many records, at least 1; 0 where compaction removed all.
         size_bytes: the size with its header, in bytes, at least 1.
         leader_epoch: the epoch of the leader that appended it, stamped at the append.
         producer_id, producer_epoch, base_sequence: of an idempotent producer, else -1.
         payload: the whole batch as bytes, header included, or None.
-        tag: anything by which the maker of the batch knows it again; the model carries it along.
+        tag: anything by which the maker of the batch recognizes it; the model passes it on.
         transactional: the records belong to an open transaction of ``producer_id``.
         control: set on an end-transaction marker.
-        coordinator_epoch: of the coordinator that wrote the marker; -1: it isn't known.
-        offset_count: how many offsets it takes; None: one for each record. Compaction leaves the
-            offsets of the records that it takes.
+        coordinator_epoch: of the coordinator that wrote the marker; -1: unknown.
+        offset_count: how many offsets it spans; None: one for each record. Compaction leaves the
+            offsets of the records that it removes.
 
     Raises:
         ValueError: a count or size below 1, or more records than offsets.
@@ -147,9 +147,18 @@ class RecordBatch:
         """How many offsets the batch spans: its record count, unless it is compacted."""
         return self.next_offset - self.base_offset
 
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The latest time of the records, in milliseconds since 1970; -1 where none is known."""
+        payload = self.payload
+        if payload is None:
+            return -1
+        time_ms: int = _TIME.unpack_from(payload, MAX_TIMESTAMP_AT)[0]
+        return time_ms
+
     def with_offset(self, base_offset: int, leader_epoch: int) -> RecordBatch:
         """Return the same batch at another offset and epoch, in O(1): the payload is shared."""
-        other = RecordBatch.__new__(RecordBatch)  # what is copied was checked when it was made
+        other = RecordBatch.__new__(RecordBatch)  # the copied values were checked before
         other.base_offset = base_offset
         other.next_offset = base_offset + self.next_offset - self.base_offset
         other.record_count = self.record_count
@@ -219,13 +228,13 @@ class RecordBatch:
         Args:
             data: exactly one batch.
             checksum: CRC-32C; when given, the batch's own is compared with it.
-            tag: carried along.
-            may_be_compacted: whether there may be fewer records than offsets, as in a log that was
-                compacted; never so where a client sends it.
+            tag: as above.
+            may_be_compacted: whether there may be fewer records than offsets, as in a compacted
+                log; never in a client's batch.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, when it isn't such a batch; INVALID_RECORD, when it is one,
-                but its header says of its records what can't be so, and a client sent it.
+            KafkaError: CORRUPT_MESSAGE, when it isn't such a batch; INVALID_RECORD, when it is a
+                client's batch whose header contradicts itself.
         """
         if len(data) < HEADER_BYTES:
             raise _corrupt(f"{len(data)} bytes are fewer than a header's {HEADER_BYTES}")
@@ -299,10 +308,10 @@ class RecordBatch:
 
 
 def encode_batches(batches: Sequence[RecordBatch]) -> bytes:
-    """Return the bytes of several batches, one behind the other. O(bytes).
+    """Return the bytes of several batches, concatenated. O(bytes).
 
     Raises:
-        ValueError: one carries no bytes, only a size.
+        ValueError: a batch carries no bytes, only a size.
     """
     payloads = [batch.payload for batch in batches if batch.payload is not None]
     if len(payloads) < len(batches):
@@ -324,7 +333,7 @@ def _corrupt(message: str) -> KafkaError:
 
 
 def _control_of(data: bytes) -> tuple[TransactionResult, int]:
-    """Read type and coordinator's epoch out of a control batch's one record.
+    """Read the type and the coordinator's epoch from a control batch's only record.
 
     Version and type are its 4-byte key; its value is a version and the epoch, or is missing.
     """

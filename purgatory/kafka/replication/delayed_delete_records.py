@@ -15,8 +15,7 @@ from enum import Enum
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.replication.delayed_produce import DelayedRequest, PartitionStatus
-from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import PartitionRegistry
+from purgatory.kafka.replication.partition import HostedPartitions, Partition
 from purgatory.kafka.replication.requests import PartitionDeleteRecordsResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -24,7 +23,7 @@ RespondDeleteRecords = Callable[[dict[TopicPartition, PartitionDeleteRecordsResp
 
 
 class DeleteRecordsCase(Enum):
-    """What ended the wait on a partition."""
+    """The event that ended the wait on a partition."""
 
     GONE = "gone"
     NOT_LEADER = "not leader"
@@ -32,7 +31,7 @@ class DeleteRecordsCase(Enum):
 
 
 class DeleteRecordsStatus(PartitionStatus[PartitionDeleteRecordsResponse]):
-    """Where one partition of a deletion stands: ``required_offset`` is what it waits for."""
+    """The state of one partition of a deletion, which waits for ``required_offset``."""
 
     __slots__ = ("low_watermark", "required_offset")
 
@@ -62,10 +61,10 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
 
     Args:
         timeout_ms: the longest wait.
-        partitions: what is here.
-        low_watermark: tells a partition's, None where this broker doesn't lead it.
-        statuses: one per partition of the request; those that wait have ``waits`` set.
-        respond: takes the responses.
+        partitions: of this broker.
+        low_watermark: returns a partition's, None where this broker doesn't lead it.
+        statuses: one per partition of the request; those that wait have ``acks_pending`` set.
+        respond: called with the responses.
     """
 
     __slots__ = ("_low_watermark",)
@@ -75,7 +74,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
     def __init__(
         self,
         timeout_ms: int,
-        partitions: PartitionRegistry,
+        partitions: HostedPartitions,
         low_watermark: Callable[[Partition], int | None],
         statuses: list[DeleteRecordsStatus],
         respond: RespondDeleteRecords,
@@ -92,7 +91,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
 
     def _is_done(self, status: DeleteRecordsStatus) -> bool:
         topic_partition = status.topic_partition
-        partition = self._partitions.get(topic_partition)
+        partition = self._partitions.partition(topic_partition)
         if partition is None:
             error, message = self._partitions.absence_error(topic_partition)
             status.end_wait(DeleteRecordsCase.GONE, error, message)
@@ -105,7 +104,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
                 "the leader changed meanwhile",
             )
             return True
-        # On a timeout, too, the response tells how far it got.
+        # The response has the low watermark on a timeout, too.
         status.low_watermark = low_watermark
         if low_watermark < status.required_offset:
             return False

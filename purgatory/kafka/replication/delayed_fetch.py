@@ -2,8 +2,8 @@
 
 On any of its partitions one of these ends the wait:
 
-    A  this broker leads the partition no more, or not in the term that the fetch came in; or it
-       began to, where a consumer reads from a follower
+    A  this broker leads the partition no more; or it began to, where a consumer reads from a
+       follower
     B  the replica is gone from here
     C  the partition is unknown: its topic was deleted
     D  the partition is offline: its disk failed
@@ -15,17 +15,14 @@ and over all partitions together:
 
     G  the bytes available reach ``min_bytes``
 
-It then reads whatever is there, errors included, and responds with that. When the time is up it
-does the same: a response without records is no error.
+The fetch then reads the available records, or errors, and responds with these. It does the same
+when the time is up: a response without records is no error.
 
 Ground rules
 ------------
-* The callbacks never overlap, so nothing here needs a lock.
-* A partition that has not changed since the last check is recognized without its lock. Whatever
-  changes it is followed by another check. What the next check compares with is read under the lock:
-  an end that is read without it may belong to an append that fails and is undone.
-* Each partition is read under its own lock; together the reads are no snapshot.
-* ``respond`` is called once, but for operations that are cancelled: who cancels responds.
+* Only the broker's loop touches an operation.
+* A partition that has not changed since the last check is recognized by its epoch, leader and ends.
+* ``respond`` is called once, but for operations that are cancelled: their canceller responds.
 """
 
 from __future__ import annotations
@@ -36,17 +33,17 @@ from enum import Enum
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
-from purgatory.kafka.log.log_offsets import NEVER, EndKey, FetchIsolation, encode
+from purgatory.kafka.log.log_offsets import NEVER, EndKey, FetchIsolation
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH
-from purgatory.kafka.replication.log_read import (
+from purgatory.kafka.replication.partition import (
     DIVERGED,
     FENCED,
+    NO_LEADER,
     NOT_LEADER,
     OUT_OF_RANGE,
-    visible_end,
+    HostedPartitions,
+    Partition,
 )
-from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import PartitionRegistry
 from purgatory.kafka.replication.requests import FetchParams, PartitionFetch, PartitionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -61,7 +58,7 @@ def fetch_isolation(params: FetchParams) -> FetchIsolation:
 
 
 def read_partitions(
-    partitions: PartitionRegistry,
+    partitions: HostedPartitions,
     params: FetchParams,
     fetches: Mapping[TopicPartition, PartitionFetch],
 ) -> Reads:
@@ -71,7 +68,7 @@ def read_partitions(
     size_bytes = 0
     is_immediate = False
     for topic_partition, fetch in fetches.items():
-        partition = partitions.get(topic_partition)
+        partition = partitions.partition(topic_partition)
         if partition is None:
             response = absent_response(partitions, topic_partition)
         else:
@@ -91,7 +88,7 @@ def read_partitions(
 
 
 def absent_response(
-    partitions: PartitionRegistry, topic_partition: TopicPartition
+    partitions: HostedPartitions, topic_partition: TopicPartition
 ) -> PartitionFetchResponse:
     """Return the response for a partition that isn't here."""
     error, message = partitions.absence_error(topic_partition)
@@ -104,23 +101,22 @@ RespondFetch = Callable[[dict[TopicPartition, PartitionFetchResponse]], object]
 class FetchPartitionStatus:
     """A requested partition, and its state when the fetch began to wait.
 
-    ``term`` is the leader's, ``segment_base`` the base offset of the segment, ``position`` the byte
-    position in the log. ``end_key`` is what the fetch is watched under while it waits for bytes of
-    this partition. ``available`` bytes were there when it was looked at last, in ``leader_epoch``,
-    up to ``end_offset``, the log's last segment beginning at ``active_base_offset``.
+    ``begun`` is the position of the fetch then. The fetch is watched under ``end_key``
+    while it waits for bytes of this partition. ``available`` bytes were there at the last check,
+    under ``leader_id`` in ``leader_epoch``, up to ``end_offset``, the log's last segment beginning
+    at ``active_base_offset``.
     """
 
     __slots__ = (
         "active_base_offset",
         "available",
+        "begun",
         "end_key",
         "end_offset",
         "fetch",
         "leader_epoch",
+        "leader_id",
         "partition",
-        "position",
-        "segment_base",
-        "term",
     )
 
     def __init__(
@@ -129,14 +125,15 @@ class FetchPartitionStatus:
         self.partition = partition
         self.fetch = fetch
         self.end_key = partition.end_keys.key(isolation)
-        self.term, self.segment_base, self.position = partition.fetch_position(fetch.fetch_offset)
+        self.begun = partition.fetch_position(fetch.fetch_offset)
+        self.leader_id = NO_LEADER
         self.leader_epoch = NO_LEADER_EPOCH
         self.end_offset = self.active_base_offset = UNKNOWN_OFFSET
         self.available = 0
 
 
 class FetchCase(Enum):
-    """What ended the wait."""
+    """The event that ended the wait."""
 
     NOT_LEADER = "A"
     REPLICA_GONE = "B"
@@ -168,10 +165,10 @@ class DelayedFetch(DelayedOperation):
     Args:
         params: the request's; ``max_wait_ms`` is the timeout.
         isolation: how far it sees.
-        partitions: what is here.
-        fetches: what is asked of each partition.
-        statuses: the same, with where each stands.
-        respond: takes the responses.
+        partitions: of this broker.
+        fetches: the requested position of each partition.
+        statuses: of the same partitions.
+        respond: called with the responses.
     """
 
     __slots__ = (
@@ -189,7 +186,7 @@ class DelayedFetch(DelayedOperation):
         self,
         params: FetchParams,
         isolation: FetchIsolation,
-        partitions: PartitionRegistry,
+        partitions: HostedPartitions,
         fetches: Mapping[TopicPartition, PartitionFetch],
         statuses: list[FetchPartitionStatus],
         respond: Callable[..., object],
@@ -220,17 +217,16 @@ class DelayedFetch(DelayedOperation):
         if min_bytes > 1 and len(self._statuses) > 1:
             return None
         return {
-            status.end_key: encode(
-                status.term,
-                # A partition counts for no more than is taken from it.
-                status.position + min_bytes if min_bytes <= status.fetch.max_bytes else NEVER,
-            )
+            # A partition counts for no more than is taken from it.
+            status.end_key: status.begun.position + min_bytes
+            if min_bytes <= status.fetch.max_bytes
+            else NEVER
             for status in self._statuses
         }
 
     @property
     def is_from_follower(self) -> bool:
-        """Whether a follower waits, and not a consumer."""
+        """Whether a follower fetches, not a consumer."""
         return self.params.replica_id >= 0
 
     def try_complete(self) -> bool:
@@ -238,12 +234,10 @@ class DelayedFetch(DelayedOperation):
         available = 0
         for status in self._statuses:
             partition = status.partition
-            log = partition.log
-            end_offset, active_base_offset = visible_end(log, isolation), log.active_base_offset
             if (
-                end_offset != status.end_offset
-                or active_base_offset != status.active_base_offset
-                or partition.leader_term != status.term
+                partition.visible_end(isolation) != status.end_offset
+                or partition.log.active_base_offset != status.active_base_offset
+                or partition.leader_id != status.leader_id
                 or partition.leader_epoch != status.leader_epoch
             ):
                 self.case = self._check_status(status)
@@ -256,33 +250,26 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def _check_status(self, status: FetchPartitionStatus) -> FetchCase | None:
-        """Record the bytes that are there; or return why the wait is over."""
+        """Record the available bytes; or return why the wait is over."""
         fetch, topic_partition = status.fetch, status.partition.topic_partition
-        partition = self._partitions.get(topic_partition)
+        partition = self._partitions.partition(topic_partition)
         if partition is None:
             return _ABSENCE_CASES[self._partitions.absence_error(topic_partition)[0]]
-        leader_epoch = partition.leader_epoch
-        # Read before the bytes are counted: if the log grows meanwhile, the next check looks again.
-        end_offset, active_base_offset = partition.visible_ends(self._isolation)
         progress = partition.fetch_progress(
-            fetch,
-            self._isolation,
-            status.term,
-            status.segment_base,
-            status.position,
-            self.params.from_followers,
+            fetch, self._isolation, status.begun, self.params.from_followers
         )
         if progress < 0:
             return _PROGRESS_CASES[progress]
         status.available = progress
-        # What was fetched in an earlier epoch may diverge as soon as that is forgotten.
-        if fetch.last_fetched_epoch is None or fetch.last_fetched_epoch == leader_epoch:
-            status.leader_epoch = leader_epoch
-            status.end_offset, status.active_base_offset = end_offset, active_base_offset
+        # Records of an earlier epoch may diverge as soon as the leader has forgotten that epoch.
+        if fetch.last_fetched_epoch is None or fetch.last_fetched_epoch == partition.leader_epoch:
+            status.leader_id, status.leader_epoch = partition.leader_id, partition.leader_epoch
+            status.end_offset = partition.visible_end(self._isolation)
+            status.active_base_offset = partition.log.active_base_offset
         return None
 
     def on_complete(self) -> None:
-        # Read first: if that raises, nothing is answered yet.
+        # Read first: if that raises, no response is sent yet.
         responses = read_partitions(self._partitions, self.params, self._fetches)[0]
         self._responded = True
         self._respond(responses)

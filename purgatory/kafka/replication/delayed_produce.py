@@ -3,19 +3,18 @@
 For each partition one of these ends the wait:
 
     A   the partition isn't here any more
-    B   this broker doesn't lead it any more, or not in the term that it appended in
+    B   this broker doesn't lead it any more
     C1  it leads, but the response is an error: too few replicas are in sync by now
     C2  the high watermark reached the records, and enough replicas are in sync
 
-Each partition starts out with the error REQUEST_TIMED_OUT, which the end of its wait replaces. So
-when the time is up, every partition has the error that is true for it. A deletion of records waits
-in the same way (`PartitionStatus`, `DelayedRequest`).
+Each partition starts out with the error REQUEST_TIMED_OUT, which the end of its wait replaces: when
+the time is up, every partition has the error that is true for it. A deletion of records waits in
+the same way (`PartitionStatus`, `DelayedRequest`).
 
 Ground rules
 ------------
-* The callbacks of an operation never overlap, and touch its statuses alone.
-* ``respond`` is called once, but for operations that are cancelled: who cancels responds.
-* No lock is held over a check of a purgatory or ``respond``.
+* Only the broker's loop touches an operation's statuses.
+* ``respond`` is called once, but for operations that are cancelled: their canceller responds.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from typing import Any, Generic, TypeVar
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
-from purgatory.kafka.replication.partition import LeaderAppend, Partition
-from purgatory.kafka.replication.partition_registry import PartitionRegistry
+from purgatory.kafka.replication.partition import HostedPartitions, LeaderAppend, Partition
 from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -63,7 +61,7 @@ class PartitionStatus(ABC, Generic[Response]):
         self.error = ErrorCode.REQUEST_TIMED_OUT
 
     def end_wait(self, case: Enum, error: ErrorCode, message: str | None = None) -> None:
-        """Replace the response by the true one."""
+        """End the wait, with this error in the response."""
         self.acks_pending = False
         self.case = case
         self.error = error
@@ -85,20 +83,20 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
 
     Args:
         timeout_ms: the longest wait.
-        partitions: what is here.
+        partitions: of this broker.
         statuses: one per partition of the request; those that wait have ``acks_pending`` set.
-        respond: takes the responses.
+        respond: called with the responses.
     """
 
     __slots__ = ("_partitions", "_respond", "_responded", "statuses")
 
     waits_for: str
-    """What it waits for, in the words of an error's message."""
+    """The awaited event, for the message of an error."""
 
     def __init__(
         self,
         timeout_ms: int,
-        partitions: PartitionRegistry,
+        partitions: HostedPartitions,
         statuses: list[Status],
         respond: Callable[[dict[TopicPartition, Response]], object],
     ) -> None:
@@ -128,7 +126,7 @@ _NONE = ErrorCode.NONE
 
 
 class ProduceCase(Enum):
-    """What ended the wait on a partition."""
+    """The event that ended the wait on a partition."""
 
     GONE = "A"
     NOT_LEADER = "B"
@@ -137,7 +135,7 @@ class ProduceCase(Enum):
 
 
 class ProduceStatus(PartitionStatus[PartitionProduceResponse]):
-    """Where one partition of a produce stands; ``appended`` if its records are in the log."""
+    """The state of one partition of a produce; ``appended`` if its records are in the log."""
 
     __slots__ = ("appended", "partition")
 
@@ -177,9 +175,9 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
 
     Args:
         timeout_ms: the longest wait.
-        partitions: what is here.
+        partitions: of this broker.
         statuses: one per partition of the request; those that wait have ``acks_pending`` set.
-        respond: takes the responses.
+        respond: called with the responses.
     """
 
     __slots__ = ()
@@ -191,23 +189,18 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
         for status in self.statuses:
             if status.acks_pending:
                 partition, appended = status.partition, status.appended
-                assert partition is not None and appended is not None, "who waits has appended"
-                # Looked at without a lock, and most often still true: the term lasts and the
-                # records aren't replicated. Whatever changes that is followed by another check.
-                if (
-                    partition.leader_term == appended.leader_term
-                    and partition.log.high_watermark < appended.required_offset
-                ) or not self._is_done(status, partition, appended):
+                assert partition is not None and appended is not None, "a waiting one has appended"
+                if not self._is_done(status, partition, appended):
                     waiting = True
         return not waiting and self.force_complete()
 
     def _is_done(self, status: ProduceStatus, partition: Partition, appended: LeaderAppend) -> bool:
         # A replica that went and came back is another one: its log may hold other records.
-        if self._partitions.get(status.topic_partition) is not partition:
+        if self._partitions.partition(status.topic_partition) is not partition:
             error, message = self._partitions.absence_error(status.topic_partition)
             status.end_wait(ProduceCase.GONE, error, message)
             return True
-        result = partition.progress_of_append(appended.required_offset, appended.leader_term)
+        result = partition.progress_of_append(appended.required_offset)
         if result is None:
             return False
         if result is _NONE:

@@ -1,45 +1,42 @@
-"""Fetch sessions (KIP-227): a fetch names only what changed since the one before it.
+"""Fetch sessions (KIP-227): a fetch names only the partitions that changed since the last one.
 
 A full fetch names all partitions, and may begin a session. An incremental one names those that are
 new or at another offset, and those to forget; its response has only partitions with news: records,
-an error, a watermark or a start that moved. Each has the next epoch, so that a fetch that was lost
-or came twice is noticed, and the client begins again (`FetchSessionHandler`).
+an error, a watermark or a start that moved. Each fetch has the next epoch, so that a lost or
+repeated one is noticed, and the client begins again (`FetchSessionHandler`).
 
-    epoch -1     no session; ends the one that is named
-    epoch 0      begins a session; ends the one that is named
+    epoch -1     no session; ends the given one
+    epoch 0      begins a session; ends the given one
     epoch 1 ...  continues the session of the id
 
-Sessions of consumers (`FetchSessions`) are bounded in number and in partitions. Where there is no
-room, the session that was idle longest goes, if that is long enough; else the client gets none, and
-sends full fetches.
+Sessions of consumers (`FetchSessions`) are bounded in number and in partitions. When there is no
+room, the session that was idle longest is removed, if that is long enough; else the client gets no
+session, and sends full fetches.
 
-The session of a follower (`FollowerSession`) costs what has changed, not what there is. The leader
-is notified of what happens to its partitions, and reads only these:
+The session of a follower (`FollowerSession`) costs time for changed partitions only. The leader's
+appends and role changes notify it, and it reads only the partitions that are not parked:
 
     parked   ->  pending   something was appended, or the leader or its epoch changed
     parked   ->  changed   a watermark or a start moved, or the ISR changed
     pending  ->  parked    the follower requests it again, from its new offset
     changed  ->  parked    a response said so
 
-What is pending ends the wait of a fetch, once it is ``min_bytes``; what is changed goes along with
+Pending partitions end the wait of a fetch, once they have ``min_bytes``; changed ones go along with
 the next response. A fetch stands for all partitions of the session: its follower is alive, and
 still at its offsets. That is recorded when it matters, at the first append after it. Partitions in
-whose ISR the follower isn't are read at each fetch: it may come back.
+whose ISR the follower isn't are read at each fetch: the follower may come back.
 
 Ground rules
 ------------
+* Only the broker's loop touches a session.
 * A consumer's session changes when a request is begun (`FetchSessions.begin`) and when its response
-  is made (`FetchContext.settle`); in between others may come, and one that ended it. One thread,
-  that of the event loop: nothing there is locked.
-* A follower's session is notified on any thread; its lock guards which of its partitions are in
-  which state. A partition's lock may be taken under it, never the other way round.
+  is made (`FetchContext.complete`); in between other fetches may come, even one that ended it.
 * A follower's session has one fetch at a time: a new one ends the wait of the one before. A session
   that another one replaced is notified as long as its fetch waits.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -48,8 +45,7 @@ from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.replication.delayed_fetch import DelayedFetch, read_partitions
-from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import PartitionRegistry
+from purgatory.kafka.replication.partition import FetchPosition, HostedPartitions, Partition
 from purgatory.kafka.replication.requests import (
     FetchParams,
     PartitionFetch,
@@ -78,7 +74,7 @@ class RequestedPartition(NamedTuple):
 
 
 class FetchSessionHandler:
-    """The client's side of a session: the contents of its next fetch.
+    """The client's side of a session: the id and epoch of its next fetch.
 
     Public attributes, to be read only: ``session_id`` and ``epoch``. The fetch of epoch 0 names all
     partitions, and begins a session.
@@ -91,7 +87,7 @@ class FetchSessionHandler:
         self.epoch = FIRST_EPOCH
 
     def handle_response(self, error: ErrorCode, session_id: int) -> bool:
-        """Take a response; return whether its partitions count: it is no error of the session."""
+        """Handle a response; return whether its partitions count: it is no error of the session."""
         if error is not ErrorCode.NONE:
             self.handle_error()
             if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
@@ -148,7 +144,7 @@ class CachedPartition(Generic[Requested]):
             or response.high_watermark != self.high_watermark
             or response.log_start_offset != self.log_start_offset
         )
-        # With an error or a divergence the client takes no watermark: whatever comes next is news.
+        # The client ignores the watermark of an error or a divergence: the next one is news.
         counts = response.error is ErrorCode.NONE and response.diverging_epoch is None
         self.high_watermark = response.high_watermark if counts else UNKNOWN_OFFSET
         self.log_start_offset = response.log_start_offset
@@ -168,12 +164,11 @@ class _ConsumerSession(FetchSession):
 class FetchContext:
     """One fetch: the partitions to read, and the response.
 
-    Attributes, to be read only: ``fetches``, all that is to be read, in the order in which
-    partitions get their part of a response; ``error``, why it is refused as a whole, in place of
-    any response.
+    Attributes, to be read only: ``fetches``, the partitions to read, in the order in which they get
+    their part of a response; ``error``, the reason to refuse the whole fetch.
     """
 
-    __slots__ = ("_settle", "error", "fetches")
+    __slots__ = ("_complete", "error", "fetches")
 
     def __init__(
         self,
@@ -186,25 +181,25 @@ class FetchContext:
     ) -> None:
         self.fetches = fetches
         self.error = error
-        self._settle = complete
+        self._complete = complete
 
     def complete(self, responses: SessionResponses) -> tuple[int, SessionResponses]:
         """Return the session's id, 0 for none, and the partitions to include. O(responses).
 
         Args:
-            responses: to all that was ``fetches``, in that order.
+            responses: to all ``fetches``, in that order.
         """
-        return self._settle(responses)
+        return self._complete(responses)
 
 
 class FetchSessions:
     """The sessions of one broker's clients.
 
     Args:
-        new_id: returns an id at random, from 1 on; asked again while another session has it.
-        most_sessions: how many there may be.
-        most_partitions: how many all of them may have together.
-        least_idle_ms: a session that was not used for so long may go to make room.
+        new_id: returns a random id, from 1 on; called again while another session has it.
+        most_sessions: the limit of sessions.
+        most_partitions: the limit of partitions in all sessions together.
+        least_idle_ms: a session that was not used for so long may be removed to make room.
     """
 
     def __init__(
@@ -243,7 +238,7 @@ class FetchSessions:
             forgotten: the partitions to remove.
             by_ids: whether the request has topic ids.
             name_of: returns a topic's name by its id, or None.
-            now_ms: the time, from any beginning on.
+            now_ms: the time, of any clock.
         """
         if epoch in (FINAL_EPOCH, FIRST_EPOCH):
             self._end(session_id)
@@ -270,11 +265,11 @@ class FetchSessions:
                 cached.requested = cached.requested._replace(topic=name_of(topic))
         return FetchContext(
             {key: cached.requested for key, cached in session.partitions.items()},
-            lambda responses: _settled(session, responses),
+            lambda responses: _included(session, responses),
         )
 
     def session_keys(self, session_id: int) -> tuple[SessionKey, ...]:
-        """Return which partitions a session has; none where there is no such session. O(these)."""
+        """Return the partitions of a session; none of an unknown one. O(these)."""
         session = self._sessions.get(session_id)
         return () if session is None else tuple(session.partitions)
 
@@ -334,7 +329,7 @@ def _error_context(error: ErrorCode) -> FetchContext:
     return FetchContext({}, error=error)
 
 
-def _settled(
+def _included(
     session: _ConsumerSession, responses: SessionResponses
 ) -> tuple[int, SessionResponses]:
     included = {}
@@ -362,15 +357,15 @@ def requires_refetch(response: PartitionFetchResponse) -> bool:
 
 
 class _FollowerPartition(CachedPartition[PartitionFetch]):
-    """``rank``: the partition of the lowest one has its part of a response first; ``status``: where
-    the fetch stands (`Partition.fetch_position`), if bytes are counted from there."""
+    """``rank``: the partition of the lowest one has its part of a response first; ``position`` is
+    that of the fetch, if bytes are counted from there."""
 
-    __slots__ = ("rank", "status")
+    __slots__ = ("position", "rank")
 
     def __init__(self, requested: PartitionFetch, rank: int) -> None:
         super().__init__(requested)
         self.rank = rank
-        self.status: tuple[int, int, int] | None = None
+        self.position: FetchPosition | None = None
 
 
 class FollowerSession(FetchSession):
@@ -383,7 +378,7 @@ class FollowerSession(FetchSession):
     Args:
         session_id: no other session of this leader has it.
         follower_id: the follower's broker id.
-        partitions: what is here.
+        partitions: of this broker.
     """
 
     __slots__ = (
@@ -392,7 +387,6 @@ class FollowerSession(FetchSession):
         "_counts_bytes",
         "_fetched_ms",
         "_last_rank",
-        "_lock",
         "_out_of_sync",
         "_partitions",
         "follower_id",
@@ -401,13 +395,12 @@ class FollowerSession(FetchSession):
         "pending",
     )
 
-    def __init__(self, session_id: int, follower_id: int, partitions: PartitionRegistry) -> None:
+    def __init__(self, session_id: int, follower_id: int, partitions: HostedPartitions) -> None:
         super().__init__(session_id)
         self.follower_id = follower_id
         self.is_closed = False
         self.operation: DelayedSessionFetch | None = None
         self._partitions = partitions
-        self._lock = threading.Lock()
         self._fetched_ms = 0
         self._counts_bytes = False
         self._last_rank = 0
@@ -424,7 +417,7 @@ class FollowerSession(FetchSession):
     # ---- events
 
     def notify_moved(self, partition: Partition) -> bool:
-        """Record that an end of the log moved; return whether a fetch that waits is to be checked.
+        """Record that an end of the log moved; return whether to check the waiting fetch.
 
         O(1).
         """
@@ -435,27 +428,24 @@ class FollowerSession(FetchSession):
         log = partition.log
         if log.end_offset > cached.requested.fetch_offset:
             if topic_partition not in self.pending:
-                with self._lock:
-                    self.pending[topic_partition] = None
+                self.pending[topic_partition] = None
                 partition.record_fetch(self.follower_id, self._fetched_ms)
             return self.operation is not None
         if (
             log.high_watermark != cached.high_watermark
             or log.start_offset != cached.log_start_offset
         ):
-            with self._lock:
-                self._changed_partitions[topic_partition] = None
+            self._changed_partitions[topic_partition] = None
         return False
 
     def notify_changed(self, topic_partition: TopicPartition, partition: Partition | None) -> bool:
-        """Record that a leader, an epoch or an ISR changed, or a replica went (None); return
-        whether a fetch that waits is to be checked. O(replicas)."""
+        """Record that a leader, an epoch or an ISR changed, or a replica was removed (None); return
+        whether to check the waiting fetch. O(replicas)."""
         cached = self._cached.get(topic_partition)
         if cached is None:
             return False
-        with self._lock:
-            self._update_state(topic_partition, cached, partition)
-            return topic_partition in self.pending and self.operation is not None
+        self._update_state(topic_partition, cached, partition)
+        return topic_partition in self.pending and self.operation is not None
 
     # ---- a fetch, from its request to its response
 
@@ -464,39 +454,37 @@ class FollowerSession(FetchSession):
 
         Args:
             request: the follower's.
-            counts_bytes: whether one byte is not enough.
+            counts_bytes: whether it waits for more than one byte.
             now_ms: the time.
         """
-        with self._lock:
-            self._fetched_ms = now_ms
-            self._counts_bytes = counts_bytes
-            cached, pending, self.pending = self._cached, self.pending, {}
-            for topic_partition in request.forgotten:
-                cached.pop(topic_partition, None)
-                pending.pop(topic_partition, None)
-                self._changed_partitions.pop(topic_partition, None)
-                self._out_of_sync.pop(topic_partition, None)
-            for topic_partition, fetch in request.fetches.items():
-                pending.pop(topic_partition, None)
-                previous = cached.get(topic_partition)
-                if previous is None:
-                    self._last_rank += 1
-                    cached[topic_partition] = _FollowerPartition(fetch, self._last_rank)
-                    continue
-                if previous.requested.current_leader_epoch != fetch.current_leader_epoch:
-                    previous.high_watermark = UNKNOWN_OFFSET  # it took nothing of another epoch
-                previous.requested, previous.status = fetch, None
-            if not pending and not self._out_of_sync and len(request.fetches) <= 1:
-                return request.fetches
-            return self._requested({**pending, **self._out_of_sync, **request.fetches})
+        self._fetched_ms = now_ms
+        self._counts_bytes = counts_bytes
+        cached, pending, self.pending = self._cached, self.pending, {}
+        for topic_partition in request.forgotten:
+            cached.pop(topic_partition, None)
+            pending.pop(topic_partition, None)
+            self._changed_partitions.pop(topic_partition, None)
+            self._out_of_sync.pop(topic_partition, None)
+        for topic_partition, fetch in request.fetches.items():
+            pending.pop(topic_partition, None)
+            previous = cached.get(topic_partition)
+            if previous is None:
+                self._last_rank += 1
+                cached[topic_partition] = _FollowerPartition(fetch, self._last_rank)
+                continue
+            if previous.requested.current_leader_epoch != fetch.current_leader_epoch:
+                previous.high_watermark = UNKNOWN_OFFSET  # responses of another epoch are ignored
+            previous.requested, previous.position = fetch, None
+        if not pending and not self._out_of_sync and len(request.fetches) <= 1:
+            return request.fetches
+        return self._requested({**pending, **self._out_of_sync, **request.fetches})
 
     def begin_wait(self, responses: PartitionResponses, operation: DelayedSessionFetch) -> None:
         """Wait for more than these responses, which are dropped. O(responses)."""
         self.operation = operation
-        with self._lock:
-            for topic_partition in responses:
-                cached = self._cached[topic_partition]
-                self._update_state(topic_partition, cached, self._partitions.get(topic_partition))
+        for topic_partition in responses:
+            cached = self._cached[topic_partition]
+            self._update_state(topic_partition, cached, self._partitions.partition(topic_partition))
 
     def has_enough(self, min_bytes: int) -> bool:
         """Whether the pending partitions satisfy ``min_bytes``, if there are any. O(pending)."""
@@ -505,56 +493,54 @@ class FollowerSession(FetchSession):
         size_bytes = 0
         for topic_partition in list(self.pending):
             cached = self._cached.get(topic_partition)
-            partition = self._partitions.get(topic_partition)
+            partition = self._partitions.partition(topic_partition)
             if partition is None or cached is None:
                 return True
             fetch = cached.requested
-            status = cached.status or partition.fetch_position(fetch.fetch_offset)
-            progress = partition.fetch_progress(fetch, FetchIsolation.LOG_END, *status)
+            position = cached.position or partition.fetch_position(fetch.fetch_offset)
+            progress = partition.fetch_progress(fetch, FetchIsolation.LOG_END, position)
             if progress < 0:
                 return True
             size_bytes += progress
         return size_bytes >= min_bytes
 
     def respond(self, responses: PartitionResponses, params: FetchParams) -> SessionFetchResponse:
-        """Return the response: what has changed of these, the pending and the changed partitions.
+        """Return the response: the news of these, of the pending and of the changed partitions.
 
-        O(those).
+        O(these).
         """
         if self.pending or self._changed_partitions:
-            with self._lock:
-                keys = {**self.pending, **self._changed_partitions}
-                unread = self._requested(keys, responses)
+            keys = {**self.pending, **self._changed_partitions}
+            unread = self._requested(keys, responses)
             if unread:
                 responses |= read_partitions(self._partitions, params, unread)[0]
         changed: PartitionResponses = {}
         has_room = True
-        with self._lock:
-            for topic_partition, response in responses.items():
-                cached = self._cached.get(topic_partition)
-                if cached is None:
-                    continue
-                if cached.update(response):
-                    changed[topic_partition] = response
-                if requires_refetch(response):
-                    self.pending[topic_partition] = None
-                    self._changed_partitions.pop(topic_partition, None)
-                    continue
-                self._update_state(topic_partition, cached, self._partitions.get(topic_partition))
-                if topic_partition in self.pending:
-                    has_room = False
-            if not has_room:
-                # Partitions with records come last next time, so that the others get their share.
-                for topic_partition, response in changed.items():
-                    if response.batches:
-                        self._last_rank += 1
-                        self._cached[topic_partition].rank = self._last_rank
+        for topic_partition, response in responses.items():
+            cached = self._cached.get(topic_partition)
+            if cached is None:
+                continue
+            if cached.update(response):
+                changed[topic_partition] = response
+            if requires_refetch(response):
+                self.pending[topic_partition] = None
+                self._changed_partitions.pop(topic_partition, None)
+                continue
+            self._update_state(topic_partition, cached, self._partitions.partition(topic_partition))
+            if topic_partition in self.pending:
+                has_room = False
+        if not has_room:
+            # Partitions with records come last next time, so that the others get their share.
+            for topic_partition, response in changed.items():
+                if response.batches:
+                    self._last_rank += 1
+                    self._cached[topic_partition].rank = self._last_rank
         return SessionFetchResponse(ErrorCode.NONE, self.session_id, changed)
 
     def _requested(
         self, partitions: Iterable[TopicPartition], excluded: Container[TopicPartition] = ()
     ) -> Fetches:
-        """Return what is requested of partitions, by rank. O(n log n)."""
+        """Return the requested positions of partitions, by rank. O(n log n)."""
         ranked = []
         for topic_partition in partitions:
             cached = self._cached.get(topic_partition)
@@ -569,7 +555,7 @@ class FollowerSession(FetchSession):
         cached: _FollowerPartition,
         partition: Partition | None,
     ) -> None:
-        """Find out the state of a partition, which was read or whose leader or ISR changed."""
+        """Update the state of a partition that was read, or whose leader or ISR changed."""
         self.pending.pop(topic_partition, None)
         self._changed_partitions.pop(topic_partition, None)
         self._out_of_sync.pop(topic_partition, None)
@@ -580,10 +566,11 @@ class FollowerSession(FetchSession):
             or partition.leader_epoch != fetch.current_leader_epoch
         ):
             self.pending[topic_partition] = None
+            cached.position = None  # the log may be truncated before this broker leads again
             return
         log = partition.log
-        if self._counts_bytes and cached.status is None:
-            cached.status = partition.fetch_position(fetch.fetch_offset)
+        if self._counts_bytes and cached.position is None:
+            cached.position = partition.fetch_position(fetch.fetch_offset)
         if log.end_offset > fetch.fetch_offset:
             self.pending[topic_partition] = None
         elif (
@@ -599,13 +586,13 @@ RespondInSession = Callable[[SessionFetchResponse], object]
 
 
 class DelayedSessionFetch(DelayedFetch):
-    """Waits until enough of a session is pending.
+    """Waits until enough bytes are pending in a session.
 
     Args:
         params: the request's; ``max_wait_ms`` is the timeout.
-        partitions: what is here.
+        partitions: of this broker.
         session: of the follower that fetches.
-        respond: takes the response.
+        respond: called with the response.
     """
 
     __slots__ = ("_session",)
@@ -613,7 +600,7 @@ class DelayedSessionFetch(DelayedFetch):
     def __init__(
         self,
         params: FetchParams,
-        partitions: PartitionRegistry,
+        partitions: HostedPartitions,
         session: FollowerSession,
         respond: RespondInSession,
     ) -> None:
@@ -622,7 +609,7 @@ class DelayedSessionFetch(DelayedFetch):
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
-        """Return what it fetches from. O(partitions)."""
+        """Return the partitions of the session. O(partitions)."""
         return self._session.topic_partitions
 
     def try_complete(self) -> bool:

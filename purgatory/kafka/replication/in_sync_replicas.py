@@ -1,10 +1,10 @@
 """A leader's followers, and which of them are in sync.
 
 A follower's state comes from its fetches alone. A change of the in-sync set is first proposed to
-the controller and only then in force. Meanwhile the high watermark is held back by the larger of
-the two sets (the maximal ISR), since a new leader may be elected from either.
+the controller, and in force once that accepts it. Meanwhile the high watermark is held back by the
+larger of the two sets (the maximal ISR), since a new leader may be elected from either.
 
-Ground rules: the lock of the partition guards everything here.
+Ground rules: only the broker's loop touches these objects, by their partition.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 
 
 class Follower:
-    """How far a follower has the log, and since when it keeps up.
+    """How far a follower has copied the log, and since when it keeps up.
 
     Args:
         broker_id: the follower.
-        last_caught_up_ms: when it counts as having caught up before its first fetch.
+        last_caught_up_ms: the time at which it counts as caught up before its first fetch.
     """
 
     __slots__ = (
@@ -45,9 +45,9 @@ class Follower:
     ) -> None:
         """Record a fetch from ``end_offset``.
 
-        A follower has caught up when it asks from the leader's end; or when it asks from where the
-        end was at its fetch before: then it had caught up at that time, though a steady producer
-        keeps it from ever standing at the end.
+        A follower has caught up when it fetches from the leader's end. If it fetches from where the
+        end was at its previous fetch, it had caught up at that time, though a steady producer keeps
+        it from ever standing at the end.
         """
         if end_offset >= leader_end_offset:
             self.last_caught_up_ms = now_ms
@@ -77,8 +77,8 @@ class InSyncReplicas:
     """The replicas of a partition as its leader ``broker_id`` sees them.
 
     Public attributes, to be read only: ``replicas`` and ``isr``, in the order of the assignment;
-    ``followers`` by broker id; ``in_sync_followers``, those in the maximal ISR, who hold the high
-    watermark back; ``pending``, the proposed change. On a follower only ``replicas`` is filled.
+    ``followers`` by broker id; ``in_sync_followers``, those in the maximal ISR, which hold the
+    high watermark back; ``pending``, the proposed change. On a follower only ``replicas`` is set.
     """
 
     __slots__ = ("_broker_id", "followers", "in_sync_followers", "isr", "pending", "replicas")
@@ -142,7 +142,8 @@ class InSyncReplicas:
     def propose_shrink(
         self, leader_epoch: int, leader_end_offset: int, now_ms: int, max_lag_ms: int
     ) -> IsrChange | None:
-        """Begin to drop those that lag; None if none does, or a change is under way."""
+        """Propose an ISR without the followers that lag; None if none lags, or while another change
+        is pending."""
         if self.pending is not None:
             return None
         lagging = {
@@ -159,7 +160,7 @@ class InSyncReplicas:
         return self.pending
 
     def complete_change(self, change: IsrChange, accepted: bool) -> bool:
-        """End the pending change; False, and nothing changed, if it isn't this one."""
+        """Complete the pending change; return False, without a change, if it is another one."""
         if self.pending is not change:
             return False
         self.pending = None

@@ -1,7 +1,7 @@
-"""What a follower requests of a leader next, and how it applies the responses: without a network.
+"""The next fetch of a follower from a leader, and how its response is applied: without a network.
 
 There is one `FollowerFetching` for each broker that leads partitions which this one follows. Its
-driver sends its requests, and brings back the responses, or says that one is lost:
+driver sends its requests, and passes the responses back, or reports that one is lost:
 
     (elsewhere)  ->  changed    its role changed
     changed      ->  requested  the next fetch requests it, from its log end
@@ -9,13 +9,13 @@ driver sends its requests, and brings back the responses, or says that one is lo
     requested    ->  waiting    the response was an error, or can't be appended
     waiting      ->  changed    the backoff is over
 
-It keeps a fetch session with the leader (`fetch_session`), so a request names only what changed.
-The first one names all that is ``requested``; so does the one after a lost response, or after an
-error of the session: a leader that was restarted knows of none.
+The follower keeps a fetch session with the leader (`fetch_session`), so a request names only the
+partitions that changed. The first request names all that are ``requested``; so does the one after a
+lost response, or after an error of the session: a leader that was restarted has no sessions.
 
 Ground rules
 ------------
-* One thread at a time calls it.
+* Only the broker's loop touches it.
 * A role that changed meanwhile makes a response stale, which the replica notices by itself.
 """
 
@@ -34,17 +34,17 @@ from purgatory.kafka.replication.requests import SessionFetchRequest, SessionFet
 from purgatory.kafka.topic_partition import TopicPartition
 
 BACKOFF_MS = 50
-"""How long a partition is left alone after an error, and a leader that can't be reached."""
+"""The pause after an error of a partition, and after a leader can't be reached."""
 
 _log = Logger("purgatory.kafka")
 
 
 class FollowerFetching:
-    """How one broker copies from one leader.
+    """The fetches of one broker from one leader.
 
     Args:
         manager: of the broker that follows.
-        leader_id: whom it follows.
+        leader_id: the leader's broker id.
         partition_max_bytes: the most bytes of one partition in one response.
     """
 
@@ -66,13 +66,13 @@ class FollowerFetching:
         self._errors: set[TopicPartition] = set()
 
     def update_partition(self, topic_partition: TopicPartition) -> None:
-        """Record that a partition's role changed: it may be followed here now, or no more. O(1)."""
+        """Record that a partition's role changed: it may be followed here now, or not. O(1)."""
         self._retry_ms.pop(topic_partition, None)
         self._changed_partitions[topic_partition] = None
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether any partition met an error, and is left alone for a while. O(1)."""
+        """Whether any partition pauses after an error. O(1)."""
         return bool(self._retry_ms)
 
     def next_request(self) -> SessionFetchRequest | None:
@@ -107,7 +107,7 @@ class FollowerFetching:
         return SessionFetchRequest(session.session_id, session.epoch, fetches, forgotten)
 
     def handle_error(self) -> None:
-        """The response to the last request is lost: begin another session."""
+        """Begin another session: the response to the last request is lost."""
         self._session.handle_error()
 
     def handle_response(self, response: SessionFetchResponse) -> None:
@@ -117,8 +117,8 @@ class FollowerFetching:
         for topic_partition, partition_response in response.partitions.items():
             fetch = self.requested.get(topic_partition)
             if fetch is None:
-                continue  # it is followed here no more
-            # Else it has nothing but a watermark and a start; the start may have moved here.
+                continue  # it is no longer followed here
+            # Another response has only a watermark and a start; the start may have moved here.
             if (
                 requires_refetch(partition_response)
                 or partition_response.log_start_offset != fetch.log_start_offset
@@ -130,7 +130,7 @@ class FollowerFetching:
                     partition is None
                     or partition.log.high_watermark >= partition_response.high_watermark
                 ):
-                    continue  # most often: it has nothing that isn't known here
+                    continue  # most often: it has no news
             try:
                 used = self._manager.append_as_follower(topic_partition, fetch, partition_response)
             except KafkaError as error:
@@ -157,7 +157,7 @@ class FollowerFetching:
             self._forgotten[topic_partition] = None
 
     def _log_error(self, topic_partition: TopicPartition, error: KafkaError) -> None:
-        """Log that what came can't be appended: once, until something of that partition can."""
+        """Log that records can't be appended: once, until some of the partition can."""
         if topic_partition not in self._errors:
             self._errors.add(topic_partition)
             _log.error(
@@ -169,7 +169,7 @@ class FollowerFetching:
             )
 
     def _log_truncation(self, topic_partition: TopicPartition, fetch_offset: int) -> None:
-        """Log what was cut off this follower's log because its leader hasn't got it."""
+        """Log the records that this follower lost because its leader lacks them."""
         partition = self._manager.partition(topic_partition)
         if partition is not None and partition.log_end_offset < fetch_offset:
             _log.warning(

@@ -1,8 +1,8 @@
-"""The requests to the replica manager and its responses, per partition, as plain tuples."""
+"""The replica manager's requests and responses, per partition, as plain tuples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, RecordError
@@ -20,16 +20,16 @@ HIGH_WATERMARK_OFFSET = -1
 
 
 class FetchParams(NamedTuple):
-    """What holds for a whole fetch request.
+    """The parameters of a whole fetch request.
 
     Args:
         replica_id: the broker id of the follower that fetches; -1 for a consumer.
         max_wait_ms: how long to wait for ``min_bytes``, in milliseconds; 0 answers at once.
         min_bytes: how many bytes, over all partitions, are worth a response.
-        max_bytes: the most bytes to answer with; the first batch comes whatever its size.
+        max_bytes: the most bytes of a response; the first batch comes whatever its size.
         isolation: how far a consumer sees. A follower always sees the log's end.
-        from_followers: whether a consumer reads from a replica that doesn't lead, too: as far as
-            that one knows of what is committed.
+        from_followers: whether a consumer also reads from a replica that doesn't lead: up to the
+            high watermark that this one knows.
     """
 
     replica_id: int = CONSUMER_REPLICA_ID
@@ -46,7 +46,7 @@ class PartitionFetch(NamedTuple):
     Args:
         fetch_offset: the offset of the first record wanted.
         max_bytes: the most bytes to take from this partition.
-        current_leader_epoch: the epoch that the asker believes in; None skips the check.
+        current_leader_epoch: the leader epoch that the requester knows; None skips the check.
         last_fetched_epoch: the epoch of the last record that a follower has; None skips the
             check for diverging logs.
         log_start_offset: a follower's own log start offset; -1 when unknown.
@@ -62,9 +62,9 @@ class PartitionFetch(NamedTuple):
 class PartitionFetchResponse(NamedTuple):
     """The response of one partition to a fetch. On an error the offsets may be -1.
 
-    ``diverging_epoch`` tells a follower to truncate before it fetches again, and
-    ``log_end_offset`` lets one that is out of range find its way back. A consumer with a
-    ``preferred_replica``, if not -1, is to ask that one.
+    ``diverging_epoch`` tells a follower to truncate before it fetches again; a follower that is out
+    of range goes back to ``log_end_offset``. A consumer is to fetch from ``preferred_replica``, if
+    that is not -1.
     """
 
     error: ErrorCode
@@ -78,6 +78,23 @@ class PartitionFetchResponse(NamedTuple):
     size_bytes: int = 0
     message: str | None = None
     preferred_replica: int = -1
+
+    def visible_batches(self) -> Iterator[RecordBatch]:
+        """Yield the batches that a client shows: no markers, and no records of aborted
+        transactions. O(batches + aborted transactions)."""
+        aborted = sorted(
+            self.aborted_transactions,
+            key=lambda transaction: transaction.first_offset,
+            reverse=True,
+        )
+        aborted_producers: set[int] = set()
+        for batch in self.batches:
+            while aborted and aborted[-1].first_offset <= batch.last_offset:
+                aborted_producers.add(aborted.pop().producer_id)
+            if batch.control is not None:
+                aborted_producers.discard(batch.producer_id)
+            elif not (batch.transactional and batch.producer_id in aborted_producers):
+                yield batch
 
 
 class SessionFetchRequest(NamedTuple):
@@ -94,7 +111,7 @@ class SessionFetchRequest(NamedTuple):
 
 
 class SessionFetchResponse(NamedTuple):
-    """The response to a fetch in a session: of the partitions with news, or why there is none."""
+    """The response to a fetch in a session: the partitions with news, or an error."""
 
     error: ErrorCode
     session_id: int = 0
@@ -105,10 +122,10 @@ class PartitionProduceResponse(NamedTuple):
     """The response of one partition to a produce.
 
     ``base_offset`` is the offset of the first record, for a recognised duplicate (``duplicate``)
-    that of the original; it is -1 when nothing was appended. On ``REQUEST_TIMED_OUT`` and
+    that of the original; -1 when nothing was appended. On ``REQUEST_TIMED_OUT`` and
     ``NOT_ENOUGH_REPLICAS_AFTER_APPEND`` the records are in the leader's log at ``base_offset``.
-    ``append_time_ms`` is the time that the leader gave the records, -1 where they kept their own.
-    ``record_errors`` are the records for which a batch is refused, where that is why.
+    ``append_time_ms`` is the time that the leader gave the records, -1 if they kept their own.
+    ``record_errors`` are the invalid records, where these are the reason to refuse a batch.
     """
 
     error: ErrorCode

@@ -1,6 +1,6 @@
-"""What AlterConfigs and IncrementalAlterConfigs make of the settings of a topic or a broker.
+"""Changes of settings by AlterConfigs and IncrementalAlterConfigs, of topics, brokers and groups.
 
-Settings are kept by their names as a topic has them; a broker has other names for most.
+Settings are kept by the names that topics have for them; brokers have other names for most.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.settings.broker_settings import LISTENER_PREFIXES, READ_ONLY
 from purgatory.kafka.settings.topic_settings import (
     BROKER_SETTINGS,
     LIST,
     SETTINGS,
-    STRING,
     BrokerSetting,
     Setting,
     check_value,
@@ -27,7 +25,7 @@ from purgatory.kafka.settings.topic_settings import (
 
 
 class ConfigOperation(IntEnum):
-    """What is done with a setting, numbered as on Kafka's wire."""
+    """The operation on a setting, numbered as on Kafka's wire."""
 
     SET = 0
     DELETE = 1
@@ -44,16 +42,14 @@ class ConfigChange(NamedTuple):
 
 
 class ConfigResource(NamedTuple):
-    """What settings something has.
+    """A resource with settings.
 
     Args:
         kind: "topics", "brokers" or "groups".
-        keys: the names under which they are kept, by the names that they have here.
-        unchangeable: what cannot be changed while the cluster runs, and what it is.
-        settings: what is known of each, by key.
-        check: refuses values that can't be, as ``check_value`` does.
-        accepts_any: whether settings of other names are kept, too: Kafka's brokers do, for the sake
-            of plugins. Their keys begin with ``CUSTOM``.
+        keys: the names under which settings are kept, by the names that they have here.
+        unchangeable: the values of settings that can't be changed while the cluster runs.
+        settings: the definitions, by key.
+        check: refuses invalid values, as ``check_value`` does.
     """
 
     kind: str
@@ -61,11 +57,8 @@ class ConfigResource(NamedTuple):
     unchangeable: Mapping[str, str]
     settings: Mapping[str, Setting] = SETTINGS
     check: Callable[[str, Setting, str, str], None] = check_value
-    accepts_any: bool = False
 
 
-CUSTOM = "custom:"
-_CUSTOM = Setting(None, STRING, None, "Unknown; it has no effect.")
 TOPIC_CONFIGS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
 
 BROKER_KEYS: Mapping[str, str] = {
@@ -85,14 +78,14 @@ def changed_settings(
     """Return a copy of the settings after all changes. O(changes).
 
     Args:
-        now: what there is. A replacement of all, AlterConfigs, begins with nothing.
+        now: the present settings. AlterConfigs, which replaces all, begins with none.
         changes: each setting at most once.
-        resource: what may be changed.
-        of_broker: what holds where nothing is set.
+        resource: the settings that there are.
+        of_broker: returns the value of a setting that is not set.
 
     Raises:
-        KafkaError: INVALID_CONFIG or INVALID_REQUEST: there is no such setting, it can't have the
-            value, it can't be changed, or not in this way.
+        KafkaError: INVALID_CONFIG or INVALID_REQUEST: the setting is unknown, can't have the value,
+            can't be changed, or not in this way.
     """
     counts = Counter(change.name for change in changes)
     settings = dict(now)
@@ -103,27 +96,17 @@ def changed_settings(
         if name in resource.unchangeable:
             _check_unchanged(change, resource.unchangeable[name])
             continue
-        key, setting = _find_setting(name, resource)
+        key = resource.keys.get(name)
+        if key is None:
+            raise unknown_setting(name, resource.kind, resource.keys)
+        setting = resource.settings[key]
         value = _new_value(change, key, settings, of_broker, setting)
         if value is None:
             settings.pop(key, None)
         else:
-            if setting is not _CUSTOM:
-                resource.check(name, setting, value, effective_value({}, key, of_broker))
+            resource.check(name, setting, value, effective_value({}, key, of_broker))
             settings[key] = value
     return settings
-
-
-def _find_setting(name: str, resource: ConfigResource) -> tuple[str, Setting]:
-    """Return by which key a setting is kept, and what is known of it."""
-    key = resource.keys.get(name)
-    if key is not None:
-        return key, resource.settings[key]
-    if not resource.accepts_any:
-        raise unknown_setting(name, resource.kind, resource.keys)
-    if name in READ_ONLY or name.startswith(LISTENER_PREFIXES):
-        raise _bad_request(f"{name} can't be changed while the cluster runs")
-    return CUSTOM + name, _CUSTOM
 
 
 def _new_value(

@@ -1,8 +1,8 @@
 """The settings of topics, by Kafka's names: their types, defaults and bounds.
 
 A value that the cluster would ignore is rejected: a setting that isn't implemented accepts only the
-value that describes what the cluster does. Where a setting has nothing to affect (there is no index
-on disk), any value is accepted.
+value that describes what the cluster does. Settings that could affect nothing here (there is no
+index on disk) are unknown.
 
 The effective value is the topic's own, else its broker's, else the default.
 """
@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.log import CODECS, LogConfig
-from purgatory.kafka.settings.broker_settings import ignored_settings
 from purgatory.settings.problems import known_names
 from timer.durations import checked_ms
 
@@ -24,7 +23,7 @@ BrokerSetting = Callable[[str], str | None]
 """Returns a broker's own value of a topic setting, or None."""
 
 NEVER = str(2**63 - 1)
-"""How Kafka writes a time that never comes, and a number that is never reached."""
+"""Kafka's text for a time that never comes, and for a number that is never reached."""
 
 _KINDS = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 _BOOLEAN, STRING, _INT, _LONG, _DOUBLE, LIST = _KINDS.values()
@@ -40,7 +39,7 @@ class Setting(NamedTuple):
     Args:
         default: as text; None stands for the cluster's own.
         kind: Kafka's number of its type: 1 boolean, 2 string, 3 int, 5 long, 6 double, 7 list.
-        of_broker: the broker setting that is its default; None: there is none.
+        of_broker: the broker setting that is its default; None without one.
         doc: its description.
         least, most: bounds, for numbers.
         choices: the allowed values, for strings.
@@ -205,38 +204,12 @@ _FIXED: Mapping[str, Setting] = {
     "message.downconversion.enable": _fixed(
         "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
     ),
-    "message.timestamp.difference.max.ms": _fixed(
-        NEVER, _LONG, "log.message.timestamp.difference.max.ms", "Records may be of any time."
-    ),
     "preallocate": _fixed("false", _BOOLEAN, "log.preallocate", "Files grow with what is written."),
 }
 
-_WITHOUT_EFFECT: Mapping[str, Setting] = {
-    "file.delete.delay.ms": Setting(
-        "60000",
-        _LONG,
-        "log.segment.delete.delay.ms",
-        "Files are deleted at once; open readers go on.",
-        0,
-    ),
-    "index.interval.bytes": Setting(
-        "4096", _INT, "log.index.interval.bytes", "There is no index on disk.", 0
-    ),
-    "message.format.version": Setting(
-        "3.0-IV1",
-        STRING,
-        "log.message.format.version",
-        "Format 2 alone is kept, whatever this says, as by Kafka since 3.0.",
-    ),
-    "segment.index.bytes": Setting(
-        "10485760", _INT, "log.index.size.max.bytes", "There is no index on disk.", 4
-    ),
-    "segment.jitter.ms": Setting(
-        "0", _LONG, "log.roll.jitter.ms", "The log does not roll by time.", 0
-    ),
-}
+SETTINGS: Mapping[str, Setting] = dict(sorted({**_SUPPORTED, **_FIXED}.items()))
 
-SETTINGS: Mapping[str, Setting] = dict(sorted({**_SUPPORTED, **_FIXED, **_WITHOUT_EFFECT}.items()))
+_RELOGIN = "sasl.kerberos.min.time.before.relogin"
 
 BROKER_SETTINGS: Mapping[str, Setting] = {
     **SETTINGS,
@@ -244,17 +217,8 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
         rate: _fixed(NEVER, _LONG, rate, "No replica is throttled.")
         for rate in ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
     },
-    **{
-        ignored.name: Setting(
-            ignored.default,
-            _KINDS[ignored.kind],
-            ignored.name,
-            "Accepted for compatibility; it has no effect.",
-            ignored.least,
-            choices=_BOOLEAN_VALUES if ignored.kind == "boolean" else (),
-        )
-        for ignored in ignored_settings()
-    },
+    # The one setting that is accepted without an effect: librdkafka's own tests change it.
+    _RELOGIN: Setting("60000", _LONG, _RELOGIN, "There is no Kerberos here.", 0),
 }
 """The settings of brokers: the defaults of topics, by the brokers' names, and their own."""
 
@@ -262,7 +226,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
 def validate_settings(
     settings: Mapping[str, str | timedelta | None], of_broker: BrokerSetting = lambda _: None
 ) -> dict[str, str]:
-    """Return a topic's settings, validated; of those in milliseconds, timedeltas are taken, too.
+    """Return a topic's settings, validated; those in milliseconds may be timedeltas.
 
     Raises:
         KafkaError: INVALID_CONFIG: an unknown setting, or an invalid value.
@@ -325,14 +289,14 @@ def _words(setting: Setting, value: str) -> list[str]:
 
 
 def split_words(value: str) -> list[str]:
-    """Return the words of a list, as Kafka reads it: none of an empty text, blanks don't count."""
+    """Return the words of a list, as Kafka reads it: none of an empty text, without blanks."""
     return re.split(r"\s*,\s*", value.strip()) if value.strip() else []
 
 
 def _number_error(setting: Setting, value: str) -> str | None:
     is_integer = setting.kind != _DOUBLE
     try:
-        if "_" in value or not value.isascii():  # which Python takes
+        if "_" in value or not value.isascii():  # which Python accepts
             raise ValueError
         number = int(value) if is_integer else float(value)
     except ValueError:
@@ -370,7 +334,7 @@ def log_config(settings: Mapping[str, str], of_broker: BrokerSetting) -> LogConf
     most_lag_ms = limit("max.compaction.lag.ms")
     segment_ms = limit("segment.ms")
     if "compact" in policy and most_lag_ms is not None:
-        # What the active segment has is compacted only once it is closed.
+        # The records of the active segment are compacted only once it is closed.
         segment_ms = most_lag_ms if segment_ms is None else min(segment_ms, most_lag_ms)
     return LogConfig(
         segment_bytes=int(value("segment.bytes")),

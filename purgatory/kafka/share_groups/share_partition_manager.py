@@ -21,7 +21,6 @@ from uuid import UUID
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
-from purgatory.kafka.replication.fetch import visible_batches
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import FetchParams, PartitionFetch
@@ -246,7 +245,7 @@ class SharePartitionManager:
         else:
             offset = partition.log_start_offset if start == EARLIEST else UNKNOWN_OFFSET
         if offset == UNKNOWN_OFFSET:
-            offset = partition.visible_ends(settings.share_isolation)[0]
+            offset = partition.visible_end(settings.share_isolation)
         respond(ErrorCode.NONE, offset)
 
     # Sessions.
@@ -356,10 +355,10 @@ class SharePartitionManager:
             return 0
         offset = self._next_offset(partition, share_partition.in_flight)
         isolation = self._settings_of(key.group_id).share_isolation
-        end_offset, _ = partition.visible_ends(isolation)
+        end_offset = partition.visible_end(isolation)
         if offset is None or offset >= end_offset:
             return 0
-        return partition.fetch_position(end_offset)[2] - partition.fetch_position(offset)[2]
+        return partition.log.position_of(end_offset) - partition.log.position_of(offset)
 
     def _next_offset(self, partition: Partition, in_flight: InFlightRecords) -> int | None:
         in_flight.raise_start(partition.log_start_offset)
@@ -387,7 +386,7 @@ class SharePartitionManager:
             return _NO_RECORDS  # beyond the log's end: the records there are not committed yet
         if read.error is not ErrorCode.NONE:
             return ShareFetchResult(read.error, read.message)
-        visible = [batch for batch in visible_batches(read) if batch.record_count]
+        visible = [batch for batch in read.visible_batches() if batch.record_count]
         visible_offsets = {batch.base_offset for batch in visible}
         for batch in read.batches:
             if batch.base_offset not in visible_offsets:

@@ -27,7 +27,7 @@ from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.groups.offsets import OFFSETS_TOPIC
 from purgatory.kafka.log.producer_state import AppendOrigin, ProducerIdentity
 from purgatory.kafka.log.record_batch import RecordBatch, TransactionResult
-from purgatory.kafka.replication.replica import NO_LEADER
+from purgatory.kafka.replication.partition import NO_LEADER
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition

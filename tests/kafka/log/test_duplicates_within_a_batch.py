@@ -1,4 +1,4 @@
-"""A follower's log takes its leader's answer where neither's batches end at the same offset."""
+"""A follower applies its leader's response though their batches end at different offsets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from purgatory.kafka import ErrorCode, KafkaError, PartitionFetchResponse, RecordBatch
 from purgatory.kafka.log.log import Log
-from purgatory.kafka.replication.replica import apply_response
+from purgatory.kafka.replication.partition import apply_response
 
 
 def log_of(*counts: int, epoch: int) -> Log:
@@ -16,9 +16,9 @@ def log_of(*counts: int, epoch: int) -> Log:
     return log
 
 
-def test_a_follower_begins_anew_where_its_leader_deleted_up_to_within_a_batch() -> None:
+def test_follower_empties_its_log_where_its_leader_deleted_up_to_within_a_batch() -> None:
     # The leader's third batch holds 35 to 39, and 38 is the first record that is not deleted. The
-    # follower ends at 38 too, but by batches of an old leader's, of which nobody knows any more.
+    # follower ends at 38 too, but by batches of an old leader, whose epoch is forgotten.
     leader = log_of(20, 15, 5, epoch=2)
     leader.update_high_watermark(40)
     leader.delete_up_to(38)
@@ -38,7 +38,7 @@ def test_a_follower_begins_anew_where_its_leader_deleted_up_to_within_a_batch() 
     follower._check()
 
 
-def test_a_follower_that_ends_behind_its_leaders_start_takes_no_batch_that_does_not_fit() -> None:
+def test_follower_beyond_its_leaders_start_refuses_an_overlapping_batch() -> None:
     follower = log_of(20, 18, epoch=1)
     response = PartitionFetchResponse(
         ErrorCode.NONE, 40, 40, 36, (RecordBatch(35, 5, 100, leader_epoch=2),)

@@ -85,7 +85,9 @@ def test_an_idempotent_producer_sends_one_batch_at_a_time(leader: Broker) -> Non
 
 
 @pytest.mark.parametrize("sequence", range(1, 6))
-def test_each_of_the_last_five_batches_is_known_again(leader: Broker, sequence: int) -> None:
+def test_each_of_the_last_five_batches_is_recognized_as_duplicate(
+    leader: Broker, sequence: int
+) -> None:
     for number in range(6):
         leader.produce(numbered(number), acks=1)
 
@@ -105,8 +107,8 @@ def test_a_batch_before_the_last_five_is_refused_and_not_appended_again(leader: 
     assert leader.replica().log_end_offset == 6
 
 
-def test_five_in_flight_of_which_the_first_got_lost_keep_their_order(leader: Broker) -> None:
-    """Those that came without the first are refused, so the producer sends them again in order."""
+def test_five_batches_in_flight_keep_their_order_when_the_first_is_lost(leader: Broker) -> None:
+    """The batches behind the lost one are refused, so the producer sends them again in order."""
     refused = [leader.produce(numbered(number), acks=1).of().error for number in (1, 2, 3, 4)]
     accepted = [leader.produce(numbered(number), acks=1).of().base_offset for number in range(5)]
 
@@ -136,7 +138,7 @@ def test_a_new_epoch_fences_the_old_one_off_and_begins_at_0(leader: Broker) -> N
     assert leader.produce(numbered(1, epoch=1), acks=1).of().base_offset == 2
 
 
-def test_producers_do_not_disturb_each_other(leader: Broker) -> None:
+def test_producers_have_independent_sequences(leader: Broker) -> None:
     leader.produce(numbered(0), acks=1)
     other = RecordBatch(0, 1, 100, producer_id=8, producer_epoch=0, base_sequence=0)
 

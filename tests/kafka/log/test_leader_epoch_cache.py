@@ -24,9 +24,9 @@ def test_an_empty_cache_knows_no_epoch() -> None:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        (1, (1, 0)),  # before all known: it ends where they begin
+        (1, (1, 0)),  # before all known epochs: ends where these begin
         (2, (2, 10)),
-        (3, (2, 10)),  # never was: the one below it
+        (3, (2, 10)),  # unknown: the epoch below
         (5, (5, 25)),
         (6, (5, 25)),
         (8, (8, 40)),  # the latest ends with the log
@@ -34,7 +34,9 @@ def test_an_empty_cache_knows_no_epoch() -> None:
         (-1, (-1, -1)),
     ],
 )
-def test_tells_where_an_epoch_ends(asked: int, expected: tuple[int, int]) -> None:
+def test_end_offset_of_each_epoch_is_the_start_of_the_next(
+    asked: int, expected: tuple[int, int]
+) -> None:
     cache = cache_of((2, 0), (5, 10), (8, 25))
 
     assert cache.end_offset_for(asked, 40) == EpochEndOffset(*expected)
@@ -46,7 +48,7 @@ def test_an_older_or_known_epoch_is_ignored() -> None:
     assert cache.entries() == [(5, 10)]
 
 
-def test_an_epoch_that_nobody_wrote_in_gives_way() -> None:
+def test_epoch_without_a_record_is_replaced_by_the_next() -> None:
     cache = cache_of((1, 0), (2, 10), (3, 10))
 
     assert cache.entries() == [(1, 0), (3, 10)]
@@ -65,7 +67,7 @@ def test_truncating_the_end_forgets_epochs_that_begin_there() -> None:
     assert cache.latest == -1
 
 
-def test_truncating_the_start_keeps_the_epoch_that_goes_on() -> None:
+def test_truncating_the_start_keeps_the_epoch_that_spans_it() -> None:
     cache = cache_of((1, 0), (2, 10), (3, 20))
 
     cache.truncate_from_start(15)

@@ -53,7 +53,7 @@ def test_an_append_goes_to_the_end() -> None:
     assert log.end_offset == 8
 
 
-def test_a_batch_elsewhere_is_refused() -> None:
+def test_batch_that_does_not_begin_at_the_log_end_is_refused() -> None:
     log = log_of(100)
 
     for offset in (0, 2):
@@ -97,13 +97,13 @@ def test_a_negative_retention_is_refused() -> None:
 # ---- reading
 
 
-def test_reads_from_within_a_batch_the_whole_batch() -> None:
+def test_read_from_within_a_batch_returns_the_whole_batch() -> None:
     log = log_of(100, 100, count=5)
 
     assert offsets(log.read(7, 1_000)) == [5]
 
 
-def test_reads_no_further_than_asked() -> None:
+def test_read_stops_at_the_upper_offset() -> None:
     log = log_of(100, 100, 100, count=2)
 
     assert offsets(log.read(0, 1_000, upto_offset=4)) == [0, 2]
@@ -124,7 +124,7 @@ def test_reads_no_further_than_asked() -> None:
         (10_000, False, [0, 1, 2]),
     ],
 )
-def test_reads_as_many_bytes_as_asked(max_bytes: int, min_one: bool, expected: list[int]) -> None:
+def test_read_stops_at_the_byte_limit(max_bytes: int, min_one: bool, expected: list[int]) -> None:
     log = log_of(100, 100, 100)
 
     assert offsets(log.read(0, max_bytes, min_one_batch=min_one)) == expected
@@ -146,7 +146,7 @@ def test_reading_outside_of_the_log_is_out_of_range(offset: int) -> None:
     assert log.read(5, 1_000) == []
 
 
-def test_counts_the_bytes_between_offsets_across_segments() -> None:
+def test_positions_count_bytes_across_segments() -> None:
     log = log_of(100, 50, 70, 100, config=LogConfig(segment_bytes=150))
 
     assert [log.position_of(offset) for offset in range(5)] == [0, 100, 150, 220, 320]
@@ -167,7 +167,7 @@ def test_the_high_watermark_stays_within_the_log() -> None:
 # ---- truncation
 
 
-def test_truncation_takes_batches_epochs_and_the_high_watermark_with_it() -> None:
+def test_truncation_drops_batches_and_epochs_and_lowers_the_high_watermark() -> None:
     log = log_of(100, 100, 100, 100, config=LogConfig(segment_bytes=200))
     log.append(RecordBatch(4, 1, 100, 2))
     log.update_high_watermark(5)
@@ -199,7 +199,7 @@ def test_truncation_at_the_end_forgets_an_epoch_without_records() -> None:
     assert log.last_epoch == 1
 
 
-def test_truncation_to_below_the_start_begins_anew_there() -> None:
+def test_truncation_below_the_start_empties_the_log_there() -> None:
     log = log_of(100, 100, 100, start=10)
 
     log.truncate_to(4)
@@ -247,7 +247,7 @@ def test_deletion_drops_whole_segments_below_the_new_start() -> None:
     log._check()
 
 
-def test_what_is_not_committed_is_not_deleted() -> None:
+def test_uncommitted_records_are_not_deleted() -> None:
     log = log_of(100, 100)
     log.update_high_watermark(1)
 
@@ -267,7 +267,7 @@ def test_positions_survive_deletion() -> None:
     assert log.position_of(5) == before
 
 
-def test_a_segment_that_is_wholly_deleted_goes_when_the_next_one_begins() -> None:
+def test_fully_deleted_active_segment_is_dropped_when_the_next_begins() -> None:
     log = log_of(100, 100, config=LogConfig(segment_bytes=200))
     log.update_high_watermark(2)
     log.delete_up_to(2)
@@ -289,7 +289,7 @@ def test_retention_drops_old_segments_as_the_log_rolls() -> None:
     log._check()
 
 
-def test_retention_keeps_what_is_not_committed() -> None:
+def test_retention_keeps_uncommitted_records() -> None:
     log = Log(LogConfig(segment_bytes=200, retention_bytes=0))
     for offset in range(10):
         log.append(RecordBatch(offset, 1, 100, 1))
@@ -298,7 +298,7 @@ def test_retention_keeps_what_is_not_committed() -> None:
     log.update_high_watermark(5)
     assert log.apply_retention()
 
-    assert log.start_offset == 4  # the segment with offset 5 isn't whole below it
+    assert log.start_offset == 4  # the segment with offset 5 isn't whole below the start
     log._check()
 
 
@@ -348,7 +348,7 @@ class LogAgainstAList(RuleBasedStateMachine):
         self.high_watermark = min(self.high_watermark, self.end)
         for producer in (0, 1):
             mine = [batch for batch in self.batches if batch.producer_id == producer]
-            # What the log forgot of a producer it would learn anew from any sequence.
+            # A producer that the log forgot may begin again at any sequence.
             self.sequences[producer] = mine[-1].last_sequence + 1 if mine else 0
 
     @rule(part=st.floats(0, 1))
@@ -366,7 +366,7 @@ class LogAgainstAList(RuleBasedStateMachine):
             for batch in self.batches
             if batch.next_offset > offset and batch.next_offset <= self.high_watermark
         ]
-        # A prefix of what is there, no more bytes than asked, and as much as one segment allows.
+        # A prefix of the available batches, within the byte limit, and as much as a segment has.
         assert got == expected[: len(got)]
         size = sum(batch.size_bytes for batch in got)
         assert size <= max_bytes or (len(got) == 1 and min_one)

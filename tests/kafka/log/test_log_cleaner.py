@@ -16,12 +16,11 @@ from purgatory.kafka import (
     LogConfig,
     PartitionFetch,
     RecordBatch,
-    Segment,
+    TopicPartition,
     TransactionResult,
 )
 from purgatory.kafka.log.log_cleaner import KeyedRecord, LogCleaning, cleanable_segments, compact
-from purgatory.kafka.replication.log_read import read_for_fetch
-from purgatory.kafka.replication.replica import apply_response
+from purgatory.kafka.replication.partition import Partition, apply_response
 
 _KEEP_MS = 1_000
 _CONFIG = LogConfig(
@@ -39,6 +38,14 @@ class _Record(NamedTuple):
     value: bytes | None
 
 
+class _Batch(RecordBatch):
+    """A batch whose latest time is its offset."""
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        return self.base_offset
+
+
 class _Contents:
     """Batches whose records are their tags."""
 
@@ -48,7 +55,7 @@ class _Contents:
 
     def retain_records(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
         records = [one for one in _records(batch) if batch.base_offset + one.delta in offsets]
-        return RecordBatch(
+        return _Batch(
             batch.base_offset,
             len(records),
             batch.size_bytes - len(_records(batch)) + len(records),
@@ -63,10 +70,7 @@ class _Contents:
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
         count = next_offset - base_offset
-        return RecordBatch(base_offset, 0, 61, leader_epoch, tag=(), offset_count=count)
-
-    def max_timestamp_ms(self, batch: RecordBatch) -> int:
-        return batch.base_offset
+        return _Batch(base_offset, 0, 61, leader_epoch, tag=(), offset_count=count)
 
 
 def _records(batch: RecordBatch) -> Sequence[_Record]:
@@ -76,7 +80,7 @@ def _records(batch: RecordBatch) -> Sequence[_Record]:
 
 def _append(log: Log, records: Sequence[tuple[bytes | None, bytes | None]], epoch: int = 0) -> None:
     tag = tuple(_Record(delta, *record) for delta, record in enumerate(records))
-    log.append(RecordBatch(log.end_offset, len(tag), 61 + len(tag), epoch, tag=tag))
+    log.append(_Batch(log.end_offset, len(tag), 61 + len(tag), epoch, tag=tag))
     log.update_high_watermark(log.end_offset)
 
 
@@ -95,13 +99,10 @@ def _contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def _compact(log: Log, cleaning: LogCleaning, now_ms: int) -> bool:
-    segments = cleanable_segments(log, cleaning, _Contents(), now_ms)
-
-    def replace(there: Sequence[Segment], batches: Sequence[RecordBatch]) -> bool:
-        return log.replace_segments(there, batches) is not None
+    segments = cleanable_segments(log, cleaning, now_ms)
 
     if segments:
-        for _ in compact(log, segments, cleaning, _Contents(), now_ms, replace):
+        for _ in compact(log, segments, cleaning, _Contents(), now_ms):
             pass
     log._check()
     return bool(segments)
@@ -112,7 +113,7 @@ _writes = st.lists(
     st.tuples(
         st.lists(st.tuples(_keys, st.none() | st.binary(max_size=2)), min_size=1, max_size=4),
         st.booleans(),  # another leader from here on
-        st.booleans(),  # compact behind it
+        st.booleans(),  # compact afterwards
     ),
     max_size=60,
 )
@@ -120,7 +121,7 @@ _writes = st.lists(
 
 @given(_writes)
 @settings(max_examples=150, deadline=None)
-def test_the_latest_of_each_key_stays_at_its_offset_and_nothing_else(
+def test_only_the_latest_record_of_each_key_stays_at_its_offset(
     writes: list[tuple[list[tuple[bytes | None, bytes | None]], bool, bool]],
 ) -> None:
     log, cleaning = Log(_CONFIG), LogCleaning()
@@ -146,7 +147,7 @@ def test_the_latest_of_each_key_stays_at_its_offset_and_nothing_else(
             if is_latest and value is not None:
                 assert (offset, key, value) in there
             elif is_latest and now_ms - seen_ms < _KEEP_MS:
-                assert (offset, key, value) in there, "a tombstone stays for so long"
+                assert (offset, key, value) in there, "a tombstone stays for its retention"
             elif not is_latest:
                 assert (offset, key, value) not in there
         assert set(there) <= set(written), "nothing is made up"
@@ -169,7 +170,7 @@ def _log_of(*values: tuple[bytes, bytes | None], config: LogConfig = _CONFIG) ->
     return log
 
 
-def test_tombstones_go_when_they_were_there_for_long_enough() -> None:
+def test_tombstones_are_removed_after_their_retention() -> None:
     log, cleaning = _log_of((b"a", b"1"), (b"a", None)), LogCleaning()
     assert _compact(log, cleaning, 5_000)
     assert _contents(log) == [(1, b"a", None)]
@@ -179,7 +180,7 @@ def test_tombstones_go_when_they_were_there_for_long_enough() -> None:
     assert (log.start_offset, log.end_offset, len(log.read(0, 1_000))) == (0, 2, 1)
 
 
-def test_what_is_young_or_undecided_or_not_dirty_enough_is_left() -> None:
+def test_young_undecided_and_clean_segments_are_not_compacted() -> None:
     values = [(b"a", b"%d" % number) for number in range(10)]
     young = _log_of(*values, config=replace(_CONFIG, min_compaction_lag_ms=100))
     assert not _compact(young, LogCleaning(), 100 + 2), "times are offsets here"
@@ -197,7 +198,7 @@ def test_what_is_young_or_undecided_or_not_dirty_enough_is_left() -> None:
     assert not _compact(_log_of(*values, config=LogConfig(segment_bytes=300)), LogCleaning(), 1)
 
 
-def test_records_that_are_too_old_are_compacted_however_few_they_are() -> None:
+def test_records_beyond_the_max_compaction_lag_are_compacted_however_few() -> None:
     config = replace(_CONFIG, min_dirty_ratio=1.0, max_compaction_lag_ms=100)
     log, cleaning = _log_of((b"a", b"1"), (b"b", b"2"), config=config), LogCleaning()
     assert _compact(log, cleaning, 1)
@@ -210,7 +211,7 @@ def test_records_that_are_too_old_are_compacted_however_few_they_are() -> None:
     assert not _compact(log, cleaning, written_ms + 500), "nothing has come since"
 
 
-def test_a_log_that_is_not_committed_to_the_end_of_a_segment_is_compacted_before_it() -> None:
+def test_segment_with_uncommitted_records_is_not_compacted() -> None:
     log = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
     log.high_watermark = log.segment_bases[2]
     assert _compact(log, LogCleaning(), 1)
@@ -219,12 +220,12 @@ def test_a_log_that_is_not_committed_to_the_end_of_a_segment_is_compacted_before
     assert kept == [second - 1, *range(second, 20)]
 
 
-def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> None:
+def test_records_of_aborted_transactions_are_removed_and_markers_stay() -> None:
     log = Log(replace(_CONFIG, segment_bytes=10_000))
 
     def write(producer: int, sequence: int, key: bytes) -> None:
         tag = (_Record(0, key, b"v"),)
-        log.append(RecordBatch(log.end_offset, 1, 70, 0, producer, 0, sequence, None, tag, True))
+        log.append(_Batch(log.end_offset, 1, 70, 0, producer, 0, sequence, None, tag, True))
 
     def end(producer: int, how: TransactionResult) -> None:
         marker = RecordBatch.end_transaction(producer, 0, how)
@@ -251,17 +252,16 @@ def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> 
     assert log.producers.to_json() == states, "a retry of the last batch is known still"
 
 
-def test_a_log_that_changes_meanwhile_is_left_as_it_is_there() -> None:
+def test_segments_deleted_during_a_compaction_stay_deleted() -> None:
     log = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
     cleaning = LogCleaning()
-    segments = cleanable_segments(log, cleaning, _Contents(), 1)
+    segments = cleanable_segments(log, cleaning, 1)
     steps = compact(
         log,
         segments,
         cleaning,
         _Contents(),
         1,
-        lambda there, batches: log.replace_segments(there, batches) is not None,
     )
     next(steps)
     log.delete_up_to(log.segment_bases[1])
@@ -284,9 +284,11 @@ def test_whole_segments_become_few() -> None:
 
 
 def _fetch_once(follower: Log, leader: Log) -> None:
-    """Copy what one fetch brings."""
+    """Copy the records of one fetch."""
     fetch = PartitionFetch(follower.end_offset, 200, 0, follower.last_epoch, follower.start_offset)
-    answer = read_for_fetch(leader, 0, fetch, FetchIsolation.LOG_END, 200, True)
+    partition = Partition(TopicPartition("topic", 0), 0, leader)
+    assert partition.make_leader(0, (0,), (0,), now_ms=0)
+    answer = partition.fetch(fetch, FetchIsolation.LOG_END, 200, True)
     assert apply_response(follower, answer)
     follower._check()
 
@@ -298,7 +300,7 @@ def _fetch_once(follower: Log, leader: Log) -> None:
     st.booleans(),
 )
 @settings(max_examples=100, deadline=None)
-def test_a_follower_that_was_out_of_sync_copies_what_was_compacted_meanwhile(
+def test_follower_out_of_sync_copies_a_log_compacted_meanwhile(
     written: list[tuple[bytes, bytes]], copied: int, segment_bytes: int, compacts_too: bool
 ) -> None:
     leader, follower = Log(_CONFIG), Log(replace(_CONFIG, segment_bytes=segment_bytes))
@@ -315,13 +317,13 @@ def test_a_follower_that_was_out_of_sync_copies_what_was_compacted_meanwhile(
     while follower.end_offset < leader.end_offset:
         _fetch_once(follower, leader)
         fetches += 1
-        assert fetches <= 3 * len(written), "it gets nowhere"
+        assert fetches <= 3 * len(written), "the follower makes no progress"
     latest = {key: (offset, key, value) for offset, (key, value) in enumerate(written)}
     assert set(latest.values()) <= set(_contents(follower))
     assert set(_contents(follower)) <= {(n, *record) for n, record in enumerate(written)}
 
 
-def test_a_follower_within_a_compacted_run_of_batches_goes_back_to_its_beginning() -> None:
+def test_follower_within_a_compacted_batch_truncates_to_its_beginning() -> None:
     leader = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
     follower = Log(_CONFIG)
     for _ in range(6):

@@ -66,7 +66,7 @@ def test_a_gap_is_refused() -> None:
     assert refused(states, numbered(4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_the_error_names_what_came_and_what_was_expected() -> None:
+def test_error_of_a_gap_names_the_sent_and_the_expected_sequence() -> None:
     states = states_after(numbered(0, 3))
 
     with pytest.raises(KafkaError, match="producer 7 in epoch 0 sent sequence 9, expected was 3"):
@@ -114,7 +114,7 @@ def test_an_unknown_producer_begins_at_0_where_nothing_was_deleted() -> None:
     assert refused(ProducerStates(), numbered(5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_unknown_producer_may_go_on_where_its_records_may_have_been_deleted() -> None:
+def test_unknown_producer_may_begin_at_any_sequence_after_a_deletion() -> None:
     assert duplicate_of(ProducerStates(), numbered(5), complete_history=False) is None
 
 
@@ -167,6 +167,6 @@ def test_truncation_rebuilds_what_the_log_still_holds() -> None:
     entry = log.producers.entry(PRODUCER)
     assert entry is not None
     assert entry.last_sequence == 3
-    assert duplicate_of(log.producers, numbered(0)) == 0  # known again: it is among the last five
+    assert duplicate_of(log.producers, numbered(0)) == 0  # a duplicate again: among the last five
     assert duplicate_of(log.producers, numbered(4)) is None
     log._check()

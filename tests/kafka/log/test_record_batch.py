@@ -37,7 +37,7 @@ def test_a_header_has_61_bytes() -> None:
     assert len(real_batch(b"")) == 61
 
 
-def test_reads_the_header_of_real_bytes() -> None:
+def test_from_bytes_reads_the_header() -> None:
     data = real_batch()
 
     batch = RecordBatch.from_bytes(data, checksum=zlib.crc32, tag="mine")
@@ -53,7 +53,7 @@ def test_reads_the_header_of_real_bytes() -> None:
     assert batch.payload == data
 
 
-def test_stamps_offset_and_epoch_into_the_bytes_and_nothing_else() -> None:
+def test_to_bytes_stamps_only_offset_and_epoch() -> None:
     data = real_batch()
 
     placed = RecordBatch.from_bytes(data).with_offset(1_000_000_007, 12)
@@ -76,7 +76,7 @@ def test_placing_a_batch_shares_its_payload_and_keeps_the_original() -> None:
     assert (placed.base_offset, placed.next_offset) == (40, 43)
 
 
-def test_a_size_alone_has_no_bytes_to_give() -> None:
+def test_batch_without_payload_has_no_bytes() -> None:
     batch = RecordBatch(0, 1, 100)
 
     with pytest.raises(ValueError, match="without a payload"):
@@ -93,7 +93,7 @@ def test_a_size_alone_has_no_bytes_to_give() -> None:
         (real_batch(magic=1), "magic is 1"),
     ],
 )
-def test_refuses_what_is_no_batch(data: bytes, why: str) -> None:
+def test_bytes_that_are_no_batch_are_refused(data: bytes, why: str) -> None:
     with pytest.raises(KafkaError, match=why) as failure:
         RecordBatch.from_bytes(data)
 
@@ -109,7 +109,7 @@ def test_refuses_what_is_no_batch(data: bytes, why: str) -> None:
         (real_batch(control_record(2), 0x20, 2, 1, 0), "no end-transaction marker"),
     ],
 )
-def test_refuses_a_header_that_can_t_be_so(data: bytes, why: str) -> None:
+def test_header_that_contradicts_itself_is_refused(data: bytes, why: str) -> None:
     for may_be_compacted, code in (
         (False, ErrorCode.INVALID_RECORD),
         (True, ErrorCode.CORRUPT_MESSAGE),
@@ -122,7 +122,7 @@ def test_refuses_a_header_that_can_t_be_so(data: bytes, why: str) -> None:
         assert failure.value.code is code
 
 
-def test_refuses_a_wrong_checksum() -> None:
+def test_wrong_checksum_is_refused() -> None:
     data = bytearray(real_batch())
     data[-1] ^= 1
 
@@ -132,7 +132,7 @@ def test_refuses_a_wrong_checksum() -> None:
 
 
 @pytest.mark.parametrize("how", list(TransactionResult))
-def test_reads_an_end_transaction_marker(how: TransactionResult) -> None:
+def test_from_bytes_reads_an_end_transaction_marker(how: TransactionResult) -> None:
     data = real_batch(control_record(how.value), attributes=0x30, record_count=1, last_delta=0)
 
     batch = RecordBatch.from_bytes(data)
@@ -152,12 +152,12 @@ def test_a_batch_without_a_sequence_has_no_last_one() -> None:
 
 
 @pytest.mark.parametrize(("record_count", "size_bytes"), [(0, 100), (-1, 100), (1, 0)])
-def test_refuses_an_empty_batch(record_count: int, size_bytes: int) -> None:
+def test_empty_batch_is_refused(record_count: int, size_bytes: int) -> None:
     with pytest.raises(ValueError, match=f"record_count={record_count}, size_bytes={size_bytes}"):
         RecordBatch(0, record_count, size_bytes)
 
 
-def test_the_bytes_of_several_batches_are_those_of_each() -> None:
+def test_encode_batches_concatenates_the_bytes_of_each() -> None:
     batch = RecordBatch.from_bytes(real_batch())
     placed = [batch.with_offset(7, 1), batch.with_offset(1_000_000_007, 12)]
     assert encode_batches(placed) == placed[0].to_bytes() + placed[1].to_bytes()

@@ -33,7 +33,7 @@ def filled(leader: Broker) -> Broker:
 
 
 def case_of(broker: Broker) -> Callable[[], object]:
-    """What ended the wait of the one operation that waits now, to be asked later."""
+    """Return a function that returns the case of the operation that waits now."""
     (status,) = broker.waiting(broker.deletions).statuses
     return lambda: status.case
 
@@ -41,7 +41,7 @@ def case_of(broker: Broker) -> Callable[[], object]:
 # ---- at once
 
 
-def test_a_sole_replica_answers_at_once(make_broker: Callable[..., Broker]) -> None:
+def test_sole_replica_responds_at_once(make_broker: Callable[..., Broker]) -> None:
     broker = make_broker(0)
     broker.lead(isr=(0,), replicas=(0,))
     broker.produce(acks=1)
@@ -81,12 +81,12 @@ def test_a_follower_refuses_at_once(make_broker: Callable[..., Broker]) -> None:
     assert follower.delete_records(0).of().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_what_every_replica_deleted_before_is_answered_at_once(filled: Broker) -> None:
+def test_offset_that_every_replica_deleted_before_is_answered_at_once(filled: Broker) -> None:
     filled.delete_records(3)
     filled.followers_fetch(5, 1, 2, log_start=3)
 
     assert filled.delete_records(2).of() == PartitionDeleteRecordsResponse(ErrorCode.NONE, 3)
-    assert filled.deletions.counters.outcomes["immediate"] == 0  # it came to no purgatory
+    assert filled.deletions.counters.outcomes["immediate"] == 0  # never submitted to the purgatory
 
 
 # ---- the cases
@@ -106,7 +106,7 @@ def test_case_deleted_when_the_low_watermark_reaches_the_offset(filled: Broker) 
     assert answer.of() == PartitionDeleteRecordsResponse(ErrorCode.NONE, 3)
 
 
-def test_minus_1_deletes_up_to_the_high_watermark_of_the_moment(filled: Broker) -> None:
+def test_offset_minus_1_deletes_up_to_the_present_high_watermark(filled: Broker) -> None:
     answer = filled.delete_records(-1)
     filled.produce(acks=1)
     filled.followers_fetch(6, 1, 2, log_start=5)
@@ -146,7 +146,7 @@ def test_case_gone_when_the_partition_leaves_the_broker(
     assert answer.of().error is error
 
 
-# ---- who counts
+# ---- which replicas count
 
 
 def test_a_dead_replica_is_not_waited_for(filled: Broker) -> None:
@@ -200,7 +200,7 @@ def test_a_timeout_answers_truthfully_per_partition(filled: Broker) -> None:
     assert filled.replica().log_start_offset == 5  # the leader's own records are gone
 
 
-def test_closing_the_purgatory_with_failure_answers_what_waits(filled: Broker) -> None:
+def test_closing_the_purgatory_with_failure_answers_waiting_deletions(filled: Broker) -> None:
     answer = filled.delete_records(3)
 
     filled.deletions.close(pending="fail")
@@ -210,7 +210,7 @@ def test_closing_the_purgatory_with_failure_answers_what_waits(filled: Broker) -
         filled.delete_records(4)
 
 
-def test_an_answer_that_raises_is_not_given_again(filled: Broker) -> None:
+def test_respond_that_raises_is_not_called_again(filled: Broker) -> None:
     calls = []
 
     def respond(responses: object) -> None:

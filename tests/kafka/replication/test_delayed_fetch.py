@@ -24,9 +24,6 @@ from purgatory.kafka import (
     PartitionFetchResponse,
     RecordBatch,
 )
-from purgatory.kafka.log.log import Log
-from purgatory.kafka.replication import delayed_fetch
-from purgatory.kafka.replication.log_read import visible_end
 from purgatory.kafka.replication.partition import Partition
 from tests.kafka.conftest import OTHER, TP, append, offsets
 
@@ -98,7 +95,7 @@ def test_case_f_the_fetch_offset_is_on_an_older_segment(leader: Broker) -> None:
     answer = leader.fetch(1, 1, min_bytes=10_000)
     operation = waiting_fetch(leader)
     append(leader, 1)
-    assert not answer.given  # the segment is full, the end still in it
+    assert not answer.given  # the segment is full, and the log ends in it
 
     append(leader, 1)
 
@@ -119,7 +116,7 @@ def test_case_f_a_fetch_at_the_end_of_a_segment_falls_behind_when_it_rolls(
     assert offsets(answer.of()) == [3]
 
 
-def test_a_roll_alone_completes_no_consumer_that_stands_at_the_high_watermark(
+def test_roll_does_not_complete_a_consumer_at_the_high_watermark(
     leader: Broker,
 ) -> None:
     append(leader, 3)
@@ -148,7 +145,7 @@ def test_case_f_a_consumer_below_the_high_watermark_falls_behind_by_a_roll_alone
     assert offsets(answer.of()) == [1, 2]
 
 
-def test_a_check_looks_only_at_the_partitions_that_changed(
+def test_check_reads_only_the_partitions_that_changed(
     leader: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.lead(tp=OTHER)
@@ -240,7 +237,7 @@ def test_case_h_the_followers_log_diverges(leader: Broker) -> None:
     assert answer.of().diverging_epoch == EpochEndOffset(1, 1)
 
 
-# ---- timeouts, and what happens meanwhile
+# ---- timeouts, and events meanwhile
 
 
 def test_a_timeout_answers_with_nothing_and_without_an_error(leader: Broker) -> None:
@@ -264,8 +261,8 @@ def test_a_timeout_answers_with_what_there_is(leader: Broker) -> None:
     assert offsets(answer.of()) == [0, 1]
 
 
-def test_on_completion_it_reads_what_is_there_now(leader: Broker) -> None:
-    """It waited for one byte; the append that completes it brings three batches."""
+def test_completed_fetch_reads_the_present_records(leader: Broker) -> None:
+    """The fetch waited for one byte; the append that completes it brings three batches."""
     answer = leader.fetch(0, 1)
 
     batches = [RecordBatch(0, 1, 50) for _ in range(3)]
@@ -287,8 +284,8 @@ def test_the_second_read_does_not_count_as_another_fetch(leader: Broker) -> None
 def test_a_consumer_beyond_a_new_leaders_high_watermark_waits(
     make_broker: Callable[..., Broker],
 ) -> None:
-    """It read up to 2 from the old leader. The new one has the records, but is yet to learn that
-    they are committed: nothing was truncated, so it isn't case F."""
+    """The consumer read up to 2 from the old leader. The new one has the records, but doesn't know
+    yet that they are committed: nothing was truncated, so this isn't case F."""
     broker = make_broker(1, log_config=LogConfig(segment_bytes=300))
     broker.manager.become_follower(TP, 0, 1, (0, 1))
     fetch = broker.manager.follower_fetch(TP)
@@ -306,7 +303,7 @@ def test_a_consumer_beyond_a_new_leaders_high_watermark_waits(
     assert offsets(answer.of()) == [2]
 
 
-def test_closing_the_purgatory_with_failure_answers_what_waits(leader: Broker) -> None:
+def test_closing_the_purgatory_with_failure_answers_waiting_fetches(leader: Broker) -> None:
     answer = leader.fetch(0)
 
     leader.fetches.close(pending="fail")
@@ -316,7 +313,7 @@ def test_closing_the_purgatory_with_failure_answers_what_waits(leader: Broker) -
         leader.fetch(0)
 
 
-def test_an_answer_that_raises_is_not_given_again(leader: Broker) -> None:
+def test_respond_that_raises_is_not_called_again(leader: Broker) -> None:
     calls = []
 
     def respond(responses: object) -> None:
@@ -330,34 +327,12 @@ def test_an_answer_that_raises_is_not_given_again(leader: Broker) -> None:
     leader.expected_callback_errors = 1
 
 
-def test_a_waiting_fetch_tells_whose_it_is(leader: Broker) -> None:
+def test_waiting_fetch_says_whether_a_follower_sent_it(leader: Broker) -> None:
     leader.fetch(0, 1)
     assert waiting_fetch(leader).is_from_follower
     leader.pass_time(500)
     leader.fetch(0)
     assert not waiting_fetch(leader).is_from_follower
-
-
-def test_an_end_that_was_undone_is_not_taken_for_a_later_one_with_the_same_number(
-    leader: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One check sees, without the lock, the end of an append that then finds its disk full."""
-    leader.lead(tp=OTHER)
-    append(leader, 1)
-    answer = leader.fetch(0, 1, min_bytes=200, tps=(TP, OTHER))
-    log = leader.replica().log
-    undone = [log.end_offset + 1]
-
-    def seen_end(seen: Log, isolation: FetchIsolation) -> int:
-        return undone.pop() if undone and seen is log else visible_end(seen, isolation)
-
-    monkeypatch.setattr(delayed_fetch, "visible_end", seen_end)
-    leader.check_all_that_waits()
-    assert not undone and not answer.given
-
-    append(leader, 1)
-
-    assert offsets(answer.of()) == [0, 1]
 
 
 def test_deleting_an_open_transaction_ends_the_wait_behind_it(leader: Broker) -> None:

@@ -28,7 +28,7 @@ OTHER = TopicPartition("topic", 1)
 
 
 def case_of(broker: Broker, topic_partition: TopicPartition = TP) -> Callable[[], object]:
-    """What ended the wait of the one operation that waits now, to be asked later."""
+    """Return a function that returns the case of the operation that waits now."""
     operation = broker.waiting(broker.produces)
     (status,) = (s for s in operation.statuses if s.topic_partition == topic_partition)
     return lambda: status.case
@@ -46,7 +46,7 @@ def test_acks_0_and_1_are_answered_at_the_leaders_append(leader: Broker, acks: i
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_other_acks_are_refused(leader: Broker, acks: int) -> None:
+def test_acks_other_than_0_1_and_all_are_refused(leader: Broker, acks: int) -> None:
     answer = leader.produce(acks=acks)
 
     assert answer.of().error is ErrorCode.INVALID_REQUIRED_ACKS
@@ -96,18 +96,18 @@ def test_an_append_without_a_batch_is_refused(leader: Broker) -> None:
     assert not answer.given
 
 
-def test_a_request_for_nothing_is_answered_with_nothing(leader: Broker) -> None:
+def test_request_without_partitions_gets_an_empty_response(leader: Broker) -> None:
     assert leader.produce(tps=()).all == {}
 
 
-def test_a_sole_replica_needs_nobody(make_broker: Callable[..., Broker]) -> None:
+def test_sole_replica_commits_at_once(make_broker: Callable[..., Broker]) -> None:
     broker = make_broker(0)
     broker.lead(isr=(0,), replicas=(0,))
 
     assert broker.produce().of() == PartitionProduceResponse(ErrorCode.NONE, 0, 0)
 
 
-def test_a_minimum_above_the_replicas_asks_for_all_of_them(
+def test_min_insync_above_the_replicas_requires_all_of_them(
     make_broker: Callable[..., Broker],
 ) -> None:
     broker = make_broker(0, min_insync_replicas=3)
@@ -195,20 +195,19 @@ def test_case_b_another_broker_leads(leader: Broker) -> None:
     assert answer.of().base_offset == 0
 
 
-def test_case_b_leadership_went_and_came_back_unseen(leader: Broker) -> None:
-    """The offset may mean other records by now, so a high watermark beyond it proves nothing."""
+def test_case_b_leadership_was_lost_and_regained(leader: Broker) -> None:
+    """The offset may be that of other records by now, so a high watermark beyond it proves
+    nothing."""
     answer = leader.produce()
     case = case_of(leader)
-    partition = leader.replica()
 
-    # As if no check had come between: two threads, and the checks of both come after.
-    partition.make_follower(1, 2)
-    partition.log.truncate_to(0)
-    partition.make_leader(3, (0, 1), (0, 1, 2), now_ms=0)
-    partition.append_as_leader([RecordBatch(0, 1, 100)])
+    leader.manager.become_follower(TP, 1, 2)
+    leader.replica().log.truncate_to(0)
+    leader.lead(epoch=3, isr=(0, 1))
+    leader.produce(acks=1)
     leader.followers_fetch(1, 1)
 
-    assert partition.high_watermark == 1
+    assert leader.replica().high_watermark == 1
     assert case() is ProduceCase.NOT_LEADER
     assert answer.of().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -231,7 +230,7 @@ def test_case_c1_too_few_are_in_sync_after_the_append(leader: Broker) -> None:
     assert answer.of().base_offset == 0
 
 
-def test_an_isr_below_the_minimum_commits_nothing_so_the_wait_goes_on(leader: Broker) -> None:
+def test_isr_below_the_minimum_commits_nothing_and_the_wait_continues(leader: Broker) -> None:
     answer = leader.produce(timeout_ms=60_000)
     late = leader.produce(timeout_ms=30_002)
 
@@ -298,7 +297,7 @@ def test_a_timeout_answers_truthfully_per_partition(leader: Broker) -> None:
     assert answer.of(OTHER).base_offset == 0
 
 
-def test_the_wait_goes_on_for_the_partitions_that_are_still_led(leader: Broker) -> None:
+def test_wait_continues_for_the_partitions_still_led(leader: Broker) -> None:
     leader.lead(tp=OTHER)
     answer = leader.produce(tps=(TP, OTHER))
 
@@ -311,7 +310,7 @@ def test_the_wait_goes_on_for_the_partitions_that_are_still_led(leader: Broker) 
     assert answer.of(OTHER).error is ErrorCode.NONE
 
 
-def test_a_result_stays_true_though_the_leader_changes_before_the_answer(leader: Broker) -> None:
+def test_result_of_a_partition_stays_after_a_later_change_of_leader(leader: Broker) -> None:
     leader.lead(tp=OTHER)
     answer = leader.produce(tps=(TP, OTHER), timeout_ms=1000)
     leader.followers_fetch(1, 1, 2)
@@ -323,7 +322,7 @@ def test_a_result_stays_true_though_the_leader_changes_before_the_answer(leader:
     assert answer.of(OTHER).error is ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_closing_the_purgatory_with_failure_answers_what_waits(leader: Broker) -> None:
+def test_closing_the_purgatory_with_failure_answers_waiting_produces(leader: Broker) -> None:
     leader.lead(tp=OTHER)
     answer = leader.produce(tps=(TP, OTHER))
     leader.followers_fetch(1, 1, 2)
@@ -337,7 +336,7 @@ def test_closing_the_purgatory_with_failure_answers_what_waits(leader: Broker) -
         leader.produce()
 
 
-def test_an_answer_that_raises_is_not_given_again(leader: Broker) -> None:
+def test_respond_that_raises_is_not_called_again(leader: Broker) -> None:
     calls = []
 
     def respond(responses: object) -> None:

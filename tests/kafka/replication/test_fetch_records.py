@@ -1,4 +1,4 @@
-"""Fetches that are answered at once: with what, how far and how much."""
+"""Fetches that are answered at once: their errors, offsets and limits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_error_on_one_partition_is_answered_at_once(leader: Broker) -> None:
     assert answer.of(OTHER).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_request_for_nothing_is_answered_with_nothing(leader: Broker) -> None:
+def test_request_without_partitions_gets_an_empty_response(leader: Broker) -> None:
     assert leader.fetch(0, tps=()).all == {}
 
 
@@ -65,14 +65,14 @@ def test_another_epoch_is_answered_at_once(
 
 
 @pytest.mark.parametrize("replica_id", [-1, 1])
-def test_a_follower_serves_nobody(make_broker: Callable[..., Broker], replica_id: int) -> None:
+def test_follower_refuses_fetches(make_broker: Callable[..., Broker], replica_id: int) -> None:
     follower = make_broker(2)
     follower.manager.become_follower(TP, 0, 1, (0, 1, 2))
 
     assert follower.fetch(0, replica_id).of().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_beyond_the_log_is_out_of_range_and_tells_the_way_back(leader: Broker) -> None:
+def test_offset_beyond_the_log_is_out_of_range_with_the_logs_bounds(leader: Broker) -> None:
     append(leader, 2)
 
     response = leader.fetch(3, 1).of()
@@ -96,7 +96,7 @@ def test_a_replica_that_is_not_assigned_is_refused(
 
 
 @pytest.mark.parametrize("replica_id", [-1, 1])
-def test_a_diverging_log_is_told_at_once(leader: Broker, replica_id: int) -> None:
+def test_diverging_epoch_is_answered_at_once(leader: Broker, replica_id: int) -> None:
     append(leader, 2)
     leader.lead(epoch=3)
     append(leader, 1)
@@ -106,7 +106,7 @@ def test_a_diverging_log_is_told_at_once(leader: Broker, replica_id: int) -> Non
     assert response.error is ErrorCode.NONE
     assert response.diverging_epoch == EpochEndOffset(1, 2)
     assert response.batches == ()
-    assert leader.fetches.counters.outcomes["immediate"] == 0  # it came to no purgatory
+    assert leader.fetches.counters.outcomes["immediate"] == 0  # never submitted to the purgatory
 
 
 # ---- how far, and how much
@@ -123,7 +123,7 @@ def test_a_follower_reads_to_the_logs_end_and_a_consumer_to_the_high_watermark(
     assert leader.fetch(0).of().high_watermark == 2
 
 
-def test_the_answer_to_a_follower_has_the_high_watermark_from_before(leader: Broker) -> None:
+def test_response_to_a_follower_has_the_former_high_watermark(leader: Broker) -> None:
     append(leader, 1)
     leader.followers_fetch(1, 1)
 
@@ -131,7 +131,7 @@ def test_the_answer_to_a_follower_has_the_high_watermark_from_before(leader: Bro
     assert leader.fetch(1, 2, max_wait_ms=0).of().high_watermark == 1
 
 
-def test_the_first_batch_comes_though_it_is_larger_than_allowed(leader: Broker) -> None:
+def test_first_batch_is_returned_even_above_the_limit(leader: Broker) -> None:
     leader.produce(RecordBatch(0, 1, 100), acks=1)
     leader.produce(RecordBatch(0, 1, 100), acks=1)
 

@@ -1,4 +1,4 @@
-"""Fetch sessions: epochs, what is told, what is forgotten, who goes when there is no room."""
+"""Fetch sessions: epochs, included and forgotten partitions, eviction of idle sessions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _answer(
 
 
 def _told(context: FetchContext, **answers: PartitionFetchResponse) -> set[SessionKey]:
-    """Settle with an answer that is alike for all; return who is told."""
+    """Complete with the same response for all partitions; return the included ones."""
     (answer,) = answers.values() or (_answer(),)
     return set(context.complete(dict.fromkeys(context.fetches, answer))[1])
 
@@ -65,11 +65,11 @@ def _told(context: FetchContext, **answers: PartitionFetchResponse) -> set[Sessi
 def _begun(sessions: FetchSessions, *keys: SessionKey, now_ms: int = 0) -> int:
     context = _begin(sessions, 0, 0, keys, now_ms=now_ms)
     session_id, told = context.complete(dict.fromkeys(keys, _answer()))
-    assert set(told) == set(keys), "a full fetch is told all"
+    assert set(told) == set(keys), "a full response has all"
     return session_id
 
 
-def test_an_incremental_fetch_is_told_only_of_what_is_new() -> None:
+def test_incremental_response_has_only_partitions_with_news() -> None:
     sessions = _sessions()
     session_id = _begun(sessions, _A, _B)
     context = _begin(sessions, session_id, 1)
@@ -77,14 +77,14 @@ def test_an_incremental_fetch_is_told_only_of_what_is_new() -> None:
     assert context.complete({_A: _answer(), _B: _answer()}) == (session_id, {})
     context = _begin(sessions, session_id, 2)
     told = context.complete({_A: _answer(6), _B: _answer()})[1]
-    assert list(told) == [_A], "its watermark moved"
+    assert list(told) == [_A], "the watermark of A moved"
     context = _begin(sessions, session_id, 3, [_B], [_A])
     assert list(context.fetches) == [_B]
-    assert context.fetches[_B].fetch.fetch_offset == 3, "as asked last"
+    assert context.fetches[_B].fetch.fetch_offset == 3, "as last requested"
     assert set(context.complete({_B: _answer(full=True)})[1]) == {_B}
 
 
-def test_behind_an_error_there_is_news() -> None:
+def test_partition_is_included_again_after_an_error() -> None:
     sessions = _sessions()
     session_id = _begun(sessions, _A)
     for epoch in (1, 2):
@@ -94,7 +94,7 @@ def test_behind_an_error_there_is_news() -> None:
     assert _told(_begin(sessions, session_id, 4), answer=_answer()) == set()
 
 
-def test_who_had_records_comes_last_next_time() -> None:
+def test_partition_with_records_is_read_last_next_time() -> None:
     sessions = _sessions()
     session_id = _begun(sessions, _A, _B, _C)
     _begin(sessions, session_id, 1).complete(
@@ -103,7 +103,7 @@ def test_who_had_records_comes_last_next_time() -> None:
     assert list(_begin(sessions, session_id, 2).fetches) == [_C, _A, _B]
 
 
-def test_a_wrong_epoch_or_id_or_naming_is_refused_and_changes_nothing() -> None:
+def test_fetch_with_a_wrong_epoch_or_id_is_refused_without_a_change() -> None:
     sessions = _sessions()
     session_id = _begun(sessions, _A)
     for epoch in (2, 99):
@@ -118,7 +118,7 @@ def test_a_wrong_epoch_or_id_or_naming_is_refused_and_changes_nothing() -> None:
     assert _begin(sessions, session_id, 1).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH, "twice"
 
 
-def test_epochs_go_on_after_the_last_number() -> None:
+def test_epochs_wrap_after_the_last_number() -> None:
     sessions = _sessions()
     session_id = _begun(sessions, _A)
     sessions._sessions[session_id].epoch = 2**31 - 1
@@ -126,7 +126,7 @@ def test_epochs_go_on_after_the_last_number() -> None:
     assert _begin(sessions, session_id, 1).error is _NONE
 
 
-def test_a_full_fetch_ends_the_session_that_it_names() -> None:
+def test_full_fetch_ends_the_given_session() -> None:
     sessions = _sessions()
     first = _begun(sessions, _A)
     second, _ = _begin(sessions, first, 0, [_B]).complete({_B: _answer()})
@@ -145,7 +145,7 @@ def test_a_session_ends_with_its_last_partition() -> None:
     assert (len(sessions), sessions.partition_count) == (0, 0)
 
 
-def test_without_room_the_one_that_is_idle_for_longest_goes() -> None:
+def test_longest_idle_session_is_removed_when_there_is_no_room() -> None:
     sessions = _sessions(most_sessions=2)
     first, second = _begun(sessions, _A), _begun(sessions, _B)
     assert _begun(sessions, _C, now_ms=999) == 0, "none is idle for long enough"
@@ -162,7 +162,7 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
     assert _begun(sessions, _C) == 0
 
 
-def test_a_topic_is_known_by_its_id_as_soon_as_there_is_one() -> None:
+def test_topic_id_is_resolved_as_soon_as_the_topic_exists() -> None:
     sessions = _sessions()
     key = (_ID, 0)
     context = _begin(sessions, 0, 0, [key], by_ids=True)
@@ -171,7 +171,7 @@ def test_a_topic_is_known_by_its_id_as_soon_as_there_is_one() -> None:
     context = _begin(sessions, session_id, 1, by_ids=True, names={_ID: "t"})
     assert context.fetches[key].topic == "t"
     context = _begin(sessions, session_id, 2, by_ids=True)
-    assert context.fetches[key].topic == "t", "who deleted it is to be told by its name"
+    assert context.fetches[key].topic == "t", "the error of a deleted topic has its name"
 
 
 _keys = st.sampled_from([_A, _B, _C])
@@ -180,10 +180,10 @@ _watermarks = st.dictionaries(_keys, st.integers(0, 2))
 
 @given(st.lists(st.tuples(st.sets(_keys), st.sets(_keys), _watermarks), max_size=12))
 @settings(max_examples=200, deadline=None)
-def test_a_client_knows_what_it_would_know_without_a_session(
+def test_session_gives_a_client_the_same_state_as_full_fetches(
     fetches: list[tuple[set[SessionKey], set[SessionKey], dict[SessionKey, int]]],
 ) -> None:
-    """Whatever is asked, forgotten and told, the client's view is that of a full fetch."""
+    """After any requests and responses, the client's view is that of a full fetch."""
     sessions = _sessions()
     session_id, epoch = 0, 0
     wanted: set[SessionKey] = set()

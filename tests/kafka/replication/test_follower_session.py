@@ -1,4 +1,4 @@
-"""A follower in a fetch session is where one is that requests all partitions each time."""
+"""A follower in a fetch session has the logs of one that requests all partitions each time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Pair:
         self.fetching.update_partition(topic_partition)
 
     def restart_leader(self) -> None:
-        """Give the leader a new process on the same logs: it knows of no session."""
+        """Give the leader a new process on the same logs, without sessions."""
         logs = self.leader.manager.detach_logs()
         self.leader = Broker(LEADER, self.clock, max_lag_ms=MAX_LAG_MS, logs=logs)
         self.elect()
@@ -75,11 +75,11 @@ class Pair:
         self.leader.manager.append_records(0, 1, {topic_partition: batch}, lambda _: None)
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Delete what is committed."""
+        """Delete the committed records."""
         self.leader.manager.delete_records(0, {topic_partition: -1}, lambda _: None)
 
     def fetch_all(self) -> None:
-        """Request all partitions without a session, and take what comes."""
+        """Request all partitions without a session, and apply the responses."""
         fetches: dict[TopicPartition, PartitionFetch] = {}
         for one in PARTITIONS:
             fetch = self.follower.manager.follower_fetch(one)
@@ -121,7 +121,7 @@ class Pair:
             pass
 
     def replicas(self) -> list[tuple[object, ...]]:
-        """Return what followers agree on, with a session or without."""
+        """Return the state in which followers with a session and without agree."""
         return [
             (
                 leads.log_end_offset,
@@ -162,7 +162,9 @@ _steps = st.lists(
 
 @settings(max_examples=200)
 @given(steps=_steps)
-def test_whatever_happens_both_are_at_the_same_place(steps: list[tuple[str, object]]) -> None:
+def test_sessions_and_full_fetches_give_followers_the_same_logs(
+    steps: list[tuple[str, object]],
+) -> None:
     clock = ManualClock()
     full, in_session = Pair(clock), Pair(clock)
     for what, argument in steps:
@@ -188,19 +190,19 @@ def test_whatever_happens_both_are_at_the_same_place(steps: list[tuple[str, obje
         pair.check()
 
 
-def test_a_fetch_costs_what_has_changed() -> None:
+def test_fetch_reads_only_changed_partitions() -> None:
     pair = Pair(ManualClock())
     written = {PARTITIONS[2]}
-    assert pair.fetch() == (set(PARTITIONS), set(PARTITIONS)), "it requests all once"
+    assert pair.fetch() == (set(PARTITIONS), set(PARTITIONS)), "the first fetch requests all"
     assert pair.fetch() == (set(), set())
     pair.append(PARTITIONS[2])
     assert pair.fetch() == (set(), written), "the record comes"
-    assert pair.fetch() == (written, set()), "the follower has it, which moves the high watermark"
+    assert pair.fetch() == (written, set()), "the follower's fetch moves the high watermark"
     assert pair.fetch() == (set(), written), "the high watermark comes"
     assert pair.fetch() == (set(), set())
 
 
-def test_a_fetch_that_waits_gets_what_is_appended_and_waits_for_nothing_else() -> None:
+def test_waiting_fetch_is_completed_by_the_first_append() -> None:
     pair = Pair(ManualClock())
     pair.append(PARTITIONS[0])
     for _ in range(2):
@@ -220,7 +222,7 @@ def test_a_fetch_that_waits_gets_what_is_appended_and_waits_for_nothing_else() -
     pair.leader.check()
 
 
-def test_when_the_time_is_up_the_response_has_the_watermarks_that_moved() -> None:
+def test_response_at_the_timeout_has_the_moved_watermarks() -> None:
     pair = Pair(ManualClock())
     pair.append(PARTITIONS[0])
     for _ in range(2):
@@ -247,7 +249,7 @@ def test_bytes_are_counted_over_all_partitions_of_the_session() -> None:
     assert [set(response.partitions) for response in responses] == [set(PARTITIONS[:2])]
 
 
-def test_a_leader_that_changes_ends_the_wait_whatever_is_counted() -> None:
+def test_change_of_leader_ends_the_wait_whatever_min_bytes_is() -> None:
     pair = Pair(ManualClock())
     pair.settle()
     responses: list[SessionFetchResponse] = []
@@ -259,7 +261,7 @@ def test_a_leader_that_changes_ends_the_wait_whatever_is_counted() -> None:
     }
 
 
-def test_partitions_have_equal_parts_of_responses_that_have_no_room_for_all() -> None:
+def test_partitions_get_equal_parts_of_full_responses() -> None:
     pair = Pair(ManualClock(), max_bytes=SIZE_BYTES)
     pair.settle()
     for _ in range(3):
@@ -297,7 +299,7 @@ def test_another_fetch_of_the_session_ends_the_wait_of_the_one_before() -> None:
         (7, 2, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
     ],
 )
-def test_a_session_or_an_epoch_that_the_leader_does_not_know_begins_another(
+def test_unknown_session_or_epoch_makes_the_follower_begin_another(
     session_id: int, session_epoch: int, error: ErrorCode
 ) -> None:
     pair = Pair(ManualClock())
@@ -326,8 +328,8 @@ def test_a_lost_response_is_fetched_again_in_another_session() -> None:
     assert _partitions(pair.follower.manager)[3].high_watermark == 1
 
 
-def test_a_fetch_of_a_session_that_was_replaced_waits_on_and_is_notified() -> None:
-    """As one whose connection broke: its follower has begun another, and nobody takes it."""
+def test_fetch_of_a_replaced_session_still_waits_and_is_notified() -> None:
+    """Its connection broke: the follower began another session, and ignores the response."""
     pair = Pair(ManualClock())
     pair.settle()
     responses: list[SessionFetchResponse] = []
@@ -343,7 +345,7 @@ def test_a_fetch_of_a_session_that_was_replaced_waits_on_and_is_notified() -> No
     assert len(pair.leader.manager.fetch_sessions()) == 1
 
 
-def test_what_is_followed_no_more_leaves_the_session() -> None:
+def test_partition_no_longer_followed_leaves_the_session() -> None:
     pair = Pair(ManualClock())
     pair.settle()
     pair.follow(PARTITIONS[0], -1)
@@ -364,14 +366,14 @@ def test_a_partition_with_an_error_leaves_the_session_until_the_backoff_is_over(
     pair.leader.manager.become_leader(PARTITIONS[1], 2, (LEADER, FOLLOWER), (LEADER, FOLLOWER))
     assert pair.fetch() == (set(), {PARTITIONS[1]})
     assert pair.fetching.is_backing_off
-    assert pair.fetch() == (set(), set()), "it is forgotten"
+    assert pair.fetch() == (set(), set()), "the partition is forgotten"
     pair.epoch = 2
     pair.follow(PARTITIONS[1], LEADER)
     pair.clock.advance(BACKOFF_MS)
     assert pair.fetch() == ({PARTITIONS[1]}, {PARTITIONS[1]})
 
 
-def test_who_does_not_fetch_lags_from_its_last_fetch_on_and_not_from_its_last_change() -> None:
+def test_follower_without_fetches_lags_since_its_last_fetch() -> None:
     clock = ManualClock()
     pair = Pair(clock)
     for _ in range(20):
@@ -384,7 +386,9 @@ def test_who_does_not_fetch_lags_from_its_last_fetch_on_and_not_from_its_last_ch
     clock.advance(1)
     pair.leader.manager.maybe_shrink_isr()
     assert _partitions(pair.leader.manager)[0].isr == (LEADER,)
-    assert _partitions(pair.leader.manager)[1].isr == (LEADER, FOLLOWER), "it has all there"
+    assert _partitions(pair.leader.manager)[1].isr == (LEADER, FOLLOWER), (
+        "the follower has all records of it"
+    )
 
 
 def _with_a_follower_out_of_the_isr(clock: ManualClock) -> Pair:
@@ -398,14 +402,14 @@ def _with_a_follower_out_of_the_isr(clock: ManualClock) -> Pair:
     return pair
 
 
-def test_who_is_put_out_of_the_isr_comes_back_though_nothing_is_appended() -> None:
+def test_follower_removed_from_the_isr_returns_without_an_append() -> None:
     pair = _with_a_follower_out_of_the_isr(ManualClock())
     for _ in range(2):
         pair.fetch()
     assert _partitions(pair.leader.manager)[0].isr == (LEADER, FOLLOWER)
 
 
-def test_who_may_not_come_back_into_the_isr_waits_all_the_same_and_tries_at_each_fetch() -> None:
+def test_follower_refused_by_the_isr_still_waits_and_tries_at_each_fetch() -> None:
     clock = ManualClock()
     pair = _with_a_follower_out_of_the_isr(clock)
     pair.agrees = False
@@ -413,7 +417,7 @@ def test_who_may_not_come_back_into_the_isr_waits_all_the_same_and_tries_at_each
         pair.fetch()
     responses: list[SessionFetchResponse] = []
     pair.send(responses.append)
-    assert not responses, "refused, it does not get a response to fetch again"
+    assert not responses, "a refusal sends no response, which would make the follower fetch again"
     assert pair.leader.fetches.num_delayed == 1
     clock.advance(MAX_WAIT_MS)
     pair.leader.timer.advance_clock(0)
@@ -425,7 +429,7 @@ def test_who_may_not_come_back_into_the_isr_waits_all_the_same_and_tries_at_each
 
 
 def test_a_consumer_that_waits_beside_a_session_is_woken_by_an_append_as_well() -> None:
-    """Where only sessions wait, an append looks for nobody else."""
+    """An append looks for other waiters only if there are some beside sessions."""
     pair = Pair(ManualClock())
     pair.settle()
     manager = pair.leader.manager
@@ -439,6 +443,6 @@ def test_a_consumer_that_waits_beside_a_session_is_woken_by_an_append_as_well() 
     pair.append(PARTITIONS[0])
     [response] = responses
     pair.fetching.handle_response(response)
-    pair.fetch()  # says that it has the record
+    pair.fetch()  # reports that the follower has the record
     assert [len(answers[PARTITIONS[0]].batches) for answers in read] == [1]
     manager._check()

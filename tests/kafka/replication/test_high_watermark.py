@@ -1,4 +1,4 @@
-"""What is committed, and how far whom it lets see."""
+"""The high watermark and the last stable offset: which records are committed and visible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def offsets(response: PartitionFetchResponse) -> list[int]:
 # ---- the high watermark
 
 
-def test_it_is_the_least_end_of_the_isr(leader: Broker) -> None:
+def test_high_watermark_is_the_least_log_end_of_the_isr(leader: Broker) -> None:
     for _ in range(5):
         leader.produce(acks=1)
 
@@ -41,7 +41,9 @@ def test_it_is_the_least_end_of_the_isr(leader: Broker) -> None:
     assert seen == [0, 2, 3, 3, 5]
 
 
-def test_a_follower_that_fetches_from_further_back_does_not_take_it_back(leader: Broker) -> None:
+def test_follower_that_fetches_an_earlier_offset_does_not_lower_the_high_watermark(
+    leader: Broker,
+) -> None:
     for _ in range(3):
         leader.produce(acks=1)
     leader.followers_fetch(3, 1, 2)
@@ -52,7 +54,7 @@ def test_a_follower_that_fetches_from_further_back_does_not_take_it_back(leader:
     assert leader.replica().high_watermark == 3
 
 
-def test_a_new_member_that_is_further_back_does_not_take_it_back(leader: Broker) -> None:
+def test_new_isr_member_that_is_behind_does_not_lower_the_high_watermark(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     leader.produce(acks=1)
     leader.followers_fetch(1, 1)
@@ -63,8 +65,8 @@ def test_a_new_member_that_is_further_back_does_not_take_it_back(leader: Broker)
     assert leader.replica().high_watermark == 1
 
 
-def test_it_stands_still_while_too_few_are_in_sync(leader: Broker) -> None:
-    """Two must be; what the leader alone has may be lost with it, and nobody is shown it."""
+def test_high_watermark_stands_still_below_min_insync_replicas(leader: Broker) -> None:
+    """Two must be in sync; a record that only the leader has may be lost, and stays invisible."""
     leader.produce(acks=1)
     leader.followers_fetch(1, 1, 2)
     leader.lead(epoch=2, isr=(0,))
@@ -88,7 +90,9 @@ def test_it_stands_still_while_too_few_are_in_sync(leader: Broker) -> None:
     assert offsets(committed.of()) == [1]
 
 
-def test_records_beyond_it_are_not_deleted_while_too_few_are_in_sync(leader: Broker) -> None:
+def test_records_beyond_the_high_watermark_are_not_deleted_below_min_insync_replicas(
+    leader: Broker,
+) -> None:
     leader.produce(acks=1)
     leader.followers_fetch(1, 1, 2)
     leader.lead(epoch=2, isr=(0,))
@@ -99,7 +103,7 @@ def test_records_beyond_it_are_not_deleted_while_too_few_are_in_sync(leader: Bro
     assert leader.replica().log_start_offset == 1
 
 
-def test_a_minimum_that_is_lowered_lets_it_go_on(leader: Broker) -> None:
+def test_lower_min_insync_replicas_advances_the_high_watermark(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0,))
     leader.produce(acks=1)
     waiting = leader.fetch(0, max_wait_ms=60_000)
@@ -123,7 +127,7 @@ def test_a_new_leader_that_is_alone_commits_nothing(make_broker: Callable[..., B
     assert offsets(broker.fetch(0, max_wait_ms=0).of()) == []
 
 
-def test_a_follower_keeps_no_account_of_others(make_broker: Callable[..., Broker]) -> None:
+def test_follower_has_no_state_of_other_followers(make_broker: Callable[..., Broker]) -> None:
     follower = make_broker(1)
     follower.manager.become_follower(TP, 0, 1, (0, 1, 2))
 
@@ -168,7 +172,7 @@ def test_an_open_transaction_hides_what_comes_after_its_first_record(leader: Bro
     assert offsets(leader.fetch(0).of()) == [0, 1, 2]
 
 
-def test_it_shows_them_when_the_marker_is_replicated_and_not_before(leader: Broker) -> None:
+def test_transaction_becomes_visible_when_its_marker_is_replicated(leader: Broker) -> None:
     leader.produce(transactional(0), acks=1)
     replicate(leader)
     answer = leader.fetch(0, isolation=COMMITTED)
@@ -181,7 +185,7 @@ def test_it_shows_them_when_the_marker_is_replicated_and_not_before(leader: Brok
     assert answer.of().aborted_transactions == ()
 
 
-def test_an_aborted_transaction_is_named_to_read_committed_readers_alone(leader: Broker) -> None:
+def test_only_read_committed_responses_list_aborted_transactions(leader: Broker) -> None:
     leader.produce(transactional(0), acks=1)
     end(leader, TransactionResult.ABORT)
     replicate(leader)
@@ -190,7 +194,7 @@ def test_an_aborted_transaction_is_named_to_read_committed_readers_alone(leader:
     assert leader.fetch(0).of().aborted_transactions == ()
 
 
-def test_the_earliest_open_transaction_counts(leader: Broker) -> None:
+def test_earliest_open_transaction_bounds_the_last_stable_offset(leader: Broker) -> None:
     leader.produce(transactional(0, producer_id=7), acks=1)
     leader.produce(transactional(0, producer_id=8), acks=1)
     end(leader, TransactionResult.COMMIT, producer_id=7)

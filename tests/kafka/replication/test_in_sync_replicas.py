@@ -1,4 +1,4 @@
-"""Who is in sync, how that changes, and what it does to the high watermark and to waits."""
+"""The in-sync set: its changes, and their effects on the high watermark and on waits."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def note_fetch(partition: Partition, replica_id: int, offset: int, now_ms: int =
     partition.fetch_as_follower(PartitionFetch(offset), replica_id, 1_000, True, now_ms)
 
 
-# ---- who leaves
+# ---- followers that leave
 
 
-def test_who_does_not_catch_up_for_longer_than_the_lag_leaves(leader: Broker) -> None:
+def test_follower_that_lags_longer_than_max_lag_leaves_the_isr(leader: Broker) -> None:
     leader.produce(acks=1)
 
     assert shrink_after(leader, MAX_LAG_MS) == (0, 1, 2)
     assert shrink_after(leader, 1) == (0,)
 
 
-def test_who_stands_at_the_end_stays_however_long_nothing_comes(leader: Broker) -> None:
+def test_follower_at_the_log_end_stays_in_the_isr_without_appends(leader: Broker) -> None:
     leader.produce(acks=1)
     leader.followers_fetch(1, 1, 2)
 
     assert shrink_after(leader, 10 * MAX_LAG_MS) == (0, 1, 2)
 
 
-def test_who_keeps_up_with_a_steady_producer_stays_though_never_at_the_end(
+def test_follower_that_keeps_up_with_a_steady_producer_stays_in_the_isr(
     leader: Broker,
 ) -> None:
-    """Follower 1 always asks from where the end was at its fetch before; follower 2 stalls."""
+    """Follower 1 always fetches from the log end of its previous fetch; follower 2 stalls."""
     leader.produce(acks=1)
     for offset in range(50):
         leader.followers_fetch(offset, 1)
@@ -59,7 +59,7 @@ def test_who_keeps_up_with_a_steady_producer_stays_though_never_at_the_end(
     assert shrink_after(leader, 0) == (0, 1)
 
 
-def test_who_fetches_but_falls_behind_leaves(leader: Broker) -> None:
+def test_follower_that_fetches_but_falls_behind_leaves_the_isr(leader: Broker) -> None:
     leader.produce(acks=1)
     for offset in range(33):
         leader.followers_fetch(offset, 1)
@@ -79,10 +79,10 @@ def test_a_follower_shrinks_nothing(make_broker: Callable[..., Broker]) -> None:
     assert asked == []
 
 
-# ---- who comes (back)
+# ---- followers that join
 
 
-def test_who_reaches_the_high_watermark_joins_again(leader: Broker) -> None:
+def test_follower_that_reaches_the_high_watermark_rejoins_the_isr(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     for _ in range(3):
         leader.produce(acks=1)
@@ -95,8 +95,8 @@ def test_who_reaches_the_high_watermark_joins_again(leader: Broker) -> None:
     assert leader.replica().isr == (0, 1, 2)
 
 
-def test_who_has_nothing_of_the_new_leaders_epoch_does_not_join(leader: Broker) -> None:
-    """The high watermark trails on a new leader: to have reached it alone proves too little."""
+def test_follower_before_the_epochs_start_does_not_join_the_isr(leader: Broker) -> None:
+    """The high watermark trails on a new leader: a follower at it may lack committed records."""
     leader.produce(acks=1)
     leader.produce(acks=1)
     leader.lead(epoch=2, isr=(0, 1))
@@ -118,10 +118,10 @@ def test_the_isr_keeps_the_order_of_the_assignment(leader: Broker) -> None:
     assert leader.replica().isr == (2, 0, 1)
 
 
-# ---- what the controller has to say
+# ---- the controller's decision
 
 
-def test_the_controller_hears_the_epoch_and_the_wanted_isr(
+def test_controller_is_called_with_the_epoch_and_the_wanted_isr(
     make_broker: Callable[..., Broker],
 ) -> None:
     asked: list[Any] = []
@@ -168,7 +168,7 @@ def test_a_controller_that_fails_leaves_the_isr_as_it_is(
         shrink_after(broker, MAX_LAG_MS + 1)
     assert broker.replica().isr == (0, 1, 2)
     with pytest.raises(ConnectionError):
-        broker.manager.maybe_shrink_isr()  # it asks again
+        broker.manager.maybe_shrink_isr()  # the leader proposes again
 
 
 def test_while_an_expansion_is_pending_the_larger_set_holds_the_high_watermark(
@@ -204,7 +204,7 @@ def test_while_a_shrink_is_pending_the_larger_set_holds_the_high_watermark(
     assert (partition.high_watermark, partition.maximal_isr) == (1, (0, 1))
 
 
-def test_one_change_at_a_time(leader: Broker) -> None:
+def test_second_isr_change_waits_for_the_first(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     partition = leader.replica()
     note_fetch(partition, 2, 0)
@@ -218,7 +218,7 @@ def test_one_change_at_a_time(leader: Broker) -> None:
     assert not partition.complete_isr_change(first, accepted=True)
 
 
-def test_nobody_joins_while_another_is_being_dropped(leader: Broker) -> None:
+def test_follower_does_not_join_while_a_shrink_is_pending(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     partition = leader.replica()
     partition.append_as_leader([RecordBatch(0, 1, 100)])
@@ -246,10 +246,10 @@ def test_a_change_of_an_earlier_epoch_is_dropped(leader: Broker) -> None:
     assert partition.isr == (0, 1)
 
 
-# ---- what it does to waiting produces
+# ---- effects on waiting produces
 
 
-def test_a_shrink_completes_what_waited_for_the_slow_one_alone(leader: Broker) -> None:
+def test_shrink_completes_produces_that_waited_for_the_removed_follower(leader: Broker) -> None:
     answer = leader.produce(timeout_ms=100_000)
     leader.pass_time(MAX_LAG_MS)
     leader.followers_fetch(1, 1)
@@ -260,7 +260,7 @@ def test_a_shrink_completes_what_waited_for_the_slow_one_alone(leader: Broker) -
     assert answer.of().error is ErrorCode.NONE
 
 
-def test_a_shrink_below_the_minimum_commits_nothing_and_answers_nobody(leader: Broker) -> None:
+def test_shrink_below_min_insync_replicas_commits_and_completes_nothing(leader: Broker) -> None:
     answer = leader.produce(timeout_ms=100_000)
 
     assert shrink_after(leader, MAX_LAG_MS + 1) == (0,)
@@ -272,7 +272,7 @@ def test_a_shrink_below_the_minimum_commits_nothing_and_answers_nobody(leader: B
     assert leader.replica().log_end_offset == 1
 
 
-def test_after_an_expansion_the_minimum_is_met_again(leader: Broker) -> None:
+def test_expansion_meets_min_insync_replicas_again(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0,))
     assert leader.produce().of().error is ErrorCode.NOT_ENOUGH_REPLICAS
 
@@ -284,7 +284,7 @@ def test_after_an_expansion_the_minimum_is_met_again(leader: Broker) -> None:
     assert answer.of().error is ErrorCode.NONE
 
 
-def test_whoever_joined_is_waited_for(leader: Broker) -> None:
+def test_new_isr_member_is_waited_for(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     leader.followers_fetch(0, 2)
     answer = leader.produce()
@@ -296,7 +296,7 @@ def test_whoever_joined_is_waited_for(leader: Broker) -> None:
     assert answer.given
 
 
-def test_who_is_not_in_sync_is_not_waited_for(leader: Broker) -> None:
+def test_follower_out_of_sync_is_not_waited_for(leader: Broker) -> None:
     leader.produce(acks=1)
     leader.lead(epoch=2, isr=(0, 1))
     answer = leader.produce()

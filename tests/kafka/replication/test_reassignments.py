@@ -1,4 +1,4 @@
-"""Replicas that move, and elections that an administrator asks for, as the controller decides."""
+"""The controller's reassignments of replicas, and elections on an administrator's request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NONE, _NEEDLESS = ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED
 
 
 class _Broker:
-    """What a broker is told."""
+    """Records a broker's notifications."""
 
     def __init__(self) -> None:
         self.roles: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
@@ -33,10 +33,10 @@ class _Broker:
         del self.roles[topic_partition]
 
     def drop_topic(self, topic: str) -> None:
-        """Nobody deletes topics here."""
+        """Topics are not deleted here."""
 
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
-        """Who lives does not matter here."""
+        """Live brokers don't matter here."""
 
 
 class _World:
@@ -68,7 +68,7 @@ def world() -> _World:
     return _World()
 
 
-def test_replicas_go_once_all_new_ones_are_in_sync(world: _World) -> None:
+def test_replaced_replicas_are_removed_once_all_new_ones_are_in_sync(world: _World) -> None:
     epoch = world.state.leader_epoch
     world.controller.reassign(_FIRST, (3, 4))
     assert (world.state.replicas, world.state.adding, world.state.removing) == (
@@ -85,7 +85,7 @@ def test_replicas_go_once_all_new_ones_are_in_sync(world: _World) -> None:
     assert world.brokers[4].roles[_FIRST] == (3, (3, 4))
 
 
-def test_an_order_or_fewer_replicas_take_no_waiting(world: _World) -> None:
+def test_reordering_or_fewer_replicas_complete_at_once(world: _World) -> None:
     world.controller.reassign(_FIRST, (2, 1))
     assert (world.state.replicas, world.state.leader, world.state.adding) == ((2, 1), 1, ())
     world.controller.reassign(_FIRST, (2,))
@@ -93,7 +93,7 @@ def test_an_order_or_fewer_replicas_take_no_waiting(world: _World) -> None:
     assert world.hosts() == {2}
 
 
-def test_moving_is_called_off(world: _World) -> None:
+def test_reassignment_can_be_cancelled(world: _World) -> None:
     world.controller.reassign(_FIRST, (3, 2))
     world.in_sync(3, 2) if world.state.leader in (2, 3) else world.in_sync(2, 1)
     world.controller.reassign(_FIRST, None)
@@ -105,7 +105,7 @@ def test_moving_is_called_off(world: _World) -> None:
     assert refused.value.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-def test_moving_goes_elsewhere_meanwhile(world: _World) -> None:
+def test_reassignment_replaces_an_ongoing_one(world: _World) -> None:
     world.controller.reassign(_FIRST, (3, 4))
     world.in_sync(3, 1, 2)
     world.controller.reassign(_FIRST, (4, 5))
@@ -116,7 +116,7 @@ def test_moving_goes_elsewhere_meanwhile(world: _World) -> None:
     assert (world.state.replicas, world.hosts()) == ((4, 5), {4, 5})
 
 
-def test_who_is_dead_when_it_ends_is_told_nothing_and_has_no_role(world: _World) -> None:
+def test_dead_replica_loses_its_role_when_the_reassignment_completes(world: _World) -> None:
     world.controller.reassign(_FIRST, (3, 2))
     world.controller.broker_down(1)
     assert world.state.leader == 2
@@ -131,9 +131,7 @@ def test_who_is_dead_when_it_ends_is_told_nothing_and_has_no_role(world: _World)
     ("replicas", "said"),
     [((), "at least one"), ((1, 1), "each once"), ((1, 9), r"no brokers \[9\]")],
 )
-def test_what_can_be_no_assignment_is_refused(
-    world: _World, replicas: tuple[int, ...], said: str
-) -> None:
+def test_invalid_assignment_is_refused(world: _World, replicas: tuple[int, ...], said: str) -> None:
     with pytest.raises(KafkaError, match=said) as refused:
         world.controller.reassign(_FIRST, replicas)
     assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -160,7 +158,7 @@ def test_the_preferred_replica_leads_again(world: _World) -> None:
     assert world.state.leader == 1
 
 
-def test_whoever_lives_leads_where_nobody_does_and_it_is_asked_for(world: _World) -> None:
+def test_unclean_election_makes_a_live_replica_lead_on_request(world: _World) -> None:
     controller = world.controller
     assert controller.elect_leaders([_FIRST], unclean=True) == {_FIRST: _NEEDLESS}
     controller.broker_down(2)
@@ -169,13 +167,13 @@ def test_whoever_lives_leads_where_nobody_does_and_it_is_asked_for(world: _World
     nobody = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     assert controller.elect_leaders([_FIRST], unclean=True) == {_FIRST: nobody}
     controller.broker_up(2, world.brokers[2])
-    assert world.state.leader == NO_LEADER, "it isn't in sync"
+    assert world.state.leader == NO_LEADER, "the live replica isn't in sync"
     assert controller.elect_leaders([_FIRST], unclean=True) == {_FIRST: _NONE}
     assert (world.state.leader, world.state.isr, world.state.is_clean) == (2, (2,), False)
 
 
 class _Elections:
-    """Elections whose leaders come to know of it when a test says so."""
+    """Elections whose leaders begin to lead when a test says so."""
 
     def __init__(self, world: _World) -> None:
         self.clock = ManualClock()
@@ -214,13 +212,13 @@ def test_an_election_is_answered_when_the_leaders_lead(elections: _Elections) ->
     elections.elections.check(_SECOND)
     assert elections.answers == [{_FIRST: _NONE, _SECOND: _NONE}]
     elections.elect()
-    assert elections.answers[1:] == [{}], "nothing of what needs no election"
+    assert elections.answers[1:] == [{}], "partitions without a need of an election are left out"
     elections.elect(_FIRST)
     assert elections.answers[2:] == [{_FIRST: _NEEDLESS}]
     assert elections.purgatory.watched == 0
 
 
-def test_at_its_timeout_each_partition_gets_the_answer_that_is_true(elections: _Elections) -> None:
+def test_election_timeout_answers_each_partition_by_its_state(elections: _Elections) -> None:
     elections.elect(_FIRST, _SECOND)
     elections.led = {_SECOND}
     elections.elections.check(_SECOND)

@@ -1,4 +1,4 @@
-"""What a broker hosts, and that each request on it is answered exactly once."""
+"""The replicas of a broker; each request on them is answered exactly once."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ OTHER = TopicPartition("topic", 1)
         ({"max_lag_ms": -1}, "max_lag_ms=-1: a lag is 0 ms or more"),
     ],
 )
-def test_an_impossible_setting_is_refused_by_name(
+def test_invalid_setting_is_refused_by_name(
     make_broker: Callable[..., Broker], setting: dict[str, int], why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
         make_broker(0, **setting)
 
 
-# ---- what it hosts
+# ---- hosted replicas
 
 
-def test_what_it_never_had_is_unknown(leader: Broker) -> None:
+def test_partition_that_was_never_here_is_unknown(leader: Broker) -> None:
     error, message = leader.manager.absence_error(OTHER)
 
     assert error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -69,7 +69,7 @@ def test_a_replica_that_was_deleted_comes_back_empty(leader: Broker) -> None:
     assert leader.replica().log_end_offset == 0
 
 
-def test_to_stop_what_is_not_here_is_no_error(leader: Broker) -> None:
+def test_stopping_a_missing_replica_is_no_error(leader: Broker) -> None:
     leader.manager.stop_replica(OTHER)
     leader.manager.mark_offline(OTHER)
     leader.manager.delete_topic("none")
@@ -112,7 +112,7 @@ def test_the_next_process_finds_the_logs_of_the_one_before(
     assert leader.manager.partitions() == []
 
 
-# ---- who is asked to check
+# ---- which operations an event checks
 
 
 def test_an_append_wakes_followers_and_not_consumers(leader: Broker) -> None:
@@ -134,7 +134,7 @@ def test_an_append_that_commits_at_once_wakes_consumers(make_broker: Callable[..
     assert consumer.given
 
 
-def test_a_duplicate_wakes_nobody(leader: Broker) -> None:
+def test_duplicate_wakes_no_fetch(leader: Broker) -> None:
     batch = RecordBatch(0, 1, 100, producer_id=7, producer_epoch=0, base_sequence=0)
     leader.produce(batch, acks=1)
     follower = leader.fetch(1, 1)
@@ -172,7 +172,7 @@ def test_a_stalled_partition_holds_back_no_request_on_another(leader: Broker) ->
 # ---- exactly once
 
 
-def test_an_answer_that_sends_the_next_request_is_not_disturbed_by_it(leader: Broker) -> None:
+def test_respond_may_send_the_next_request(leader: Broker) -> None:
     """A producer that goes on from inside the answer, as a server on one thread may."""
     answers: list[int] = []
 
@@ -202,7 +202,7 @@ def test_a_request_on_several_partitions_is_answered_once_for_all(leader: Broker
     assert leader.produces.counters.outcomes["expired"] == 0
 
 
-def test_what_happens_after_a_timeout_gives_no_second_answer(leader: Broker) -> None:
+def test_event_after_a_timeout_gives_no_second_response(leader: Broker) -> None:
     produce, fetch = leader.produce(timeout_ms=100), leader.fetch(0, max_wait_ms=100)
     leader.pass_time(100)
     assert produce.of().error is ErrorCode.REQUEST_TIMED_OUT
@@ -224,7 +224,7 @@ def test_reading_without_a_request_neither_waits_nor_counts_as_a_fetch(leader: B
     assert leader.replica().follower_end_offset(1) == -1
 
 
-def test_a_follower_without_a_leader_has_nothing_to_ask(make_broker: Callable[..., Broker]) -> None:
+def test_follower_without_a_leader_has_no_fetch(make_broker: Callable[..., Broker]) -> None:
     manager: ReplicaManager = make_broker(1).manager
     assert manager.follower_fetch(TP) is None
 

@@ -1,4 +1,4 @@
-"""Three replica managers under random events, checked after each against what acks=all promises.
+"""Three replica managers under random events, checked after each against the promise of acks=all.
 
 The controller is here, in the test. Its commands reach the brokers late or not at all, so an old
 leader goes on leading; answers to followers get lost or come late; brokers die and come back.
@@ -33,14 +33,14 @@ MAX_LAG_MS = 1_000
 PRODUCER = 7
 
 brokers = st.sampled_from(BROKERS)
-# Who a client turns to: mostly the leader, so that most requests come to something.
+# The broker of a client's request: mostly the leader, so that most requests have an effect.
 LEADER = -2
 targets = st.sampled_from((LEADER, LEADER, LEADER, *BROKERS))
 
 
 @dataclass
 class Produce:
-    """A request, and what it wanted to append."""
+    """A request, and the records that it appends."""
 
     answer: Answer[PartitionProduceResponse]
     broker_id: int
@@ -61,7 +61,7 @@ class Replication(RuleBasedStateMachine):
         self.commands: list[tuple[int, int]] = []  # (leader, epoch), oldest first
         self.produces: list[Produce] = []
         self.unanswered: dict[int, list[Answer[Any]]] = {broker_id: [] for broker_id in BROKERS}
-        # What a follower was answered, and hasn't taken yet.
+        # The responses that a follower hasn't applied yet.
         self.answers: dict[int, list[tuple[PartitionFetch, PartitionFetchResponse]]]
         self.answers = {broker_id: [] for broker_id in BROKERS}
         self.acknowledged: dict[int, object] = {}
@@ -95,7 +95,7 @@ class Replication(RuleBasedStateMachine):
 
     def _agree(self, _tp: TopicPartition, leader_epoch: int, isr: tuple[int, ...]) -> bool:
         if leader_epoch != self.epoch:
-            return False  # a leader that was deposed and doesn't know it yet
+            return False  # a deposed leader that doesn't know it yet
         self.isr = isr
         return True
 
@@ -145,7 +145,7 @@ class Replication(RuleBasedStateMachine):
         if broker is None:
             return
         self.disks[broker_id] = broker.manager.detach_logs()
-        self.unanswered[broker_id] = []  # nobody is left to answer
+        self.unanswered[broker_id] = []  # its process is gone
         self.answers[broker_id] = []
         if broker_id == self.leader_id:
             remaining = tuple(b for b in self.isr if b in self.alive)
@@ -175,7 +175,7 @@ class Replication(RuleBasedStateMachine):
 
     @rule(broker_id=targets)
     def produce_idempotently(self, broker_id: int) -> None:
-        """The next record, or the last one again until it is acknowledged."""
+        """Return the next record, or the last one again until it is acknowledged."""
         last = self.in_doubt
         if last is not None and last.answer.given and last.answer.of().error is ErrorCode.NONE:
             self.in_doubt = last = None
@@ -259,7 +259,7 @@ class Replication(RuleBasedStateMachine):
 
     @rule(stalled=brokers)
     def the_others_go_on_without_one(self, stalled: int) -> None:
-        """One leaves the ISR and falls behind what is committed, if it doesn't lead itself."""
+        """A follower leaves the ISR and falls behind the committed records."""
         for _ in range(2):
             self._send(LEADER, -1, (self._batch(),))
             for _ in range(2):
@@ -302,7 +302,7 @@ class Replication(RuleBasedStateMachine):
             self.pass_time(MAX_LAG_MS + 1)
             self.alive[broker_id].manager.maybe_shrink_isr()
 
-    # ---- what must hold
+    # ---- invariants
 
     @invariant()
     def the_logs_are_right(self) -> None:
@@ -334,7 +334,7 @@ class Replication(RuleBasedStateMachine):
         self.produces = waiting
 
     def _check_committed(self, broker_id: int, log: Log, batches: list[RecordBatch]) -> None:
-        """Up to their high watermarks, all logs are equal, and stay so."""
+        """All logs are equal, and stay so, up to their high watermarks."""
         for batch in batches:
             if batch.next_offset <= log.high_watermark:
                 here = (batch.tag, batch.leader_epoch)
@@ -342,7 +342,7 @@ class Replication(RuleBasedStateMachine):
                 assert known == here, (broker_id, batch.base_offset)
 
     def _check_acknowledged(self, broker_id: int, log: Log, batches: list[RecordBatch]) -> None:
-        """Whoever may be elected has all that acks=all acknowledged."""
+        """Every electable replica has all records that acks=all acknowledged."""
         held = {batch.base_offset: batch.tag for batch in batches}
         for offset, tag in self.acknowledged.items():
             # A batch that the log's start cuts in two may be there whole or not at all.

@@ -1,7 +1,7 @@
-"""Waits by thresholds complete just what looking at everybody would, and at the same event.
+"""Thresholds complete the same operations as checks of all operations would, at the same event.
 
-Two brokers are told the same: one wakes by thresholds, the other looks, at each event on a
-partition, at all that waits there. After each event both have answered the same requests alike.
+Two brokers get the same requests: one completes by thresholds, the other checks, at each event on a
+partition, all operations that wait on it. After each event both have sent the same responses.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from purgatory.kafka import (
     Partition,
     PartitionFetch,
     RecordBatch,
+    ReplicaManager,
     TopicPartition,
     TransactionResult,
 )
-from purgatory.kafka.replication.partition_registry import RequestPurgatories
 from tests.kafka.conftest import TP, Answer, Broker
 from timer import ManualClock
 
@@ -37,30 +37,20 @@ sizes = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 60)), min_size=1, m
 mostly = st.sampled_from([True, True, True, False])
 
 
-class Scanning(RequestPurgatories):
-    """Looks at all that waits on a partition, whatever happens there."""
+class ScanningManager(ReplicaManager):
+    """Checks all operations that wait on a partition at each event."""
 
-    __slots__ = ()
-
-    def after_append(self, partition: Partition) -> None:
-        self.fetches.check_and_complete(partition.topic_partition)
+    def _complete_after_append(self, partition: Partition) -> None:
+        self.fetch_purgatory.check_and_complete(partition.topic_partition)
         for key in partition.end_keys:
-            self.fetches.check_and_complete(key)
+            self.fetch_purgatory.check_and_complete(key)
 
-    def complete_after_high_watermark(self, partition: Partition) -> None:
-        self.check_all(partition.topic_partition, partition)
-
-
-def scanning(broker: Broker) -> Broker:
-    manager = broker.manager
-    waiting = Scanning(*manager._waiting)
-    for part in (manager, manager._fetches):
-        part._waiting = waiting
-    return broker
+    def _complete_after_high_watermark(self, partition: Partition) -> None:
+        self._check_all(partition.topic_partition, partition)
 
 
 class AgainstAScan(RuleBasedStateMachine):
-    """Broker 0 leads both partitions, or follows for a while, whatever comes."""
+    """Broker 0 leads both partitions, or follows for a while."""
 
     @initialize(min_insync=st.integers(1, 2))
     def start(self, min_insync: int) -> None:
@@ -68,10 +58,12 @@ class AgainstAScan(RuleBasedStateMachine):
         self.clock = clock
         config = LogConfig(segment_bytes=120)
         by_thresholds, by_scan = (
-            Broker(0, clock, min_insync_replicas=min_insync, max_lag_ms=10, log_config=config)
-            for _ in range(2)
+            Broker(
+                0, clock, manager, min_insync_replicas=min_insync, max_lag_ms=10, log_config=config
+            )
+            for manager in (ReplicaManager, ScanningManager)
         )
-        self.brokers = (by_thresholds, scanning(by_scan))
+        self.brokers = (by_thresholds, by_scan)
         self.answers: list[tuple[Answer[Any], Answer[Any]]] = []
         self.epoch = 0
         self.lead(TPS)
@@ -106,7 +98,6 @@ class AgainstAScan(RuleBasedStateMachine):
                 "lead where none leads",
                 "another epoch of the same leader",
                 "truncate as a follower",
-                "truncate unseen",
                 "stop",
                 "delete",
                 "the ISR shrinks",
@@ -126,15 +117,12 @@ class AgainstAScan(RuleBasedStateMachine):
         elif change == "truncate as a follower":
             self.epoch += 1
             self.both(lambda broker: follow_and_truncate(broker, tp, self.epoch, cut))
-        elif change == "truncate unseen":
-            self.epoch += 2
-            self.both(lambda broker: truncate_unseen(broker, tp, self.epoch, cut))
         elif change == "the ISR shrinks":
             self.clock.advance(11)
             self.both(lambda broker: broker.manager.maybe_shrink_isr())
         else:
             self.both(lambda broker: broker.manager.stop_replica(tp, change == "delete"))
-        if back and change not in ("truncate unseen", "the ISR shrinks"):
+        if back and change != "the ISR shrinks":
             self.lead((tp,))
 
     # ---- records
@@ -238,7 +226,7 @@ class AgainstAScan(RuleBasedStateMachine):
     def _fetch(self, params: FetchParams, fetches: dict[TopicPartition, PartitionFetch]) -> None:
         self.answered(lambda broker, answer: broker.manager.fetch_records(params, fetches, answer))
 
-    # ---- what must hold
+    # ---- invariants
 
     @invariant()
     def both_answered_the_same(self) -> None:
@@ -261,17 +249,6 @@ def follow_and_truncate(broker: Broker, tp: TopicPartition, epoch: int, cut: int
     broker.manager.become_follower(tp, 1, epoch, (0, 1, 2))
     log = broker.replica(tp).log
     log.truncate_to(max(log.start_offset, log.end_offset - cut))
-
-
-def truncate_unseen(broker: Broker, tp: TopicPartition, epoch: int, cut: int) -> None:
-    """As two threads may do it: the checks of both changes of leadership come after the second."""
-    partition = broker.manager.partition(tp)
-    if partition is not None:
-        log = partition.log
-        partition.make_follower(1, epoch - 1)
-        log.truncate_to(max(log.start_offset, log.end_offset - cut))
-        partition.make_leader(epoch, (0, 1, 2), (0, 1, 2), broker.clock.now_ms())
-        broker.check_all_that_waits(tp)
 
 
 def purgatories(broker: Broker) -> tuple[Any, ...]:

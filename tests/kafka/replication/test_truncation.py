@@ -1,4 +1,4 @@
-"""What a follower does with its leader's answers, and how logs that part come together again."""
+"""A follower applies its leader's responses, and diverging logs become equal again."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def answer(
 # ---- asking and copying
 
 
-def test_it_asks_from_its_end_in_its_epoch_and_tells_the_epoch_of_its_last_record(
+def test_follower_fetches_from_its_end_with_its_epoch_and_last_fetched_epoch(
     follower: Broker,
 ) -> None:
     assert next_fetch(follower) == PartitionFetch(0, 1024 * 1024, 1, None, 0)
@@ -75,7 +75,7 @@ def test_it_asks_from_its_end_in_its_epoch_and_tells_the_epoch_of_its_last_recor
     assert next_fetch(follower) == PartitionFetch(2, 1024 * 1024, 4, 1, 0)
 
 
-def test_it_copies_records_and_the_high_watermark_within_its_log(follower: Broker) -> None:
+def test_follower_copies_records_and_the_high_watermark_up_to_its_end(follower: Broker) -> None:
     taken = follower.manager.append_as_follower(
         TP, next_fetch(follower), answer(high_watermark=9, copied=batches(0, 1))
     )
@@ -84,7 +84,7 @@ def test_it_copies_records_and_the_high_watermark_within_its_log(follower: Broke
     assert (follower.replica().log_end_offset, follower.replica().high_watermark) == (2, 2)
 
 
-def test_its_high_watermark_does_not_go_back_by_a_leader_that_knows_less(
+def test_followers_high_watermark_does_not_go_back_to_a_new_leaders(
     follower: Broker,
 ) -> None:
     follower.manager.append_as_follower(
@@ -96,7 +96,7 @@ def test_its_high_watermark_does_not_go_back_by_a_leader_that_knows_less(
     assert follower.replica().high_watermark == 2
 
 
-def test_it_deletes_what_the_leader_deleted(follower: Broker) -> None:
+def test_follower_deletes_records_that_the_leader_deleted(follower: Broker) -> None:
     follower.manager.append_as_follower(
         TP, next_fetch(follower), answer(high_watermark=3, copied=batches(0, 1, 2))
     )
@@ -107,7 +107,7 @@ def test_it_deletes_what_the_leader_deleted(follower: Broker) -> None:
 
 
 @pytest.mark.parametrize("what", ["another epoch", "another end", "it leads", "no replica"])
-def test_a_stale_answer_changes_nothing(follower: Broker, what: str) -> None:
+def test_stale_response_changes_nothing(follower: Broker, what: str) -> None:
     stale = next_fetch(follower)
     if what == "another epoch":
         follower.manager.become_follower(TP, 2, 2)
@@ -134,13 +134,13 @@ def test_a_stale_answer_changes_nothing(follower: Broker, what: str) -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ],
 )
-def test_an_error_is_waited_out(follower: Broker, error: ErrorCode) -> None:
+def test_error_response_changes_nothing(follower: Broker, error: ErrorCode) -> None:
     response = PartitionFetchResponse(error)
 
     assert not follower.manager.append_as_follower(TP, next_fetch(follower), response)
 
 
-def test_out_of_range_beyond_the_leaders_end_cuts_to_it(follower: Broker) -> None:
+def test_follower_beyond_the_leaders_end_truncates_to_it(follower: Broker) -> None:
     follower.manager.append_as_follower(TP, next_fetch(follower), answer(copied=batches(0, 1, 2)))
     response = PartitionFetchResponse(
         ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=0, log_end_offset=1
@@ -151,7 +151,7 @@ def test_out_of_range_beyond_the_leaders_end_cuts_to_it(follower: Broker) -> Non
     assert follower.replica().log_end_offset == 1
 
 
-def test_out_of_range_before_the_leaders_start_begins_anew_there(follower: Broker) -> None:
+def test_follower_before_the_leaders_start_empties_its_log_there(follower: Broker) -> None:
     follower.manager.append_as_follower(TP, next_fetch(follower), answer(copied=batches(0)))
     response = PartitionFetchResponse(
         ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=5, log_end_offset=9
@@ -166,7 +166,7 @@ def test_out_of_range_before_the_leaders_start_begins_anew_there(follower: Broke
 # ---- truncation by epochs
 
 
-def test_a_diverging_epoch_cuts_the_log_there(follower: Broker) -> None:
+def test_diverging_epoch_truncates_the_log(follower: Broker) -> None:
     follower.manager.append_as_follower(TP, next_fetch(follower), answer(copied=batches(0, 1, 2)))
     response = answer()._replace(diverging_epoch=EpochEndOffset(1, 2))
 
@@ -188,7 +188,7 @@ def test_a_diverging_epoch_cuts_the_log_there(follower: Broker) -> None:
         pytest.param((1, 2, 3, 4, 5, 6), (1, 2, 2, 2), id="in an older epoch's middle"),
     ],
 )
-def test_two_logs_that_part_are_equal_after_some_fetches(
+def test_diverging_logs_are_equal_after_some_fetches(
     make_broker: Callable[..., Broker], leaders: tuple[int, ...], followers: tuple[int, ...]
 ) -> None:
     leader = make_broker(0, logs={TP: log_of(*leaders)})
@@ -207,10 +207,10 @@ def test_two_logs_that_part_are_equal_after_some_fetches(
     assert leader.replica().isr == (0, 1)
 
 
-def test_what_is_cut_takes_the_producers_numbers_with_it(
+def test_truncation_restores_the_producers_sequences(
     make_broker: Callable[..., Broker],
 ) -> None:
-    """A record that was cut is no duplicate when it is sent again."""
+    """A truncated record is no duplicate when it is sent again."""
     broker = make_broker(1)
     broker.manager.become_follower(TP, 0, 1, (0, 1))
     numbered = tuple(

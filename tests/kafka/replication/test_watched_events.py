@@ -1,4 +1,4 @@
-"""Which waits an event looks at, counted; and that no change of leadership makes it miss one."""
+"""Events check only the operations that they may complete, also after changes of leadership."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from purgatory.kafka import (
     RecordBatch,
     TransactionResult,
 )
-from purgatory.kafka.log.log_offsets import NEVER, encode
 from tests.kafka.conftest import TP
 
 if TYPE_CHECKING:
@@ -95,23 +94,21 @@ def test_each_partition_of_a_produce_is_waited_for(leader: Broker) -> None:
 
 
 def shorten(leader: Broker, to: int) -> None:
-    """Broker 1 leads for a while, and what it hasn't goes; then broker 0 leads again."""
+    """Broker 1 leads for a while, and broker 0 truncates the records that it lacks."""
     epoch = leader.replica().leader_epoch
     leader.manager.become_follower(TP, 1, epoch + 1, (0, 1, 2))
     leader.replica().log.truncate_to(to)
     leader.lead(epoch=epoch + 2)
 
 
-def test_a_produce_is_not_completed_by_the_watermark_of_an_earlier_term(roomy: Broker) -> None:
+def test_produce_is_not_completed_by_the_watermark_of_an_earlier_leadership(roomy: Broker) -> None:
     for _ in range(99):
         roomy.produce(acks=1)
     roomy.followers_fetch(100, 1, 2)
-    earlier = encode(roomy.replica().leader_term, 100)
     shorten(roomy, to=50)
     answer = roomy.produce(RecordBatch(0, 30, 100))
     assert roomy.replica().high_watermark == 50
 
-    roomy.produces.advance(TP, earlier)  # by a thread that comes late
     roomy.followers_fetch(79, 1, 2)
     assert not answer.given
 
@@ -120,51 +117,48 @@ def test_a_produce_is_not_completed_by_the_watermark_of_an_earlier_term(roomy: B
     assert answer.of().error is ErrorCode.NONE
 
 
-def test_a_fetch_is_not_passed_over_for_the_bytes_of_an_earlier_term(roomy: Broker) -> None:
+def test_fetch_counts_no_bytes_of_an_earlier_leadership(roomy: Broker) -> None:
     for _ in range(99):
         roomy.produce(acks=1)
-    partition = roomy.replica()
-    earlier = encode(partition.leader_term, partition.log.position_of(100))
     shorten(roomy, to=50)
     answer = roomy.fetch(50, 1, min_bytes=200)
+    before = checks(roomy)
 
-    roomy.fetches.advance(partition.end_keys.log_end, earlier)
     roomy.produce(acks=1)
     assert not answer.given
+    assert checks(roomy) == before
     roomy.produce(acks=1)
 
     assert answer.given
 
 
-def test_a_fetch_ends_with_the_term_it_came_in_though_nobody_saw_the_change(
-    leader: Broker,
-) -> None:
+def test_produce_and_fetch_end_with_the_leadership_that_they_came_in(leader: Broker) -> None:
     leader.produce(acks=1)
-    answer = leader.fetch(1, 1, min_bytes=200)
+    appended = leader.produce()
+    answer = leader.fetch(2, 1, min_bytes=200)
     operation = leader.waiting(leader.fetches)
-    partition = leader.replica()
 
-    partition.make_follower(1, 2)
-    partition.make_leader(3, (0, 1, 2), (0, 1, 2), now_ms=0)
-    leader.check_all_that_waits()
+    leader.manager.become_follower(TP, 1, 2)
 
+    assert appended.of().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert operation.case is FetchCase.NOT_LEADER
-    assert answer.of().error is ErrorCode.NONE  # it leads now, so there is an answer
+    assert answer.of().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_replica_that_comes_back_has_none_of_its_former_terms(leader: Broker) -> None:
-    terms = set()
-    for epoch in (2, 3, 4):
-        leader.lead(epoch=epoch)
-        terms.add(leader.replica().leader_term)
-        leader.manager.stop_replica(TP, delete=True)
-    leader.lead(epoch=5)
+def test_leader_that_comes_back_has_forgotten_its_former_thresholds(leader: Broker) -> None:
+    leader.produce()
+    leader.fetch(1, 1, min_bytes=300)
+    leader.followers_fetch(1, 1, 2)
+    assert leader.produces.value(TP) == 1
+    leader.manager.become_follower(TP, 1, 2)
 
-    assert len(terms) == 3
-    assert leader.replica().leader_term > max(terms)
+    leader.lead(epoch=3)
+
+    assert leader.produces.value(TP) is None
+    assert not leader.fetches._state.values
 
 
-def test_a_partition_that_went_away_leaves_no_values_behind(leader: Broker) -> None:
+def test_deleted_partition_leaves_no_threshold_values(leader: Broker) -> None:
     leader.fetch(0, 1, min_bytes=5_000)
     leader.produce()
     leader.followers_fetch(1, 1, 2)
@@ -176,7 +170,7 @@ def test_a_partition_that_went_away_leaves_no_values_behind(leader: Broker) -> N
     assert not leader.fetches._state.values
 
 
-# ---- what no number tells
+# ---- events without a threshold
 
 
 def test_a_fetch_counts_no_more_than_it_takes_from_a_partition(roomy: Broker) -> None:
@@ -211,7 +205,7 @@ def test_a_new_segment_ends_the_wait_at_the_first_move_into_it(
 
 
 def test_an_end_that_jumps_into_a_new_segment_alone_ends_the_wait_too(leader: Broker) -> None:
-    """A transaction ends, and shows what came after its first record."""
+    """A transaction ends, and the records behind its first one become visible."""
     opening = RecordBatch(0, 1, 100, -1, 7, 0, 0, transactional=True)
     marker = RecordBatch(0, 1, 50, -1, 7, 0, transactional=True, control=TransactionResult.COMMIT)
     leader.fetch(0, isolation=COMMITTED, min_bytes=5_000)
@@ -226,7 +220,3 @@ def test_an_end_that_jumps_into_a_new_segment_alone_ends_the_wait_too(leader: Br
     leader.followers_fetch(5, 1, 2)
 
     assert answer.given
-
-
-def test_numbers_of_a_later_term_are_above_all_of_an_earlier_one() -> None:
-    assert encode(1, 100) < encode(1, NEVER) < encode(2, 0) < encode(2, 80)
