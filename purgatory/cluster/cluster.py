@@ -18,13 +18,16 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.metadata import ClusterMetadata
-from purgatory.cluster.observer import ClusterObserver
+from purgatory.cluster.observer import ClusterObserver, replica_offsets
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.cluster.trace import ClusterTrace
-from purgatory.cluster.traced_topics import TopicFacts
+from purgatory.cluster.traced_brokers import TopicFacts
+from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.recent_errors import Logger
+from purgatory.kafka import TopicPartition
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.authorizer import ALTER_ACLS_KEY
+from purgatory.kafka.topics import PartitionState
 
 _MAX_EPOCH_GAP = 1_000_000
 """What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,
@@ -35,6 +38,7 @@ _MAINTENANCE_S = 5.0
 _IDLE_CHECKS = 10
 """How often it is looked for idle connections in the shortest time that one may be idle."""
 
+_NS_PER_MS = 1_000_000
 _CLEANUP_POLICY, _COMPACT = "cleanup.policy", "compact"
 _log = Logger("purgatory.cluster")
 
@@ -304,3 +308,77 @@ class Cluster(ClusterMetadata):
         return [
             broker for broker in self.brokers.values() if not self.fault.is_paused(broker.broker_id)
         ]
+
+
+def cluster_state(cluster: Cluster) -> dict[str, Any]:
+    """Return brokers, topics, groups, purgatories and faults. O(partitions)."""
+    return {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "elections": cluster.controller.elections,
+        "brokers": [_broker(broker) for broker in cluster.brokers.values()],
+        "topics": [
+            {
+                "name": topic.name,
+                "internal": topic.internal,
+                "settings": topic.configs,
+                "partitions": [
+                    _partition(cluster, TopicPartition(topic.name, number), state)
+                    for number, state in enumerate(topic.partitions)
+                ],
+            }
+            for topic in cluster.controller.topics.values()
+        ],
+        "groups": [
+            {
+                "name": group.group_id,
+                "broker": broker.broker_id,
+                "state": group.state.value,
+                "generation": group.generation,
+                "members": list(group.members),
+            }
+            for broker in cluster.brokers.values()
+            if broker.alive
+            for group in broker.groups.groups.values()
+        ],
+        "faults": [fault.as_dict() for fault in cluster.fault.recent],
+    }
+
+
+def _partition(
+    cluster: Cluster, topic_partition: TopicPartition, state: PartitionState
+) -> dict[str, Any]:
+    high_watermark, ends = replica_offsets(cluster, topic_partition, state)
+    leader = cluster.live_broker(state.leader)
+    led = None if leader is None else leader.manager.partition(topic_partition)
+    return {
+        "partition": topic_partition.partition,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "replicas": state.replicas,
+        "isr": state.isr,
+        "high_watermark": high_watermark,
+        "log_end_offsets": ends,
+        "log_start_offset": None if led is None else led.log_start_offset,
+    }
+
+
+def _broker(broker: Broker) -> dict[str, Any]:
+    return {
+        "id": broker.broker_id,
+        "host": broker.host,
+        "port": broker.port,
+        "alive": broker.alive,
+        "connections": broker.connection_count,
+        "purgatories": [_purgatory(purgatory) for purgatory in broker.purgatories]
+        if broker.alive
+        else [],
+    }
+
+
+def _purgatory(purgatory: AsyncPurgatory) -> dict[str, Any]:
+    return {
+        "name": purgatory.name,
+        "pending": purgatory.num_delayed,
+        "oldest_ms": purgatory.core.oldest_pending_ns // _NS_PER_MS,
+        "outcomes": purgatory.counters.outcomes,
+    }

@@ -25,10 +25,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from purgatory.cluster.cluster import Cluster
+from purgatory.cluster.cluster import Cluster, cluster_state
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import FaultMethod, FaultMethods, Served
-from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill

@@ -14,8 +14,10 @@ Ground rules: everything happens on the event loop's thread.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -32,14 +34,13 @@ from purgatory.cluster.sent_records import (
     Wire,
     record_number,
 )
-from purgatory.cluster.traced_brokers import TracedBrokers
+from purgatory.cluster.traced_brokers import TracedBrokers, TracedTopics
 from purgatory.cluster.traced_readers import (
     GROUP_APIS,
     SharedReads,
     SharedRecords,
     TracedReaders,
 )
-from purgatory.cluster.traced_topics import TracedTopics
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
@@ -567,3 +568,44 @@ def _outcome(error: ErrorCode) -> tuple[str, str | None]:
 def _compaction(record: Any) -> str:
     """Return what compaction may take: a record that has a later one of its key, or tombstones."""
     return "tombstone" if record.value is None else "key"
+
+
+def start_trace(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> tuple[ClusterTrace, Any]:
+    """Begin a trace in a new folder; return it, and the writer to be finished.
+
+    Args:
+        folder: created by the call.
+        name: the run's name.
+        producers, consumers: the configuration of clients, by client id (`group`), for the audit.
+
+    Raises:
+        ValueError: the folder can't be created, or is not empty.
+    """
+    writer = trace_writer(folder, name, producers, consumers)
+    return ClusterTrace(writer, writer.change), writer
+
+
+def trace_writer(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> Any:
+    """As `start_trace`, without the `ClusterTrace`."""
+    from purgatory.trace.trace_writer import TraceWriter
+
+    run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    return TraceWriter(
+        folder,
+        run_id=run_id,
+        scenario=name,
+        seed=0,
+        producers=producers,
+        consumers=consumers,
+        observed=True,
+    )

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from kio.index import load_response_schema
@@ -31,6 +31,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.listeners import Endpoint, Listening
+from purgatory.cluster.protocol.connection import ResponseConnection
 from purgatory.cluster.protocol.frame_check import check_frame
 from purgatory.cluster.protocol.wire import (
     API_VERSIONS,
@@ -39,13 +40,9 @@ from purgatory.cluster.protocol.wire import (
     element_class,
     encode_response,
     readers,
-    write_response,
 )
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from purgatory.proxy.connection import ClientConnection
 
 _log = Logger("purgatory.proxy")
 _PREFIX_BYTES = 4
@@ -170,7 +167,7 @@ class ProxiedBroker:
     def __init__(self, address: Endpoint, broker_id: int = UNKNOWN_BROKER) -> None:
         self.address = address
         self.broker_id = broker_id
-        self.connections: set[ClientConnection] = set()
+        self.connections: set[ResponseConnection] = set()
         self.requests: Counter[str] = Counter()
         """How many came, by API."""
         self.tls: ssl.SSLContext | None = None
@@ -271,8 +268,9 @@ class Addresses:
         rewritten = await self.rewrite_entity(request, entity)
         if rewritten is entity:
             return frame
-        body = write_response(rewritten)
-        return encode_response(request.api_key, request.api_version, request.correlation_id, body)
+        return encode_response(
+            request.api_key, request.api_version, request.correlation_id, rewritten
+        )
 
     async def rewrite_entity(self, request: Request, entity: Any) -> Any:
         """As `rewrite`, of a response that is decoded; the same object if nothing has changed."""

@@ -26,7 +26,7 @@ import asyncio
 import struct
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from kio.schema.index import api_key_map
 
@@ -40,9 +40,6 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.proxy.addresses import BUFFER_BYTES, BadResponseError, ProxiedBroker, is_known
 from purgatory.settings.addresses import host_and_port
-
-if TYPE_CHECKING:
-    from purgatory.proxy.faults import ProxyFaults
 
 _log = Logger("purgatory.proxy")
 
@@ -162,6 +159,27 @@ async def _pass(
         part = b""
 
 
+class FrameFaults(Protocol):
+    """The faults of a proxy, as its connections use them: `faults.ProxyFaults`."""
+
+    def concerns_request(self, broker: ProxiedBroker, request: Request) -> bool:
+        """Whether a request has to be served by `serve`."""
+
+    def concerns_response(self, broker: ProxiedBroker, request: Request) -> bool:
+        """Whether a response is taken whole, and sent by `deliver`."""
+
+    async def serve(
+        self, connection: ClientConnection, header: RequestHeader, frame: bytes
+    ) -> None:
+        """Have a request answered, with the active faults."""
+
+    async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
+        """Send a response."""
+
+    def on_close(self, connection: ClientConnection) -> None:
+        """Record that a client is gone."""
+
+
 class _ClientProtocol(asyncio.StreamReaderProtocol):
     """Tells a connection that its client is gone, whatever it waits for."""
 
@@ -187,7 +205,7 @@ class ClientConnection:
         faults: look into frames.
     """
 
-    def __init__(self, broker: ProxiedBroker, listener: Listener, faults: ProxyFaults) -> None:
+    def __init__(self, broker: ProxiedBroker, listener: Listener, faults: FrameFaults) -> None:
         self.broker = broker
         self.reader = asyncio.StreamReader(BUFFER_BYTES)
         self.protocol = _ClientProtocol(self)

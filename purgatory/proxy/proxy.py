@@ -27,7 +27,6 @@ from kio.index import load_request_schema
 
 from purgatory.cluster.api.registry import APIS
 from purgatory.cluster.errors import BadRequestError
-from purgatory.cluster.fault_injection import FaultTarget
 from purgatory.cluster.listeners import (
     MAX_PORT,
     Endpoint,
@@ -133,7 +132,7 @@ class ProxyConfig:
             )
 
 
-class Proxy(FaultTarget):
+class Proxy:
     """A proxy, as a context manager on an event loop; ``fault`` injects faults.
 
     Args:

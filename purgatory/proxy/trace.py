@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from purgatory.cluster.protocol.connection import ResponseConnection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.records import whole_batches
 from purgatory.cluster.trace import ClusterTrace
+from purgatory.cluster.traced_brokers import TopicFacts
 from purgatory.cluster.traced_readers import GROUP_APIS, SharedRecords
-from purgatory.cluster.traced_topics import TopicFacts
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
@@ -36,7 +37,6 @@ from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords
 from purgatory.kafka.share_groups.share_state import Acknowledgement
 from purgatory.kafka.transactions.transaction_metadata import TransactionRecord, TransactionState
 from purgatory.proxy.addresses import Addresses
-from purgatory.proxy.connection import ClientConnection
 
 _PRODUCE, _FETCH, _OFFSET_COMMIT = 0, 1, 8
 _SHARE_FETCH, _SHARE_ACKNOWLEDGE = 78, 79
@@ -64,7 +64,7 @@ _ABORT_STATES = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT
 class _Exchange(NamedTuple):
     """A request as far as it came to the broker, and the response; None: none came."""
 
-    connection: ClientConnection
+    connection: ResponseConnection
     request: Request
     response: Any
     received_us: int
@@ -87,7 +87,7 @@ class ProxyTrace:
         self.trace = trace
         trace.topics.facts = self._topic_facts
         self._addresses = addresses
-        self._offsets: WeakKeyDictionary[ClientConnection, dict[TopicPartition, int]] = (
+        self._offsets: WeakKeyDictionary[ResponseConnection, dict[TopicPartition, int]] = (
             WeakKeyDictionary()
         )
         """By the partition, from where a client fetches; sessions don't repeat it."""
@@ -120,7 +120,7 @@ class ProxyTrace:
         return TopicFacts(self._addresses.topic_ids.get(name), compacts=False)
 
     def record_exchange(
-        self, connection: ClientConnection, request: Request, response: Any, received_us: int
+        self, connection: ResponseConnection, request: Request, response: Any, received_us: int
     ) -> None:
         """Record a request that was carried out.
 

@@ -27,7 +27,7 @@ from purgatory.cluster.protocol.error_responses import (
     error_places,
     error_response,
 )
-from purgatory.cluster.protocol.wire import Request, encode_response, write_response
+from purgatory.cluster.protocol.wire import Request, encode_response
 from purgatory.kafka.share_groups.share_state import ShareKey
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import ALL_VERSIONS, fill, read_response
@@ -78,7 +78,7 @@ def _versions(api_key: int) -> list[int]:
 
 def _read_codes(request: Request, answer: Any) -> set[int]:
     key, version = request.api_key, request.api_version
-    frame = encode_response(key, version, 1, write_response(answer))
+    frame = encode_response(key, version, 1, answer)
     return set(codes_in(read_response(key, version, frame[4:])[1]))
 
 

@@ -21,15 +21,15 @@ from purgatory.cluster.faulty_responses import (
     inject_error,
     lower_epochs,
 )
-from purgatory.cluster.protocol.fixed_layouts import produce_response
+from purgatory.cluster.protocol.fixed_layouts import ProduceResponse
 from purgatory.cluster.protocol.wire import (
     Request,
+    encode_body,
     encode_response,
-    read_response,
-    write_response,
+    response_entity,
 )
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
-from purgatory.kafka.faults import ErrorFault, LoadCoordinator, ReturnError
+from purgatory.kafka.faults import LoadCoordinator, ReturnError
 from tests.cluster.wire_values import ALL_VERSIONS, fill
 
 _ERRORS = ["NOT_LEADER_OR_FOLLOWER", "NOT_COORDINATOR", "NOT_CONTROLLER", "UNKNOWN_MEMBER_ID"]
@@ -41,7 +41,7 @@ def _topic_of(topic_id: uuid.UUID) -> str | None:
     return "orders" if topic_id == _SOME_ID else None
 
 
-def _inject(request: Request, fault: ErrorFault) -> InjectedError | None:
+def _inject(request: Request, fault: ReturnError) -> InjectedError | None:
     return inject_error(request, APIS[request.api_key], fault, _topic_of)
 
 
@@ -96,8 +96,8 @@ def test_each_api_and_version_can_be_answered_with_an_error(error: str) -> None:
         done = _one_of_all(load_response_schema(api_key, version))
         answer = injected.apply(None if injected.remaining is None else done)
         assert _errors_in(answer) == [WireError[error.lower()]], answer
-        written = write_response(answer)
-        assert read_response(request, written) == answer, "it is one that clients can read"
+        written = encode_body(api_key, version, answer)
+        assert response_entity(request, written) == answer, "it is one that clients can read"
         assert encode_response(api_key, version, 1, written)
         if request.api_name not in _CARRIED_OUT:
             assert injected.remaining is None
@@ -201,8 +201,8 @@ def test_errors_come_beside_what_was_done() -> None:
         for name, all_ in _asked(injected.remaining).items()
         for one in all_
     ]
-    answered = produce_response(request.api_version, dict.fromkeys(left, done))
-    answer = injected.apply(read_response(request, answered))
+    answered = ProduceResponse(dict.fromkeys(left, done))
+    answer = injected.apply(response_entity(request, answered))
     told = {
         (topic.name, one.index): (one.error_code.name, one.base_offset)
         for topic in answer.responses
@@ -243,7 +243,7 @@ def _described(version: int, *names: str) -> Any:
     ]
     brokers = [{"node_id": 1, "host": "h", "port": 9092, "rack": None}]
     values = {"throttle_time": 0, "brokers": brokers, "controller_id": 1, "topics": topics}
-    return read_response(_metadata(version, ()), values)
+    return response_entity(_metadata(version, ()), values)
 
 
 def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.cluster.trace_files import start_trace
+from purgatory.cluster.trace import start_trace
 from purgatory.kafka import TopicPartition
 from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from purgatory.cluster import Cluster, ClusterConfig, ClusterError
+from purgatory.cluster import Cluster, ClusterConfig, ClusterError, fault_injection
 from purgatory.cluster.listeners import Endpoint, Listening
 from purgatory.kafka.faults import DelayResponses, Pause, Throttle
-from purgatory.proxy import Proxy, ProxyConfig, faults
+from purgatory.proxy import Proxy, ProxyConfig
+from purgatory.proxy.connection import ClientConnection
 from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import request_frame
@@ -81,6 +82,7 @@ def test_a_client_is_closed_when_its_broker_died_while_it_was_paused() -> None:
                 requests = proxy.brokers[1].requests
                 await eventually(lambda: requests["heartbeat"] == 1)
                 (connection,) = proxy.brokers[1].connections
+                assert isinstance(connection, ClientConnection)
                 await cluster.kill(1)
                 await eventually(connection._writers[1].is_closing)
                 pause.end()
@@ -165,6 +167,7 @@ def test_a_client_that_takes_no_responses_is_served_no_further() -> None:
                 connections = proxy.all_brokers[-1].connections
                 await eventually(lambda: len(connections) == 1)
                 (connection,) = connections
+                assert isinstance(connection, ClientConnection)
                 transport = connection._writers[0].transport
                 theirs = transport.get_extra_info("socket")
                 theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
@@ -234,11 +237,11 @@ def test_the_metadata_that_is_kept_for_later_has_a_bound(monkeypatch: pytest.Mon
         async with Cluster(ClusterConfig(brokers=1)) as cluster:
             config = ProxyConfig(to=[cluster.bootstrap_servers])
             async with Proxy(config) as proxy, await client_of(proxy) as client:
-                monkeypatch.setattr(faults, "_MAX_RESPONSE_BYTES", 1_000)
+                monkeypatch.setattr(fault_injection, "_MAX_RESPONSE_BYTES", 1_000)
                 for number in range(100):
                     await client.ask(METADATA, 1, {"topics": [{"name": f"missing-{number}"}]})
                 kept = proxy.fault._metadata
                 assert 1 < len(kept) < 100
-                assert sum(map(len, kept.values())) <= 1_000
+                assert kept.size_bytes <= 1_000
 
     asyncio.run(run())

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import ErrorCode
@@ -44,7 +44,9 @@ class _Result(NamedTuple):
 _DISABLED = _Result(ErrorCode.SECURITY_DISABLED, "nobody's rights are asked for in this cluster")
 
 
-async def describe_acls(broker: Broker, request: Request, connection: Connection) -> Response:
+async def describe_acls(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """List the entries that a filter means."""
     found: list[Acl] = []
     acl_filter = _filter(request.body)
@@ -70,7 +72,7 @@ async def describe_acls(broker: Broker, request: Request, connection: Connection
     }
 
 
-async def create_acls(broker: Broker, request: Request, connection: Connection) -> Response:
+async def create_acls(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Create ACLs: each is validated on its own, and the valid ones are saved together."""
     results: list[_Result] = []
     added: list[Acl] = []
@@ -88,7 +90,7 @@ async def create_acls(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-async def delete_acls(broker: Broker, request: Request, connection: Connection) -> Response:
+async def delete_acls(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Remove the entries that filters mean."""
     results: list[tuple[_Result, list[Acl]]] = []
     for requested in request.body.filters:
@@ -120,7 +122,7 @@ async def delete_acls(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-async def _alter_acls(broker: Broker, added: list[Acl], removed: list[Acl]) -> _Result:
+async def _alter_acls(broker: BrokerServices, added: list[Acl], removed: list[Acl]) -> _Result:
     """Change the entries, and wait until all brokers that live have the change."""
     security = broker.cluster.security
     if not security.is_authorizing:

@@ -14,9 +14,9 @@ from uuid import UUID
 from purgatory.cluster.api.authorization import AuthorizationContext, authorization_context
 from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
-from purgatory.cluster.protocol.fixed_layouts import FETCH_BY_IDS, fetch_response
+from purgatory.cluster.protocol.fixed_layouts import FETCH_BY_IDS, FetchResponse
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
     ErrorCode,
@@ -50,19 +50,18 @@ _NO_ID = UUID(int=0)
 Responses = Mapping[TopicPartition, PartitionFetchResponse]
 
 
-async def fetch(broker: Broker, request: Request, connection: Connection) -> Response:
+async def fetch(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Return records once there are ``min_bytes``, or after ``max_wait``."""
-    version = request.api_version
     context = _context(broker, request)
     if context.error is not ErrorCode.NONE:
-        return fetch_response(version, {}, error=context.error)
+        return FetchResponse({}, error=context.error)
     results = await _read(broker, request, connection, context.fetches)
     session_id, partitions = context.complete(results)
     hints = leader_hints(broker.cluster, connection.listener, partitions)
-    return fetch_response(version, partitions, session_id, hints=hints)
+    return FetchResponse(partitions, session_id, hints=hints)
 
 
-def _context(broker: Broker, request: Request) -> FetchContext:
+def _context(broker: BrokerServices, request: Request) -> FetchContext:
     """Find out what is requested: by the request, and by its session."""
     body, cluster = request.body, broker.cluster
     by_ids = request.api_version >= FETCH_BY_IDS
@@ -100,7 +99,7 @@ def _context(broker: Broker, request: Request) -> FetchContext:
 
 
 async def _read(
-    broker: Broker,
+    broker: BrokerServices,
     request: Request,
     connection: Connection,
     requested: Mapping[SessionKey, RequestedPartition],
@@ -151,7 +150,7 @@ async def _read(
 
 
 def _refusal(
-    broker: Broker,
+    broker: BrokerServices,
     authorization: AuthorizationContext | None,
     key: SessionKey,
     requested: RequestedPartition,
@@ -179,7 +178,7 @@ _UNAUTHORIZED = PartitionFetchResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _in_zstd(
-    broker: Broker, requested: RequestedPartition, number: int, version: int
+    broker: BrokerServices, requested: RequestedPartition, number: int, version: int
 ) -> PartitionFetchResponse | None:
     """Refuse a topic whose batches are compressed by zstd to who can't know that."""
     if version >= _WITH_ZSTD or requested.topic is None:
@@ -191,7 +190,7 @@ def _in_zstd(
 
 
 def _redirected(
-    broker: Broker, requested: RequestedPartition, number: int, rack: str
+    broker: BrokerServices, requested: RequestedPartition, number: int, rack: str
 ) -> PartitionFetchResponse | None:
     """Return the response that sends a consumer to a replica in its rack; None without one."""
     if not rack or requested.topic is None:
@@ -241,7 +240,7 @@ def _epoch(number: int) -> int | None:
 
 
 async def offset_for_leader_epoch(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Return where epochs end, so that a client finds out whether its log was cut."""
     return {
@@ -258,7 +257,7 @@ async def offset_for_leader_epoch(
     }
 
 
-def _end_of_epoch(broker: Broker, topic: str, requested: Any) -> dict[str, Any]:
+def _end_of_epoch(broker: BrokerServices, topic: str, requested: Any) -> dict[str, Any]:
     values = {
         "partition": requested.partition,
         "error_code": 0,

@@ -9,7 +9,7 @@ from typing import Any
 from purgatory.cluster.api.acls import authorized_group_operations
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.api.share_groups import delete_all_share_group_offsets
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.listeners import Listener
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
@@ -26,7 +26,7 @@ from purgatory.kafka.groups.group import GroupProtocol
 
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
 
-_COORDINATOR_PARTITIONS: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
+_COORDINATOR_PARTITIONS: Mapping[int, Callable[[BrokerServices, str], TopicPartition]] = {
     _GROUP_KEY: lambda broker, key: broker.groups.coordinator_partition(key),
     _TRANSACTION_KEY: lambda broker, key: broker.transactions.coordinator_partition(key),
     _SHARE_KEY: lambda broker, key: broker.share_coordinator.partition_of_coordinator_key(key),
@@ -45,7 +45,9 @@ one that is dead."""
 # ---- who coordinates
 
 
-async def find_coordinator(broker: Broker, request: Request, connection: Connection) -> Response:
+async def find_coordinator(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return which broker coordinates groups, transactions or share partitions: who leads their
     partition of the internal topic."""
     body = request.body
@@ -64,7 +66,9 @@ async def find_coordinator(broker: Broker, request: Request, connection: Connect
     }
 
 
-def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) -> dict[str, Any]:
+def _coordinator(
+    broker: BrokerServices, listener: Listener, key: str, key_type: int
+) -> dict[str, Any]:
     no_coordinator = {"error_message": None, "node_id": -1, "host": "", "port": -1}
     coordinator_partition = _COORDINATOR_PARTITIONS.get(key_type)
     if coordinator_partition is None or (key_type == _TRANSACTION_KEY and not key):
@@ -88,7 +92,7 @@ def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) ->
 # ---- belonging to a group
 
 
-async def join_group(broker: Broker, request: Request, connection: Connection) -> Response:
+async def join_group(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Join a group; complete when all members have joined."""
     body = request.body
     session_timeout_ms = milliseconds(body.session_timeout)
@@ -128,7 +132,7 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
     }
 
 
-async def sync_group(broker: Broker, request: Request, connection: Connection) -> Response:
+async def sync_group(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Take the leader's assignment, and give each member its own."""
     body = request.body
     protocol = GroupProtocol(
@@ -155,7 +159,7 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
     }
 
 
-async def heartbeat(broker: Broker, request: Request, connection: Connection) -> Response:
+async def heartbeat(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Take a heartbeat."""
     body = request.body
     code = ErrorCode.NONE
@@ -171,7 +175,7 @@ async def heartbeat(broker: Broker, request: Request, connection: Connection) ->
     return {"throttle_time": 0, "error_code": int(code)}
 
 
-async def leave_group(broker: Broker, request: Request, connection: Connection) -> Response:
+async def leave_group(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Let members go."""
     body = request.body
     requested = (
@@ -196,7 +200,7 @@ async def leave_group(broker: Broker, request: Request, connection: Connection) 
 # ---- looking at groups
 
 
-async def list_groups(broker: Broker, request: Request, connection: Connection) -> Response:
+async def list_groups(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """List the groups that are coordinated here."""
     states = {name.lower() for name in getattr(request.body, "states_filter", ())}
     types = {name.lower() for name in getattr(request.body, "types_filter", ())}
@@ -221,7 +225,9 @@ async def list_groups(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-async def describe_groups(broker: Broker, request: Request, connection: Connection) -> Response:
+async def describe_groups(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Describe some groups."""
     allowed = authorized_group_operations(request.body)
     return {
@@ -236,7 +242,7 @@ async def describe_groups(broker: Broker, request: Request, connection: Connecti
     }
 
 
-def _description(broker: Broker, group_id: str, api_version: int) -> dict[str, Any]:
+def _description(broker: BrokerServices, group_id: str, api_version: int) -> dict[str, Any]:
     try:
         group = broker.groups.describe(group_id)
         if group.state is GroupState.DEAD:
@@ -275,7 +281,9 @@ def _description(broker: Broker, group_id: str, api_version: int) -> dict[str, A
     }
 
 
-async def delete_groups(broker: Broker, request: Request, connection: Connection) -> Response:
+async def delete_groups(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Delete groups without members, with their offsets."""
     results = []
     for group_id in request.body.groups_names:

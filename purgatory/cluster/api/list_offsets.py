@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.records import Record, find_by_timestamp, latest
@@ -45,7 +45,9 @@ _NO_RECORD = Record(-1, _NO_TIME, None, None)
 _log = Logger("purgatory.cluster")
 
 
-async def list_offsets(broker: Broker, request: Request, connection: Connection) -> Response:
+async def list_offsets(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return one offset for each partition.
 
     Others are served between two partitions: a lookup by time may open a batch of many megabytes.
@@ -92,7 +94,7 @@ def _nothing(requested: Any, error: ErrorCode) -> dict[str, Any]:
 
 
 def _offset(
-    broker: Broker,
+    broker: BrokerServices,
     topic: str,
     requested: Any,
     committed_only: bool,

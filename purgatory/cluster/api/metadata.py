@@ -11,7 +11,7 @@ from purgatory.cluster.api.acls import (
     authorized_topic_operations,
     described_topic_operations,
 )
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.listeners import Listener
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Response
@@ -38,7 +38,7 @@ _TOPIC_ID_MIN_VERSION = 12
 """Since this version of Metadata a topic may be requested by its id alone."""
 
 
-async def metadata(broker: Broker, request: Request, connection: Connection) -> Response:
+async def metadata(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Describe the topics that are requested, or all; make those that are missing, if allowed."""
     body, cluster = request.body, broker.cluster
     allowed = authorized_topic_operations(body)
@@ -68,7 +68,9 @@ async def metadata(broker: Broker, request: Request, connection: Connection) -> 
     }
 
 
-async def describe_cluster(broker: Broker, request: Request, connection: Connection) -> Response:
+async def describe_cluster(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return who lives. The controllers, for whom a client may ask instead, are no brokers."""
     cluster = broker.cluster
     wants_brokers = getattr(request.body, "endpoint_type", _BROKERS) == _BROKERS
@@ -185,7 +187,7 @@ _MAX_PARTITIONS = 2_000
 
 
 async def describe_topic_partitions(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Describe the topics that are requested, or all, from the cursor on."""
     body, cluster = request.body, broker.cluster

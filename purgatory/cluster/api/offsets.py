@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from purgatory.cluster.api.response_future import coordinator_response, response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import (
@@ -35,7 +35,9 @@ _RequestedTopic = tuple[str | None, UUID | None, Sequence[int]]
 """A topic's name, its id, and the partitions that are requested."""
 
 
-async def offset_commit(broker: Broker, request: Request, connection: Connection) -> Response:
+async def offset_commit(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Commit offsets; complete when they are replicated."""
     body = request.body
     offsets = _requested_offsets(broker, body)
@@ -60,7 +62,7 @@ async def offset_commit(broker: Broker, request: Request, connection: Connection
     return _committed_response(broker, body, codes)
 
 
-def _name_of(broker: Broker, topic: Any) -> str | None:
+def _name_of(broker: BrokerServices, topic: Any) -> str | None:
     """Return the name of a topic that is requested by its name or its id; None: it isn't there."""
     if hasattr(topic, "name"):
         return str(topic.name)
@@ -68,7 +70,7 @@ def _name_of(broker: Broker, topic: Any) -> str | None:
     return None if known is None else known.name
 
 
-def _requested_offsets(broker: Broker, body: Any) -> dict[TopicPartition, CommittedOffset]:
+def _requested_offsets(broker: BrokerServices, body: Any) -> dict[TopicPartition, CommittedOffset]:
     return {
         TopicPartition(name, requested.partition_index): CommittedOffset(
             requested.committed_offset,
@@ -82,7 +84,7 @@ def _requested_offsets(broker: Broker, body: Any) -> dict[TopicPartition, Commit
 
 
 def _committed_response(
-    broker: Broker, body: Any, codes: Mapping[TopicPartition, ErrorCode]
+    broker: BrokerServices, body: Any, codes: Mapping[TopicPartition, ErrorCode]
 ) -> Response:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID
     topics = []
@@ -102,7 +104,9 @@ def _committed_response(
     return {"throttle_time": 0, "topics": topics}
 
 
-async def txn_offset_commit(broker: Broker, request: Request, connection: Connection) -> Response:
+async def txn_offset_commit(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Commit offsets that hold with a producer's transaction."""
     body = request.body
     offsets = _requested_offsets(broker, body)
@@ -138,7 +142,9 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
     return _committed_response(broker, body, codes)
 
 
-async def offset_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
+async def offset_fetch(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return groups' committed offsets."""
     body = request.body
     stable = getattr(body, "require_stable", False)
@@ -166,7 +172,7 @@ async def offset_fetch(broker: Broker, request: Request, connection: Connection)
 
 
 def _group(
-    broker: Broker,
+    broker: BrokerServices,
     group_id: str,
     topics: Sequence[Any] | None,
     stable: bool,
@@ -238,7 +244,9 @@ def _committed(
 _Responses = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
 
 
-async def offset_delete(broker: Broker, request: Request, connection: Connection) -> Response:
+async def offset_delete(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Delete committed offsets; complete when that is replicated."""
     body = request.body
     places = [

@@ -13,10 +13,10 @@ from crc32c import crc32c
 from purgatory.cluster.api.authorization import authorization_context
 from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.api.response_future import coordinator_response, response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Connection, Response
-from purgatory.cluster.protocol.fixed_layouts import PRODUCE_BY_IDS, Key, produce_response
+from purgatory.cluster.protocol.fixed_layouts import PRODUCE_BY_IDS, Key, ProduceResponse
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import (
     DecompressionBudget,
@@ -70,7 +70,7 @@ _STORAGE_ERROR_AFTER_APPEND = PartitionProduceResponse(
 )
 
 
-async def produce(broker: Broker, request: Request, connection: Connection) -> Response:
+async def produce(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Append records; complete when they are as safe as ``acks`` requires."""
     body, trace = request.body, broker.cluster.trace
     received_us = 0 if trace is None else trace.now_us()
@@ -176,7 +176,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
     if body.acks == 0:
         return None
     hints = leader_hints(broker.cluster, connection.listener, refused)
-    return produce_response(request.api_version, refused, hints)
+    return ProduceResponse(refused, hints)
 
 
 def _refusal(requested: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:
@@ -190,7 +190,7 @@ def _refusal(requested: str | UUID, known: Topic | None) -> PartitionProduceResp
 
 
 def _validated(
-    broker: Broker,
+    broker: BrokerServices,
     topic_partition: TopicPartition,
     records: bytes | None,
     version: int,
@@ -208,7 +208,7 @@ def _validated(
     return validated(batches, partition.log.config, topic_partition, broker.now_ms, budget)
 
 
-def _with_append_times(broker: Broker, results: Responses) -> Responses:
+def _with_append_times(broker: BrokerServices, results: Responses) -> Responses:
     """Put the append times into the responses of topics that have them; the log knows them."""
     times_ms = {}
     partition_of = broker.manager.partition
@@ -230,7 +230,7 @@ def _with_append_times(broker: Broker, results: Responses) -> Responses:
     )
 
 
-def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Responses | None:
+def _refusals(broker: BrokerServices, entries: Mapping[TopicPartition, object]) -> Responses | None:
     """Return the responses to what may not be appended now; None if it may."""
     fault = broker.cluster.fault
     if fault.active and fault.refuses_produce(broker.broker_id):

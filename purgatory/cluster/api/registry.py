@@ -62,7 +62,7 @@ from purgatory.cluster.api.authorization_rules import (
     visible_transaction,
     visible_transaction_listing,
 )
-from purgatory.cluster.broker import Broker, Handler
+from purgatory.cluster.broker_services import BrokerServices, Handler
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE
@@ -107,7 +107,9 @@ _TRANSACTIONS_LEVEL = 2
 """Transactions by KIP-890: leaders add partitions, and each end raises the epoch."""
 
 
-async def api_versions(broker: Broker, request: Request, connection: Connection) -> Response:
+async def api_versions(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return all APIs; also, as Kafka does, for a request in a version that is too new."""
     return {
         "error_code": ErrorCode.UNSUPPORTED_VERSION if request.body is None else 0,
@@ -438,7 +440,7 @@ SUPPORTED: Mapping[int, Versions] = {key: api.versions for key, api in APIS.item
 
 
 def serve(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response | Awaitable[Response]:
     """Serve a request, as far as its client is allowed.
 
@@ -460,4 +462,4 @@ def serve(
     context = authorization_context(broker, request, connection)
     if context is None:
         return api.handler(broker, request, connection)
-    return serve_authorized(context, api)
+    return serve_authorized(context, api.rule, api.errors, api.handler)

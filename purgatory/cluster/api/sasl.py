@@ -10,7 +10,7 @@ from collections import Counter
 from functools import partial
 from typing import Any, NamedTuple
 
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request
@@ -42,7 +42,7 @@ _MAX_LOGGED = 30
 _log = Logger("purgatory.cluster")
 
 
-async def handshake(broker: Broker, request: Request, connection: Connection) -> Response:
+async def handshake(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Agree on a mechanism."""
     known = request.body.mechanism in connection.listener.sasl
     if known:
@@ -76,7 +76,9 @@ def _handshake_error(connection: Connection, mechanism: str) -> int:
     return ErrorCode.UNSUPPORTED_SASL_MECHANISM if listener.sasl else ErrorCode.ILLEGAL_SASL_STATE
 
 
-async def authenticate(broker: Broker, request: Request, connection: Connection) -> Response:
+async def authenticate(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Take the client's next message."""
     login = connection.login
     if login is None or login.is_over:
@@ -147,7 +149,7 @@ class _Refused(NamedTuple):
 
 
 async def describe_user_scram_credentials(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Return users' SCRAM mechanisms; of all users if the request names none."""
     credentials = broker.cluster.security.credentials
@@ -181,7 +183,7 @@ def _described(credentials: Credentials, user: str, request_count: int) -> dict[
 
 
 async def alter_user_scram_credentials(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Set and delete credentials. All changes of one user are made, or none."""
     body, security = request.body, broker.cluster.security

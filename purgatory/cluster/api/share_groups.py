@@ -12,14 +12,14 @@ from typing import Any
 from uuid import UUID
 
 from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.traced_readers import SharedRecords
 from purgatory.kafka import ErrorCode, GroupRefusal, KafkaError, TopicPartition
 from purgatory.kafka.log.record_batch import encode_batches
 from purgatory.kafka.share_groups.delayed_share_fetch import ShareFetchParams, ShareFetchResult
-from purgatory.kafka.share_groups.share_partition_manager import (
+from purgatory.kafka.share_groups.share_session import (
     FINAL_EPOCH,
     FIRST_EPOCH,
     ShareSession,
@@ -45,7 +45,7 @@ _Acknowledgements = dict[ShareKey, list[Acknowledgement]]
 _Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
 
 
-async def share_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
+async def share_fetch(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Handle acknowledgements, then acquire records, or wait until there are some."""
     body = request.body
     try:
@@ -116,7 +116,7 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
 
 
 async def _fetched(
-    broker: Broker, body: Any, session: ShareSession
+    broker: BrokerServices, body: Any, session: ShareSession
 ) -> Mapping[ShareKey, ShareFetchResult]:
     max_bytes = min(body.max_bytes, _MAX_BYTES)
     params = ShareFetchParams(
@@ -133,7 +133,7 @@ async def _fetched(
 
 
 def _record_fetched(
-    broker: Broker,
+    broker: BrokerServices,
     request: Request,
     connection: Connection,
     results: Mapping[ShareKey, ShareFetchResult],
@@ -149,7 +149,9 @@ def _record_fetched(
         broker.cluster.trace.record_share_fetch(connection, request, records)
 
 
-async def share_acknowledge(broker: Broker, request: Request, connection: Connection) -> Response:
+async def share_acknowledge(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Take acknowledgements; complete when they are kept."""
     body = request.body
     try:
@@ -203,7 +205,7 @@ def _acknowledgements(body: Any) -> _Acknowledgements:
 
 
 async def _acknowledged(
-    broker: Broker, owner: ShareSessionKey, acknowledgements: _Acknowledgements
+    broker: BrokerServices, owner: ShareSessionKey, acknowledgements: _Acknowledgements
 ) -> _Codes:
     if not acknowledgements:
         return {}
@@ -229,7 +231,7 @@ async def _acknowledged(
 # Parts of responses.
 
 
-def _whole(broker: Broker, body: Any) -> dict[str, Any]:
+def _whole(broker: BrokerServices, body: Any) -> dict[str, Any]:
     settings = broker.cluster.group_settings(body.group_id or "")
     return {
         "throttle_time": 0,
@@ -239,7 +241,7 @@ def _whole(broker: Broker, body: Any) -> dict[str, Any]:
     }
 
 
-def _error_response(broker: Broker, body: Any, error: KafkaError) -> Response:
+def _error_response(broker: BrokerServices, body: Any, error: KafkaError) -> Response:
     return {
         **_whole(broker, body),
         "error_code": int(error.code),
@@ -258,7 +260,7 @@ def _by_topic(responses: Mapping[ShareKey, dict[str, Any]]) -> list[dict[str, An
     ]
 
 
-def _leader(broker: Broker, key: ShareKey, codes: Collection[ErrorCode]) -> dict[str, int]:
+def _leader(broker: BrokerServices, key: ShareKey, codes: Collection[ErrorCode]) -> dict[str, int]:
     """Return who leads a partition, if the client is to go there."""
     if ErrorCode.NOT_LEADER_OR_FOLLOWER not in codes:
         return _NO_LEADER
@@ -271,7 +273,7 @@ def _leader(broker: Broker, key: ShareKey, codes: Collection[ErrorCode]) -> dict
 
 
 def _endpoints(
-    broker: Broker, connection: Connection, codes: Mapping[ShareKey, Collection[ErrorCode]]
+    broker: BrokerServices, connection: Connection, codes: Mapping[ShareKey, Collection[ErrorCode]]
 ) -> list[dict[str, Any]]:
     leaders = {_leader(broker, key, key_codes)["leader_id"] for key, key_codes in codes.items()}
     return [
@@ -293,7 +295,7 @@ _UNKNOWN_OFFSET_ERROR = GroupRefusal(
 
 
 async def describe_share_group_offsets(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Return how far groups are."""
     return {
@@ -302,7 +304,7 @@ async def describe_share_group_offsets(
     }
 
 
-async def _described(broker: Broker, requested: Any) -> dict[str, Any]:
+async def _described(broker: BrokerServices, requested: Any) -> dict[str, Any]:
     values = {"group_id": requested.group_id, "error_code": 0, "error_message": None}
     try:
         broker.groups.describe_shares(requested.group_id)
@@ -333,7 +335,10 @@ async def _described(broker: Broker, requested: Any) -> dict[str, Any]:
 
 
 def _described_topic(
-    broker: Broker, name: str, numbers: list[int], states: Mapping[TopicPartition, ShareState]
+    broker: BrokerServices,
+    name: str,
+    numbers: list[int],
+    states: Mapping[TopicPartition, ShareState],
 ) -> dict[str, Any]:
     topic = broker.cluster.topic_of(name)
     partitions = []
@@ -358,7 +363,7 @@ def _described_topic(
     }
 
 
-def _lag(broker: Broker, place: TopicPartition, state: ShareState) -> int:
+def _lag(broker: BrokerServices, place: TopicPartition, state: ShareState) -> int:
     """Return how many records are not done with, as far as this is known; -1 if it isn't."""
     led = broker.cluster.controller.state_of(place)
     leader = None if led is None else broker.cluster.live_broker(led.leader)
@@ -370,7 +375,7 @@ def _lag(broker: Broker, place: TopicPartition, state: ShareState) -> int:
 
 
 async def alter_share_group_offsets(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Have a group go on from other offsets."""
     body = request.body
@@ -405,7 +410,7 @@ async def alter_share_group_offsets(
 
 
 async def delete_share_group_offsets(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Have a group begin again on some topics, as if it had never read them."""
     body = request.body
@@ -432,7 +437,7 @@ async def delete_share_group_offsets(
     return {**values, "responses": responses}
 
 
-async def delete_all_share_group_offsets(broker: Broker, group_id: str) -> ErrorCode:
+async def delete_all_share_group_offsets(broker: BrokerServices, group_id: str) -> ErrorCode:
     """Delete how far a group is, if it is a share group that may be deleted."""
     if group_id not in broker.groups.shares.groups:
         return ErrorCode.NONE
@@ -443,7 +448,7 @@ async def delete_all_share_group_offsets(broker: Broker, group_id: str) -> Error
         return refusal.code
 
 
-async def _deleted(broker: Broker, keys: list[ShareKey]) -> ErrorCode:
+async def _deleted(broker: BrokerServices, keys: list[ShareKey]) -> ErrorCode:
     for key in keys:
         code: ErrorCode = await response_future(partial(broker.share_states.delete, key))
         if code is not ErrorCode.NONE:
@@ -451,12 +456,12 @@ async def _deleted(broker: Broker, keys: list[ShareKey]) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _check_empty(broker: Broker, group_id: str) -> None:
+def _check_empty(broker: BrokerServices, group_id: str) -> None:
     if broker.groups.describe_shares(group_id).members:
         raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP, message=f"{group_id} has members")
 
 
-async def _states(broker: Broker, group_id: str) -> Mapping[ShareKey, ShareState]:
+async def _states(broker: BrokerServices, group_id: str) -> Mapping[ShareKey, ShareState]:
     states = await broker.share_states.group_state(group_id)
     if states is None:
         raise _UNKNOWN_OFFSET_ERROR

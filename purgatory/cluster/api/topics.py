@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
@@ -33,7 +33,9 @@ class _Refused(NamedTuple):
     message: str
 
 
-async def create_topics(broker: Broker, request: Request, connection: Connection) -> Response:
+async def create_topics(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Create topics; each succeeds or fails by itself."""
     body, cluster = request.body, broker.cluster
     named = Counter(topic.name for topic in body.topics)
@@ -54,7 +56,7 @@ async def create_topics(broker: Broker, request: Request, connection: Connection
 
 
 async def _wait_until_led(
-    broker: Broker,
+    broker: BrokerServices,
     names: Sequence[str],
     first_new: Mapping[str, int],
     refusals: Sequence[_Refused | None],
@@ -75,7 +77,7 @@ async def _wait_until_led(
 
 
 async def _wait_until(
-    broker: Broker,
+    broker: BrokerServices,
     names: Sequence[str],
     is_in_force: Callable[[str], bool],
     refusals: Sequence[_Refused | None],
@@ -210,7 +212,9 @@ def _created(cluster: ClusterMetadata, requested: Any, refused: _Refused | None)
     }
 
 
-async def delete_topics(broker: Broker, request: Request, connection: Connection) -> Response:
+async def delete_topics(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Delete topics with their records, by their names or their ids."""
     body, cluster = request.body, broker.cluster
     if request.api_version < _DELETE_BY_IDS:
@@ -244,7 +248,7 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
 
 
 async def _wait_until_deleted(
-    broker: Broker,
+    broker: BrokerServices,
     topics: Sequence[Topic | None],
     refusals: Sequence[_Refused | None],
     timeout: Any,
@@ -283,7 +287,9 @@ def _deletion_error(
     return None
 
 
-async def create_partitions(broker: Broker, request: Request, connection: Connection) -> Response:
+async def create_partitions(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Give topics more partitions."""
     body, topics = request.body, broker.cluster.controller.topics
     names = [requested.name for requested in body.topics]
@@ -350,7 +356,9 @@ def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
     )
 
 
-async def delete_records(broker: Broker, request: Request, connection: Connection) -> Response:
+async def delete_records(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Delete the oldest records; complete once every live replica has."""
     body, topics = request.body, broker.cluster.controller.topics
     offsets, refused = {}, {}
@@ -404,7 +412,9 @@ _ELECTION_MESSAGES: Mapping[ErrorCode, str] = {
 }
 
 
-async def elect_leaders(broker: Broker, request: Request, connection: Connection) -> Response:
+async def elect_leaders(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Elect leaders; complete when they lead."""
     body = request.body
     kind = getattr(body, "election_type", _PREFERRED)
@@ -442,7 +452,7 @@ async def elect_leaders(broker: Broker, request: Request, connection: Connection
 
 
 async def alter_partition_reassignments(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Begin or cancel reassignments of partitions; each succeeds or fails by itself."""
     body = request.body
@@ -493,7 +503,7 @@ def _reassigned(
 
 
 async def list_partition_reassignments(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Return which partitions are being moved, of those that are requested, or of all."""
     requested = request.body.topics

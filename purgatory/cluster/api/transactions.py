@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import max_timestamp_ms, new_marker
@@ -35,7 +35,9 @@ _INIT_PRODUCER_FENCED_MIN_VERSION = 4
 _INIT_UNSAVED_RESULT = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-async def init_producer_id(broker: Broker, request: Request, connection: Connection) -> Response:
+async def init_producer_id(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Give out a new id, epoch 0; to a transactional producer its own, in the next epoch."""
     body = request.body
     requested = ProducerIdentity(
@@ -67,7 +69,7 @@ async def init_producer_id(broker: Broker, request: Request, connection: Connect
 
 
 async def _init_transactional(
-    broker: Broker, body: Any, requested: ProducerIdentity
+    broker: BrokerServices, body: Any, requested: ProducerIdentity
 ) -> InitProducerIdResult:
     if not broker.cluster.is_saved():
         return _INIT_UNSAVED_RESULT
@@ -89,7 +91,7 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 
 async def add_partitions_to_txn(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Take partitions into a transaction; since version 4 into several, or see what is in them."""
     body = request.body
@@ -118,7 +120,7 @@ async def add_partitions_to_txn(
     }
 
 
-async def _add_or_verify_partitions(broker: Broker, requested: Any) -> Codes:
+async def _add_or_verify_partitions(broker: BrokerServices, requested: Any) -> Codes:
     producer = ProducerIdentity(requested.producer_id, requested.producer_epoch)
     if requested.verify_only:
         verify = broker.transactions.verify_partitions
@@ -127,7 +129,7 @@ async def _add_or_verify_partitions(broker: Broker, requested: Any) -> Codes:
 
 
 async def _added(
-    broker: Broker, transactional_id: str, producer: ProducerIdentity, topics: Sequence[Any]
+    broker: BrokerServices, transactional_id: str, producer: ProducerIdentity, topics: Sequence[Any]
 ) -> Codes:
     partitions = _partitions(topics)
     unsaved = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -166,7 +168,9 @@ def _error_code(code: ErrorCode, version: int) -> int:
     return int(code)
 
 
-async def add_offsets_to_txn(broker: Broker, request: Request, connection: Connection) -> Response:
+async def add_offsets_to_txn(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Take the offsets of a group into a transaction."""
     body = request.body
     place = broker.groups.coordinator_partition(body.group_id)
@@ -181,7 +185,7 @@ async def add_offsets_to_txn(broker: Broker, request: Request, connection: Conne
     return {"throttle_time": 0, "error_code": _error_code(code, request.api_version)}
 
 
-async def end_txn(broker: Broker, request: Request, connection: Connection) -> Response:
+async def end_txn(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Commit or abort; complete when the markers are on all partitions, since version 5 with who
     the producer is from then on."""
     body = request.body
@@ -207,7 +211,10 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> R
 
 
 async def _end_and_bump_epoch(
-    broker: Broker, transactional_id: str, producer: ProducerIdentity, result: TransactionResult
+    broker: BrokerServices,
+    transactional_id: str,
+    producer: ProducerIdentity,
+    result: TransactionResult,
 ) -> InitProducerIdResult:
     end = partial(broker.transactions.end_and_bump_epoch, transactional_id, producer, result)
     try:
@@ -216,7 +223,9 @@ async def _end_and_bump_epoch(
         return _INIT_UNSAVED_RESULT
 
 
-async def write_txn_markers(broker: Broker, request: Request, connection: Connection) -> Response:
+async def write_txn_markers(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Write markers on behalf of an admin tool that ends a transaction which hangs."""
     results = []
     for requested in request.body.markers:
@@ -260,7 +269,7 @@ _NO_TIME = -1
 
 
 async def describe_transactions(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Return the state of some transactional ids."""
     return {
@@ -272,7 +281,7 @@ async def describe_transactions(
     }
 
 
-def _description(broker: Broker, transactional_id: str) -> dict[str, Any]:
+def _description(broker: BrokerServices, transactional_id: str) -> dict[str, Any]:
     code = ErrorCode.NONE
     try:
         record = broker.transactions.describe(transactional_id)
@@ -295,7 +304,9 @@ def _description(broker: Broker, transactional_id: str) -> dict[str, Any]:
     }
 
 
-async def list_transactions(broker: Broker, request: Request, connection: Connection) -> Response:
+async def list_transactions(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """List this coordinator's transactions.
 
     Filters: state, producer id, duration, and a pattern for the transactional id.
@@ -333,7 +344,9 @@ async def list_transactions(broker: Broker, request: Request, connection: Connec
     }
 
 
-async def describe_producers(broker: Broker, request: Request, connection: Connection) -> Response:
+async def describe_producers(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return the active producers of partitions, as known to their leaders."""
     return {
         "throttle_time": 0,
@@ -350,7 +363,7 @@ async def describe_producers(broker: Broker, request: Request, connection: Conne
     }
 
 
-def _producers(broker: Broker, topic_partition: TopicPartition) -> dict[str, Any]:
+def _producers(broker: BrokerServices, topic_partition: TopicPartition) -> dict[str, Any]:
     partition = broker.manager.partition(topic_partition)
     code, message, active = ErrorCode.NONE, None, []
     if partition is None:

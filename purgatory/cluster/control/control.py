@@ -21,17 +21,17 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from purgatory import metrics
+from purgatory.cluster.cluster import Cluster, cluster_state
 from purgatory.cluster.control.live_feed import ClusterModel, LiveFeed, NewModel, encoded
 from purgatory.cluster.fault_injection import ConnectionFaults
 from purgatory.cluster.listeners import MAX_PORT
-from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.request_traces import MAX_TRACES
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import (
@@ -56,10 +56,6 @@ from purgatory.kafka.faults import (
 from purgatory.kafka.faults.active_faults import fault_text
 from purgatory.settings.addresses import host_and_port, without_brackets
 from purgatory.view.page_server import Handler, access_guard, add_page, bind_error_text, is_loopback
-
-if TYPE_CHECKING:
-    from purgatory.cluster.cluster import Cluster
-
 
 _DEFAULT_FAULT_S = 10
 _HOUR_MS = 3_600_000

@@ -18,8 +18,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.control.live_purgatory import MAX_NEW, MAX_REPORTED, FeedBatch, LiveBroker
-from purgatory.cluster.observer import ClusterObserver, ElapsedClock
+from purgatory.cluster.observer import ClusterObserver
 from purgatory.cluster.request_traces import RequestTraces
+from purgatory.cluster.traced_brokers import ElapsedClock
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.errors import ClusterError

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.observer import ElapsedClock, operation_keys, operation_kind
+from purgatory.cluster.traced_brokers import ElapsedClock, operation_keys, operation_kind
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.core.states import FOREVER_MS, Outcome

@@ -31,14 +31,16 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import CoroutineType
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.listeners import PLAINTEXT, Listener
+from purgatory.cluster.protocol.fixed_layouts import FixedLayout
 from purgatory.cluster.protocol.subject import certificate_subject
 from purgatory.cluster.protocol.wire import (
     API_VERSIONS,
     Request,
+    ResponseBody,
     Versions,
     decode_request,
     encode_response,
@@ -126,8 +128,8 @@ ANONYMOUS = "User:ANONYMOUS"
 _LENGTH = struct.Struct(">i")
 _LENGTH_BYTES = _LENGTH.size
 _MAX_JOINED_BYTES = 65_536
-Response = Mapping[str, Any] | bytes | None
-"""The fields of a response, or its body as bytes; None sends none."""
+Response = ResponseBody | None
+"""The body of a response; None sends none."""
 
 Serve = Callable[[Request, "Connection"], Response | Awaitable[Response]]
 Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
@@ -538,12 +540,12 @@ class Connection(asyncio.Protocol):
                 raise
             # A client with too new a version gets the supported ones, in the oldest version.
             request = Request(API_VERSIONS, 0, error.correlation_id, None, None)
-        values = self._serve(request, self)
-        if isinstance(values, CoroutineType):
-            values = await values
-        elif type(values) is not bytes:
-            values = await await_response(values)
-        if values is None:
+        response = self._serve(request, self)
+        if isinstance(response, CoroutineType):
+            response = await response
+        elif not isinstance(response, FixedLayout):
+            response = await await_response(response)
+        if response is None:
             return
         if self._transport is None:
             # After a disconnect, no request behind the first one with a response is served: a
@@ -551,7 +553,7 @@ class Connection(asyncio.Protocol):
             self._unread.clear()
             return
         encoded = encode_response(
-            request.api_key, request.api_version, request.correlation_id, values
+            request.api_key, request.api_version, request.correlation_id, response
         )
         sending = self._send(self, request, encoded)
         if sending is not None:

@@ -27,9 +27,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as WireError
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
+from kio.static.protocol import Entity
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
-from purgatory.cluster.protocol.fixed_layouts import PRODUCE, ProduceBody, read_produce
+from purgatory.cluster.protocol.fixed_layouts import PRODUCE, FixedLayout, ProduceBody, read_produce
 from purgatory.cluster.protocol.frame_check import check_frame
 
 _METADATA, API_VERSIONS = 3, 18
@@ -48,6 +49,12 @@ _RESPONSE_HEADER = struct.Struct(">ii")
 _MILLISECOND = timedelta(milliseconds=1)
 _MAX_MESSAGE_CHARACTERS = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+ResponseBody = Mapping[str, Any] | FixedLayout | Entity | bytes
+"""The body of a response: its fields by their names in `kio`, with lists of mappings for arrays and
+without those that the version lacks; or an entity of `kio`; or the bytes that another broker sent.
+"""
 
 
 class Request(NamedTuple):
@@ -132,42 +139,42 @@ def encode_request(request: Request) -> bytes:
 
 
 def encode_response(
-    api_key: int, api_version: int, correlation_id: int, values: Mapping[str, Any] | bytes
+    api_key: int, api_version: int, correlation_id: int, response: ResponseBody
 ) -> bytes:
     """Encode a response as a frame, with its length.
 
     Args:
-        api_key, api_version, correlation_id: of the request.
-        values: the fields by their names in `kio`; lists of mappings for arrays. What the version
-            doesn't have is left out.
-            Or the body, encoded already (`fixed_layouts`).
+        api_key, api_version, correlation_id: those of the request.
+        response: the body.
     """
-    response_class, write, flexible = _writer(api_key, api_version)
+    flexible = _writer(api_key, api_version)[2]
     # A client that reads ApiVersions' answer doesn't know yet which headers we write.
     tags = b"\0" if flexible and api_key != API_VERSIONS else b""
-    if isinstance(values, bytes):
-        body = values
-    else:
-        buffer = io.BytesIO()
-        write(buffer, build(response_class, values))
-        body = buffer.getvalue()
+    body = encode_body(api_key, api_version, response)
     start = _RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id)
     return b"".join((start, tags, body))
 
 
-def read_response(request: Request, response: Mapping[str, Any] | bytes) -> Any:
-    """Return a response's body, by its fields or as bytes, as an entity of `kio`."""
+def encode_body(api_key: int, api_version: int, response: ResponseBody) -> bytes:
+    """Encode the body of a response."""
+    if isinstance(response, FixedLayout):
+        return response.encode(api_version)
+    if isinstance(response, bytes):
+        return response
+    response_class, write, _ = _writer(api_key, api_version)
+    buffer = io.BytesIO()
+    write(buffer, build(response_class, response))
+    return buffer.getvalue()
+
+
+def response_entity(request: Request, response: ResponseBody) -> Any:
+    """Return the body of a response as an entity of `kio`."""
     response_class = load_response_schema(request.api_key, request.api_version)
     if isinstance(response, bytes):
         return entity_reader(response_class)(response, 0)[0]
+    if isinstance(response, FixedLayout):
+        return build(response_class, response.fields())
     return build(response_class, response)
-
-
-def write_response(entity: Any) -> bytes:
-    """Return a response's body, an entity of `kio`, as bytes."""
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
 
 
 def build(entity_class: Any, values: Any) -> Any:

@@ -244,14 +244,10 @@ class ActiveFaults:
 
     def refuses_produce(self, broker: int) -> bool:
         """Whether a produce of ``broker`` is refused; that counts as an injection."""
-        for active_fault in self.active:
-            if isinstance(active_fault.fault, RefuseProduces) and active_fault.fault.broker in (
-                None,
-                broker,
-            ):
-                active_fault.use()
-                return True
-        return False
+        return any(
+            isinstance(fault, RefuseProduces) and draw_injection(active_fault, fault)
+            for active_fault, fault in self.matching(broker, "produce", None)
+        )
 
     def response_outcome(self, broker: int, api: str, client_id: str | None) -> ResponseOutcome:
         """Return the outcome of a response; it counts as an injection of each of its faults."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import field
+from typing import ClassVar
 
-from purgatory.kafka.errors import ClusterError, ErrorCode
+from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults.fault import (
     BrokerFault,
     CountedFault,
@@ -190,79 +190,72 @@ class SlowResponses(ResponseFault, kind="slow_responses"):
     bytes_per_s: int = field(kw_only=True)
 
 
-@timed_dataclass
-class RefuseProduces(CountedFault, kind="refuse_produces"):
-    """Refuse produces with NOT_ENOUGH_REPLICAS: later ones overtake the retries."""
-
-
 TARGET_KEYS = ("topic", "partition", "group_id", "transactional_id")
-"""By what an `ErrorFault` can choose a part of a request."""
+"""The arguments by which a `ReturnError` targets a part of a request."""
 
 
 @timed_dataclass
-class ErrorFault(MessageFault):
-    """An error in the responses to requests, or to a part of them.
-
-    The part is what belongs to one ``group_id`` or ``transactional_id``; the rest of a request is
-    carried out.
-    """
-
-    group_id: str | None = field(default=None, kw_only=True)
-    transactional_id: str | None = field(default=None, kw_only=True)
-
-    @property
-    @abstractmethod
-    def error_code(self) -> int:
-        """The number of the error."""
-
-    @property
-    def executes_request(self) -> bool:
-        """Whether the request is carried out in spite of the error."""
-        return False
-
-    @property
-    def chosen(self) -> Mapping[str, object]:
-        """What a request has to be about, by ``TARGET_KEYS``; empty: anything."""
-        values = {name: getattr(self, name, None) for name in TARGET_KEYS}
-        return {name: value for name, value in values.items() if value is not None}
-
-
-@timed_dataclass
-class ReturnError(ErrorFault, kind="return_error"):
+class ReturnError(MessageFault, kind="return_error"):
     """Respond to requests with an error, by its Kafka name.
 
     ``error``: such as "NOT_LEADER_OR_FOLLOWER". Requests are not carried out, unless ``after`` is
-    true: then they are, and the error is in the response nevertheless. ``topic`` and ``partition``
-    choose a part of each request.
+    true: then they are, and the error is in the response nevertheless. ``topic``, ``partition``,
+    ``group_id`` and ``transactional_id`` target a part of each request; the rest is carried out.
     """
 
     is_simulated = False
+    only_coordinators: ClassVar[bool] = False
+    """Whether only requests to the coordinators of groups and transactions get it."""
     error: str = field(kw_only=True)
     after: bool = field(default=False, kw_only=True)
     topic: str | None = field(default=None, kw_only=True)
     partition: int | None = field(default=None, kw_only=True)
+    group_id: str | None = field(default=None, kw_only=True)
+    transactional_id: str | None = field(default=None, kw_only=True)
 
     @property
     def error_code(self) -> int:
+        """The number of the error."""
         return error_number(self.error)
 
     @property
-    def executes_request(self) -> bool:
-        return self.after
+    def chosen(self) -> Mapping[str, object]:
+        """The targets of the fault, by ``TARGET_KEYS``; empty: any request."""
+        values = {name: getattr(self, name) for name in TARGET_KEYS}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @timed_dataclass
-class LoadCoordinator(ErrorFault, kind="load_coordinator"):
+class RefuseProduces(ReturnError, kind="refuse_produces"):
+    """Refuse produces with NOT_ENOUGH_REPLICAS: later ones overtake the retries."""
+
+    is_simulated = True
+    api: str | None = field(default="produce", init=False)
+    error: str = field(default="NOT_ENOUGH_REPLICAS", init=False)
+    # A `ReturnError` takes more arguments; simulated clients have no use for them.
+    client_id: str | None = field(default=None, init=False)
+    share: float = field(default=1.0, init=False)
+    skip: int = field(default=0, init=False)
+    seed: int | None = field(default=None, init=False)
+    after: bool = field(default=False, init=False)
+    topic: str | None = field(default=None, init=False)
+    partition: int | None = field(default=None, init=False)
+    group_id: str | None = field(default=None, init=False)
+    transactional_id: str | None = field(default=None, init=False)
+
+
+@timed_dataclass
+class LoadCoordinator(ReturnError, kind="load_coordinator"):
     """Have coordinators respond with COORDINATOR_LOAD_IN_PROGRESS.
 
     Those of all groups and transactions, or of one ``group_id`` or ``transactional_id``.
     """
 
-    is_simulated = False
-
-    @property
-    def error_code(self) -> int:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    only_coordinators = True
+    error: str = field(default="COORDINATOR_LOAD_IN_PROGRESS", init=False)
+    after: bool = field(default=False, init=False)
+    topic: str | None = field(default=None, init=False)
+    partition: int | None = field(default=None, init=False)
 
 
 @timed_dataclass

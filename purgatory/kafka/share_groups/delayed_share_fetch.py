@@ -16,17 +16,15 @@ a cancellation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords
+from purgatory.kafka.share_groups.share_session import ShareSession
 from purgatory.kafka.share_groups.share_state import ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from purgatory.kafka.share_groups.share_partition_manager import ShareSession
 
 RESPOND_IMMEDIATELY = -1
 """In place of a number of bytes: there is something to tell now."""
@@ -72,7 +70,7 @@ class SharePartitions(Protocol):
     """What may be acquired here."""
 
     def available_bytes(self, key: ShareKey) -> int:
-        """Return how many bytes may be acquired; NO_TIMEOUT if there is an error."""
+        """Return how many bytes may be acquired; RESPOND_IMMEDIATELY if there is an error."""
 
     def acquire(
         self, session: ShareSession, key: ShareKey, params: ShareFetchParams

@@ -7,11 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from purgatory.kafka import AppendOrigin, ErrorCode, KafkaError, RecordBatch, TransactionResult
-from purgatory.kafka.share_groups.share_partition_manager import (
-    FINAL_EPOCH,
-    FIRST_EPOCH,
-    ShareSessionKey,
-)
+from purgatory.kafka.share_groups.share_session import FINAL_EPOCH, FIRST_EPOCH, ShareSessionKey
 from purgatory.kafka.share_groups.share_state import ShareState
 from tests.kafka.conftest import TP, Broker
 from tests.kafka.share_groups.share_world import KEY, LOCK_MS, TOPIC_ID, ShareWorld
