@@ -338,7 +338,7 @@ def cluster_state(cluster: Cluster) -> dict[str, Any]:
             }
             for broker in cluster.brokers.values()
             if broker.alive
-            for group in broker.groups.groups.values()
+            for group in broker.groups.classic.groups.values()
         ],
         "faults": [fault.as_dict() for fault in cluster.fault.recent],
     }

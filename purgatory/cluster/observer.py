@@ -130,7 +130,7 @@ class ClusterObserver:
             if not broker.alive:
                 continue
             groups = broker.groups
-            for group_state in groups.groups.values():
+            for group_state in groups.classic.groups.values():
                 found[group_state.group_id] = CoordinatorState(
                     broker.broker_id,
                     group_state.state.value,

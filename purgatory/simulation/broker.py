@@ -321,7 +321,7 @@ def coordinator_states(
         if not broker.alive:
             continue
         if broker.groups is not None:
-            for name, group in broker.groups.groups.items():
+            for name, group in broker.groups.classic.groups.items():
                 if assignments[offsets_partition_of(name)].leader == broker.id:
                     groups[name] = CoordinatorState(
                         broker.id, group.state.value, group.generation, (*group.members,)

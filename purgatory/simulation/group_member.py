@@ -88,7 +88,7 @@ class JoinGroup(GroupRequest):
 
     def execute(self, broker: Server) -> None:
         requester = self.requester
-        group_manager(broker).join(
+        group_manager(broker).classic.join(
             requester.group_id, requester.member_id, requester.join_request, True, self.respond
         )
 
@@ -109,7 +109,7 @@ class SyncGroup(GroupRequest):
             broker.process_number,
             -1 if coordinator is None else coordinator.leader_epoch,
         )
-        group_manager(broker).sync(
+        group_manager(broker).classic.sync(
             requester.group_id,
             requester.generation,
             requester.member_id,
@@ -129,7 +129,7 @@ class Heartbeat(GroupRequest):
     def execute(self, broker: Server) -> None:
         requester = self.requester
         instance_id = requester.join_request.instance_id
-        heartbeat = group_manager(broker).heartbeat
+        heartbeat = group_manager(broker).classic.heartbeat
         self.respond(
             _call_coordinator(
                 heartbeat,
@@ -152,7 +152,9 @@ class LeaveGroup(GroupRequest):
         requester = self.requester
         self.respond(
             _call_coordinator(
-                group_manager(broker).leave, requester.group_id, [(requester.member_id, None)]
+                group_manager(broker).classic.leave,
+                requester.group_id,
+                [(requester.member_id, None)],
             )
         )
 

@@ -20,7 +20,7 @@ LONG_SESSION_MS = 30_000
 def generation_of(cluster: ThreadedCluster, group: str) -> int:
     """Return how often a group has rebalanced."""
     broker = cluster.running.brokers[coordinator_of(cluster, group)]
-    return int(cluster.call(lambda: broker.groups.groups[group].generation))
+    return int(cluster.call(lambda: broker.groups.classic.groups[group].generation))
 
 
 @pytest.mark.parametrize("client_name", PYTHON_CLIENTS)

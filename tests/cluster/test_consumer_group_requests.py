@@ -265,7 +265,7 @@ def test_another_coordinator_knows_the_members_and_others_don_t_answer() -> None
             await cluster.kill(first)
             answer = await _beat(cluster, 1)
             assert (answer.error_code, answer.member_epoch) == (0, 1)
-            assert not cluster.brokers[first].groups.heartbeats.num_delayed
+            assert not cluster.brokers[first].groups.classic.heartbeats.num_delayed
             await cluster.revive(first)
             assert (await _beat(cluster, 1)).error_code == 0
 

@@ -274,7 +274,7 @@ def test_a_member_that_joins_without_a_rebalance_timeout_has_its_session_s(
             }
             answer = await client.ask(11, 0, values)
             assert (answer.error_code, answer.generation_id) == (0, 1), "it needs no id first"
-            group = cluster.brokers[1].groups.groups["of old"]
+            group = cluster.brokers[1].groups.classic.groups["of old"]
             assert group.rebalance_timeout_ms == 7_000
 
     runner.run(main())

@@ -109,7 +109,13 @@ async def join_group(broker: BrokerServices, request: Request, connection: Conne
     )
     require_known_member_id = request.api_version >= _MEMBER_ID_REQUIRED_MIN_VERSION
     result: JoinGroupResult = await response_future(
-        partial(broker.groups.join, body.group_id, body.member_id, joined, require_known_member_id)
+        partial(
+            broker.groups.classic.join,
+            body.group_id,
+            body.member_id,
+            joined,
+            require_known_member_id,
+        )
     )
     may_be_null = request.api_version >= _NULLABLE_PROTOCOL_MIN_VERSION
     return {
@@ -142,7 +148,7 @@ async def sync_group(broker: BrokerServices, request: Request, connection: Conne
         result = SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     else:
         sync = partial(
-            broker.groups.sync,
+            broker.groups.classic.sync,
             body.group_id,
             body.generation_id,
             body.member_id,
@@ -164,7 +170,7 @@ async def heartbeat(broker: BrokerServices, request: Request, connection: Connec
     body = request.body
     code = ErrorCode.NONE
     try:
-        broker.groups.heartbeat(
+        broker.groups.classic.heartbeat(
             body.group_id,
             body.generation_id,
             body.member_id,
@@ -184,7 +190,7 @@ async def leave_group(broker: BrokerServices, request: Request, connection: Conn
         else [(member.member_id, member.group_instance_id) for member in body.members]
     )
     try:
-        codes = broker.groups.leave(body.group_id, requested)
+        codes = broker.groups.classic.leave(body.group_id, requested)
     except GroupRefusal as refusal:
         return {"throttle_time": 0, "error_code": int(refusal.code), "members": ()}
     return {

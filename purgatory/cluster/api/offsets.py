@@ -7,7 +7,11 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from purgatory.cluster.api.response_future import coordinator_response, response_future
+from purgatory.cluster.api.response_future import (
+    coordinator_response,
+    response_future,
+    saved_response,
+)
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
@@ -31,6 +35,7 @@ _GROUPS_MIN_VERSION = 8
 _EPOCHS_MIN_VERSION = 9
 _TOPIC_IDS_MIN_VERSION = 10
 _NO_OFFSET = CommittedOffset(-1, -1, "")
+Codes = Mapping[TopicPartition, ErrorCode]
 _RequestedTopic = tuple[str | None, UUID | None, Sequence[int]]
 """A topic's name, its id, and the partitions that are requested."""
 
@@ -41,21 +46,19 @@ async def offset_commit(
     """Commit offsets; complete when they are replicated."""
     body = request.body
     offsets = _requested_offsets(broker, body)
-    codes = unsaved = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if broker.cluster.is_saved():
-        codes = await response_future(
-            partial(
-                broker.groups.commit,
-                body.group_id,
-                getattr(body, "generation_id_or_member_epoch", -1),
-                body.member_id,
-                getattr(body, "group_instance_id", None),
-                offsets,
-                knows_epochs=request.api_version >= _EPOCHS_MIN_VERSION,
-            )
-        )
-    if not broker.cluster.is_saved():
-        codes = unsaved
+    codes: Codes = await saved_response(
+        broker.cluster,
+        partial(
+            broker.groups.commit,
+            body.group_id,
+            getattr(body, "generation_id_or_member_epoch", -1),
+            body.member_id,
+            getattr(body, "group_instance_id", None),
+            offsets,
+            knows_epochs=request.api_version >= _EPOCHS_MIN_VERSION,
+        ),
+        dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    )
     if broker.cluster.trace is not None:
         stored = {place: one for place, one in offsets.items() if not codes[place]}
         broker.cluster.trace.record_commit(body.group_id, stored)
@@ -83,9 +86,7 @@ def _requested_offsets(broker: BrokerServices, body: Any) -> dict[TopicPartition
     }
 
 
-def _committed_response(
-    broker: BrokerServices, body: Any, codes: Mapping[TopicPartition, ErrorCode]
-) -> Response:
+def _committed_response(broker: BrokerServices, body: Any, codes: Codes) -> Response:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID
     topics = []
     for topic in body.topics:
@@ -122,23 +123,25 @@ async def txn_offset_commit(
         code = codes_of_place[place]
     else:
         code = verify_partitions(*requested, coordinator_of)[place]
-    if code in RETRIABLE or not broker.cluster.is_saved():
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)
-    if code is ErrorCode.NONE:
-        codes = await response_future(
-            partial(
-                broker.groups.commit_in_transaction,
-                body.group_id,
-                producer,
-                getattr(body, "generation_id", -1),
-                getattr(body, "member_id", ""),
-                getattr(body, "group_instance_id", None),
-                offsets,
-            )
+    unavailable: Codes = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if code in RETRIABLE:
+        return _committed_response(broker, body, unavailable)
+
+    def commit(respond: Callable[[Codes], object]) -> None:
+        if code is not ErrorCode.NONE:
+            respond(dict.fromkeys(offsets, code))
+            return
+        broker.groups.commit_in_transaction(
+            body.group_id,
+            producer,
+            getattr(body, "generation_id", -1),
+            getattr(body, "member_id", ""),
+            getattr(body, "group_instance_id", None),
+            offsets,
+            respond,
         )
-    if not broker.cluster.is_saved():
-        codes = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    codes = await saved_response(broker.cluster, commit, unavailable)
     return _committed_response(broker, body, codes)
 
 

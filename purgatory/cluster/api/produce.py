@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from purgatory.cluster.api.authorization import authorization_context
 from purgatory.cluster.api.metadata import leader_hints
-from purgatory.cluster.api.response_future import coordinator_response, response_future
+from purgatory.cluster.api.response_future import coordinator_response, saved_response
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Connection, Response
@@ -24,6 +24,7 @@ from purgatory.cluster.records import (
     max_timestamp_ms,
     whole_batches,
 )
+from purgatory.cluster.request_traces import RequestTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     ErrorCode,
@@ -54,9 +55,6 @@ _ADD_PARTITIONS_MIN_VERSION = 12
 """The first version of Produce in which the leaders take partitions into transactions."""
 _NO_ID = UUID(int=0)
 Responses = Mapping[TopicPartition, PartitionProduceResponse]
-_NOT_ENOUGH_REPLICAS = PartitionProduceResponse(
-    ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it"
-)
 _NOT_IN_TRANSACTION = PartitionProduceResponse(
     ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't respond"
 )
@@ -74,7 +72,8 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
     """Append records; complete when they are as safe as ``acks`` requires."""
     body, trace = request.body, broker.cluster.trace
     received_us = 0 if trace is None else trace.now_us()
-    request_traces, followed_traces = broker.cluster.request_traces, []
+    request_traces = broker.cluster.request_traces
+    followed_traces: list[RequestTrace] = []
     trace_received_us = 0 if request_traces is None else request_traces.now_us()
     entries: dict[TopicPartition, list[RecordBatch]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
@@ -133,24 +132,25 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
             for topic_partition, verification_error in unverified.items():
                 sent[topic_partition] = entries.pop(topic_partition)
                 refused[keys[topic_partition]] = verification_error
-        refusals = _refusals(broker, entries)
-        results: Responses
-        if refusals is not None:
-            results = refusals
-        else:
-            timeout_ms, acks = milliseconds(body.timeout), body.acks
+
+        def append(respond: Callable[[Responses], object]) -> None:
             served_us = 0 if request_traces is None else request_traces.now_us()
-            future = response_future(
-                partial(broker.manager.append_records, timeout_ms, acks, entries)
-            )
+            broker.manager.append_records(milliseconds(body.timeout), body.acks, entries, respond)
             if request_traces is not None:
-                followed_traces = request_traces.record_appended(
-                    broker.manager, request.client_id, entries, trace_received_us, served_us
+                followed_traces.extend(
+                    request_traces.record_appended(
+                        broker.manager, request.client_id, entries, trace_received_us, served_us
+                    )
                 )
-            results = await future
-            if acks == _ALL_REPLICAS and not broker.cluster.is_saved():
-                results = dict.fromkeys(results, _STORAGE_ERROR_AFTER_APPEND)
-            results = _with_append_times(broker, results)
+
+        results: Responses = await saved_response(
+            broker.cluster,
+            append,
+            dict.fromkeys(entries, _STORAGE_ERROR),
+            dict.fromkeys(entries, _STORAGE_ERROR_AFTER_APPEND),
+            check_after=body.acks == _ALL_REPLICAS,
+        )
+        results = _with_append_times(broker, results)
     except asyncio.CancelledError:  # the connection is gone; what was appended stays
         if trace is not None:
             trace.record_abandoned(request, entries, received_us)
@@ -228,14 +228,6 @@ def _with_append_times(broker: BrokerServices, results: Responses) -> Responses:
         if times_ms
         else results
     )
-
-
-def _refusals(broker: BrokerServices, entries: Mapping[TopicPartition, object]) -> Responses | None:
-    """Return the responses to what may not be appended now; None if it may."""
-    fault = broker.cluster.fault
-    if fault.active and fault.refuses_produce(broker.broker_id):
-        return dict.fromkeys(entries, _NOT_ENOUGH_REPLICAS)
-    return None if broker.cluster.is_saved() else dict.fromkeys(entries, _STORAGE_ERROR)
 
 
 def sent_batch(records: bytes) -> RecordBatch:

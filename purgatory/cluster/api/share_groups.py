@@ -6,12 +6,12 @@ deleted is so once it is replicated; the group has to be empty for that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID
 
-from purgatory.cluster.api.response_future import response_future
+from purgatory.cluster.api.response_future import response_future, saved_response
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
@@ -209,22 +209,24 @@ async def _acknowledged(
 ) -> _Codes:
     if not acknowledgements:
         return {}
-    saved = broker.cluster.is_saved()
-    codes: _Codes = await response_future(
-        partial(broker.shares.acknowledge, owner, acknowledgements)
-    )
-    if broker.cluster.trace is not None:
-        taken = {
-            TopicPartition(topic.name, key.partition): ranges
-            for key, ranges in acknowledgements.items()
-            if codes[key][0] is ErrorCode.NONE
-            and (topic := broker.cluster.topic_of(key.topic_id)) is not None
-        }
-        broker.cluster.trace.record_acknowledgements(owner.group_id, taken)
-    if saved and broker.cluster.is_saved():
-        return codes
-    return dict.fromkeys(
-        acknowledgements, (ErrorCode.KAFKA_STORAGE_ERROR, "the metadata can't be saved")
+
+    def acknowledge(respond: Callable[[_Codes], object]) -> None:
+        def record_and_respond(codes: _Codes) -> None:
+            if broker.cluster.trace is not None:
+                taken = {
+                    TopicPartition(topic.name, key.partition): ranges
+                    for key, ranges in acknowledgements.items()
+                    if codes[key][0] is ErrorCode.NONE
+                    and (topic := broker.cluster.topic_of(key.topic_id)) is not None
+                }
+                broker.cluster.trace.record_acknowledgements(owner.group_id, taken)
+            respond(codes)
+
+        broker.shares.acknowledge(owner, acknowledgements, record_and_respond)
+
+    unsaved = (ErrorCode.KAFKA_STORAGE_ERROR, "the metadata can't be saved")
+    return await saved_response(
+        broker.cluster, acknowledge, dict.fromkeys(acknowledgements, unsaved)
     )
 
 

@@ -5,11 +5,11 @@ Until the controller's decisions are saved, nothing is acknowledged, as for prod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from purgatory.cluster.api.response_future import response_future
+from purgatory.cluster.api.response_future import response_future, saved_response
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
@@ -32,7 +32,7 @@ from purgatory.kafka.log.producer_state import ProducerEntry
 
 _NO_PRODUCER = ProducerIdentity(-1, -1)
 _INIT_PRODUCER_FENCED_MIN_VERSION = 4
-_INIT_UNSAVED_RESULT = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_UNAVAILABLE = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 async def init_producer_id(
@@ -71,17 +71,13 @@ async def init_producer_id(
 async def _init_transactional(
     broker: BrokerServices, body: Any, requested: ProducerIdentity
 ) -> InitProducerIdResult:
-    if not broker.cluster.is_saved():
-        return _INIT_UNSAVED_RESULT
-    result: InitProducerIdResult = await response_future(
-        partial(
-            broker.transactions.init_producer_id,
-            body.transactional_id,
-            milliseconds(body.transaction_timeout),
-            None if requested == _NO_PRODUCER else requested,
-        )
+    init = partial(
+        broker.transactions.init_producer_id,
+        body.transactional_id,
+        milliseconds(body.transaction_timeout),
+        None if requested == _NO_PRODUCER else requested,
     )
-    return result if broker.cluster.is_saved() else _INIT_UNSAVED_RESULT
+    return await saved_response(broker.cluster, init, _UNAVAILABLE)
 
 
 _PRODUCER_FENCED_MIN_VERSION = 2
@@ -131,13 +127,18 @@ async def _add_or_verify_partitions(broker: BrokerServices, requested: Any) -> C
 async def _added(
     broker: BrokerServices, transactional_id: str, producer: ProducerIdentity, topics: Sequence[Any]
 ) -> Codes:
-    partitions = _partitions(topics)
-    unsaved = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if not broker.cluster.is_saved():
-        return unsaved
-    add = broker.transactions.add_partitions
-    codes: Codes = await response_future(partial(add, transactional_id, producer, partitions))
-    return codes if broker.cluster.is_saved() else unsaved
+    return await _add_partitions(broker, transactional_id, producer, _partitions(topics))
+
+
+async def _add_partitions(
+    broker: BrokerServices,
+    transactional_id: str,
+    producer: ProducerIdentity,
+    partitions: Sequence[TopicPartition],
+) -> Codes:
+    add = partial(broker.transactions.add_partitions, transactional_id, producer, partitions)
+    unavailable = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return await saved_response(broker.cluster, add, unavailable)
 
 
 def _partitions(topics: Sequence[Any]) -> list[TopicPartition]:
@@ -174,15 +175,9 @@ async def add_offsets_to_txn(
     """Take the offsets of a group into a transaction."""
     body = request.body
     place = broker.groups.coordinator_partition(body.group_id)
-    add = broker.transactions.add_partitions
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if broker.cluster.is_saved():
-        codes: Codes = await response_future(partial(add, body.transactional_id, producer, [place]))
-        code = codes[place]
-    if not broker.cluster.is_saved():
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return {"throttle_time": 0, "error_code": _error_code(code, request.api_version)}
+    codes = await _add_partitions(broker, body.transactional_id, producer, [place])
+    return {"throttle_time": 0, "error_code": _error_code(codes[place], request.api_version)}
 
 
 async def end_txn(broker: BrokerServices, request: Request, connection: Connection) -> Response:
@@ -193,15 +188,14 @@ async def end_txn(broker: BrokerServices, request: Request, connection: Connecti
     outcome = TransactionResult.COMMIT if body.committed else TransactionResult.ABORT
     version = request.api_version
     requested = body.transactional_id, producer, outcome
-    result = _INIT_UNSAVED_RESULT
-    if broker.cluster.is_saved():
-        if version >= _EPOCH_BUMP_MIN_VERSION:
-            result = await _end_and_bump_epoch(broker, *requested)
-        else:
-            code: ErrorCode = await response_future(partial(broker.transactions.end, *requested))
-            result = InitProducerIdResult(code)
-    if not broker.cluster.is_saved():
-        result = _INIT_UNSAVED_RESULT
+    if version >= _EPOCH_BUMP_MIN_VERSION:
+        end = partial(broker.transactions.end_and_bump_epoch, *requested)
+    else:
+        end = partial(_end, broker, *requested)
+    try:
+        result = await saved_response(broker.cluster, end, _UNAVAILABLE)
+    except ClusterError:  # there is no new producer id, which is in the log
+        result = _UNAVAILABLE
     return {
         "throttle_time": 0,
         "error_code": _error_code(result.error, version),
@@ -210,17 +204,16 @@ async def end_txn(broker: BrokerServices, request: Request, connection: Connecti
     }
 
 
-async def _end_and_bump_epoch(
+def _end(
     broker: BrokerServices,
     transactional_id: str,
     producer: ProducerIdentity,
     result: TransactionResult,
-) -> InitProducerIdResult:
-    end = partial(broker.transactions.end_and_bump_epoch, transactional_id, producer, result)
-    try:
-        return await response_future(end)
-    except ClusterError:  # no new id can be given out, which is in the log
-        return _INIT_UNSAVED_RESULT
+    respond: Callable[[InitProducerIdResult], object],
+) -> None:
+    broker.transactions.end(
+        transactional_id, producer, result, lambda code: respond(InitProducerIdResult(code))
+    )
 
 
 async def write_txn_markers(

@@ -25,6 +25,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     MemberState,
     RecordKind,
     Subscription,
+    reconciled,
 )
 from purgatory.kafka.groups.subscription import KnownTopics, SubscribedTopics
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
@@ -122,7 +123,18 @@ class ConsumerGroup:
         """Whether a member has a partition, or is about to give it up. O(1)."""
         return partition in self._holders
 
-    # What they are to have.
+    # Their assignments.
+
+    def is_retry(self, current: CurrentAssignment, epoch: int, owned: Partitions | None) -> bool:
+        """Whether a heartbeat with another epoch is from a member whose last response was lost."""
+        return epoch == current.previous_epoch and owned is not None and owned <= current.assigned
+
+    def next_assignment(
+        self, member: ConsumerMember, owned: Partitions | None
+    ) -> CurrentAssignment:
+        """Return a member's assignment after a heartbeat, by which it reports what it owns."""
+        target = self.targets.get(member.member_id, NO_PARTITIONS)
+        return reconciled(member.current, target, self.target_epoch, owned, self.is_owned)
 
     def bump_epoch(self) -> None:
         """Bump the group epoch after members or subscriptions have changed."""

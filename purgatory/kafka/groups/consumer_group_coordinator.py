@@ -40,10 +40,9 @@ from purgatory.kafka.groups.consumer_group_member import (
     MemberState,
     Principal,
     Subscription,
-    reconciled,
 )
 from purgatory.kafka.groups.subscription import KnownTopics, PatternError, TopicPattern
-from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions
+from purgatory.kafka.topic_partition import Partitions
 
 _NO_TIMEOUT_MS = -1
 
@@ -164,10 +163,9 @@ class ConsumerGroupCoordinator:
         known_topics: the topics of the cluster.
         heartbeats: where it is waited for members.
         new_member_id: makes an id that no member had before.
-        write: keeps records.
+        write: writes records.
+        new_group: makes a group from its id and the topics: `ShareGroup` makes share groups.
     """
-
-    new_group: type[ConsumerGroup] = ConsumerGroup
 
     def __init__(
         self,
@@ -177,6 +175,7 @@ class ConsumerGroupCoordinator:
         heartbeats: DelayedOperationPurgatory,
         new_member_id: Callable[[], str],
         write: WriteRecords,
+        new_group: Callable[[str, KnownTopics], ConsumerGroup] = ConsumerGroup,
     ) -> None:
         self._max_size = max_size
         self._session_timeout_ms = session_timeout_ms
@@ -185,6 +184,7 @@ class ConsumerGroupCoordinator:
         self._heartbeats = heartbeats
         self._new_member_id = new_member_id
         self._write = write
+        self._new_group = new_group
 
     # Which groups there are.
 
@@ -192,7 +192,7 @@ class ConsumerGroupCoordinator:
         self, group_id: str, values: Mapping[GroupRecordKey, GroupRecordValue]
     ) -> ConsumerGroup:
         """Restore a group from its records and restart the session timeouts of all members."""
-        group = self.groups[group_id] = self.new_group(group_id, self._known_topics)
+        group = self.groups[group_id] = self._new_group(group_id, self._known_topics)
         group.restore(values)
         for member in group.members.values():
             self._watch_session(group, member)
@@ -234,7 +234,7 @@ class ConsumerGroupCoordinator:
                         ErrorCode.GROUP_ID_NOT_FOUND,
                         message=f"there is no such group: {request.group_id}",
                     )
-                group = self.new_group(request.group_id, self._known_topics)
+                group = self._new_group(request.group_id, self._known_topics)
             result = (
                 self._leave(group, request)
                 if request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
@@ -308,7 +308,9 @@ class ConsumerGroupCoordinator:
             if member is None:
                 raise _unknown(request)
             current = member.current
-            if request.epoch != current.epoch and not self._lost_response(current, request):
+            if request.epoch != current.epoch and not group.is_retry(
+                current, request.epoch, request.owned
+            ):
                 raise GroupRefusal(
                     ErrorCode.FENCED_MEMBER_EPOCH,
                     message=f"{member.member_id} is at epoch {current.epoch}, "
@@ -329,14 +331,6 @@ class ConsumerGroupCoordinator:
                 message=f"the group has {len(group.members)} members, and may have no more",
             )
         return member
-
-    def _lost_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
-        """Whether a member is still at its previous epoch, as its last response was lost."""
-        return (
-            request.epoch == current.previous_epoch
-            and request.owned is not None
-            and request.owned <= current.assigned
-        )
 
     def _store_member(
         self,
@@ -378,19 +372,13 @@ class ConsumerGroupCoordinator:
         self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
     ) -> ConsumerMember:
         """Take a member a step further on its way to its target."""
-        current = self._next_step(group, member, owned)
+        current = group.next_assignment(member, owned)
         if current != member.current:
             member = member._replace(current=current)
             group.replace_member(member)
             self._heartbeats.check_and_complete(group.rebalance_key(member.member_id))
             self._watch_revocation(group, member)
         return member
-
-    def _next_step(
-        self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
-    ) -> CurrentAssignment:
-        target = group.targets.get(member.member_id, NO_PARTITIONS)
-        return reconciled(member.current, target, group.target_epoch, owned, group.is_owned)
 
     # Leaving.
 

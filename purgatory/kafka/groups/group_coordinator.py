@@ -45,13 +45,26 @@ _MAX_GROUP_ID_BYTES = 2**15 - 1
 _log = Logger("purgatory.kafka")
 
 
+def check_group_id(group_id: str) -> None:
+    """Check a group id.
+
+    Raises:
+        GroupRefusal: INVALID_GROUP_ID.
+    """
+    # Records of committed offsets have no place for longer ones.
+    if not group_id or len(group_id.encode()) > _MAX_GROUP_ID_BYTES:
+        raise GroupRefusal(ErrorCode.INVALID_GROUP_ID)
+
+
 class GroupCoordinator:
     """Coordinates the groups of one broker.
 
     Args:
-        config: what groups are allowed.
+        config: the limits of groups.
         new_purgatory: makes a purgatory of this name.
-        new_member_id: makes an id that no member had before, from how it begins.
+        new_member_id: makes an id that no member had before, from its first part.
+        check_coordinated: raises `GroupRefusal` where another broker coordinates a group.
+        check_joining: raises `GroupRefusal` where a group has members of another protocol.
     """
 
     def __init__(
@@ -59,6 +72,8 @@ class GroupCoordinator:
         config: GroupConfig,
         new_purgatory: Callable[[str], DelayedOperationPurgatory],
         new_member_id: Callable[[str], str],
+        check_coordinated: Callable[[str], object] = lambda _: None,
+        check_joining: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
@@ -66,6 +81,8 @@ class GroupCoordinator:
         self.syncs = new_purgatory("Sync")
         self.heartbeats = new_purgatory("Heartbeat")
         self._new_member_id = new_member_id
+        self._check_led = check_coordinated
+        self._check_joining = check_joining
 
     @property
     def purgatories(self) -> list[DelayedOperationPurgatory]:
@@ -73,21 +90,13 @@ class GroupCoordinator:
         return [self.rebalances, self.syncs, self.heartbeats]
 
     def check_coordinated(self, group_id: str) -> None:
-        """Check a group id.
+        """Check a group id, and that the group is coordinated here.
 
         Raises:
-            GroupRefusal: INVALID_GROUP_ID.
+            GroupRefusal: NOT_COORDINATOR or INVALID_GROUP_ID.
         """
-        # Longer ones have no place in the records of committed offsets.
-        if not group_id or len(group_id.encode()) > _MAX_GROUP_ID_BYTES:
-            raise GroupRefusal(ErrorCode.INVALID_GROUP_ID)
-
-    def check_joining(self, group_id: str) -> None:
-        """Refuse members of a group of another protocol; here there is none.
-
-        Raises:
-            GroupRefusal: INCONSISTENT_GROUP_PROTOCOL.
-        """
+        self._check_led(group_id)
+        check_group_id(group_id)
 
     def forget(self, group_id: str) -> None:
         """Coordinate a group no more: its members get NOT_COORDINATOR."""
@@ -122,7 +131,7 @@ class GroupCoordinator:
         """
         try:
             self.check_coordinated(group_id)
-            self.check_joining(group_id)
+            self._check_joining(group_id)
             config, session_timeout_ms = self.config, join_request.session_timeout_ms
             minimum, maximum = config.min_session_timeout_ms, config.max_session_timeout_ms
             if not minimum <= session_timeout_ms <= maximum:

@@ -2,7 +2,7 @@
 
     classic     one of the members assigns the partitions (`GroupCoordinator`)
     consumer    the coordinator assigns them (`ConsumerGroupCoordinator`, KIP-848)
-    share       members take records one by one (`ShareGroupCoordinator`, KIP-932)
+    share       members take records one by one (`ConsumerGroupCoordinator`, KIP-932)
 
 An empty group makes way for a group of another kind with the same name. A group with members keeps
 its kind: Kafka's migration policy ``disabled``.
@@ -31,7 +31,7 @@ from purgatory.kafka.groups.group import (
     Group,
     GroupState,
 )
-from purgatory.kafka.groups.group_coordinator import GroupCoordinator
+from purgatory.kafka.groups.group_coordinator import GroupCoordinator, check_group_id
 from purgatory.kafka.groups.offsets import (
     OFFSETS_TOPIC,
     CommittedOffset,
@@ -40,7 +40,7 @@ from purgatory.kafka.groups.offsets import (
     OffsetsCodec,
     group_partition,
 )
-from purgatory.kafka.groups.share_group_coordinator import ShareGroupCoordinator
+from purgatory.kafka.groups.share_group import ShareGroup
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import TransactionResult
@@ -57,7 +57,7 @@ OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
 """Takes a producer id, what was committed in its transaction, and whether that holds now."""
 
 
-class GroupManager(GroupCoordinator):
+class GroupManager:
     """Coordinates groups and their offsets, and refuses those that another broker coordinates.
 
     Args:
@@ -89,45 +89,39 @@ class GroupManager(GroupCoordinator):
         on_ended: OnEnded | None = None,
         settings_of: Callable[[str], GroupSettings] | None = None,
     ) -> None:
-        super().__init__(config, new_purgatory, new_member_id)
         by_default = GroupSettings(default_group_settings(config))
         settings = settings_of or (lambda _: by_default)
         self.offsets = GroupOffsets(manager, codec, now_ms)
         self._offsets_partitions = offsets_partitions
         self._is_known = is_known
         self._on_ended = on_ended
+        self.classic = GroupCoordinator(
+            config, new_purgatory, new_member_id, self._partition, self._check_joining
+        )
         self.consumers = ConsumerGroupCoordinator(
             config.max_size,
             lambda group_id: settings(group_id).milliseconds("consumer.session.timeout.ms"),
             known_topics,
-            self.heartbeats,
+            self.classic.heartbeats,
             lambda: new_member_id("consumer"),
             self._write,
         )
-        self.shares = ShareGroupCoordinator(
+        self.shares = ConsumerGroupCoordinator(
             config.share_max_size,
             lambda group_id: settings(group_id).milliseconds("share.session.timeout.ms"),
             known_topics,
-            self.heartbeats,
+            self.classic.heartbeats,
             lambda: new_member_id("share"),
             self._write,
+            ShareGroup,
         )
-        self._coordinators = (self.consumers, self.shares)
+        self._coordinators = (self.classic, self.consumers, self.shares)
 
     # Which groups are coordinated here.
 
     def coordinator_partition(self, group_id: str) -> TopicPartition:
         """Return the partition whose leader coordinates a group."""
         return TopicPartition(OFFSETS_TOPIC, group_partition(group_id, self._offsets_partitions()))
-
-    def check_coordinated(self, group_id: str) -> None:
-        """Check a group id, and that this broker coordinates the group.
-
-        Raises:
-            GroupRefusal: INVALID_GROUP_ID or NOT_COORDINATOR.
-        """
-        self._partition(group_id)
-        super().check_coordinated(group_id)
 
     # Heartbeats of consumers and share consumers.
 
@@ -158,7 +152,7 @@ class GroupManager(GroupCoordinator):
                 partition = self._partition(request.group_id)
                 is_new = request.group_id not in coordinator.groups
                 if is_new:
-                    super().check_coordinated(request.group_id)
+                    check_group_id(request.group_id)
                 self._check_committed(partition)
                 if is_new:
                     if request.epoch == JOIN_EPOCH:
@@ -172,7 +166,7 @@ class GroupManager(GroupCoordinator):
     def _remove_other_type(self, request: ConsumerGroupHeartbeat) -> None:
         """Forget an empty group of another kind where a new one is to begin."""
         group_id = request.group_id
-        classic, other = self.groups.get(group_id), self._epoch_based_group(group_id)
+        classic, other = self.classic.groups.get(group_id), self._epoch_based_group(group_id)
         has_members = (classic and (classic.members or classic.pending_members)) or (
             other and other.members
         )
@@ -181,11 +175,11 @@ class GroupManager(GroupCoordinator):
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
             )
         if classic is not None:
-            self.forget(group_id)
+            self.classic.forget(group_id)
         if other is not None:
             self._forget_empty(group_id)
 
-    def check_joining(self, group_id: str) -> None:
+    def _check_joining(self, group_id: str) -> None:
         """Delete an empty group of another type, before a classic group of its id is created.
 
         Raises:
@@ -215,11 +209,9 @@ class GroupManager(GroupCoordinator):
                     (self.shares if is_share else self.consumers).restore(group_id, records)
             return
         self.offsets.unload(partition)
-        for group_id in [*self.groups, *self.consumers.groups, *self.shares.groups]:
+        for group_id in [group_id for one in self._coordinators for group_id in one.groups]:
             if self.coordinator_partition(group_id) == topic_partition:
-                self.forget(group_id)
-                for coordinator in self._coordinators:
-                    coordinator.forget(group_id)
+                self._forget(group_id)
 
     def delete_topic(self, topic: str) -> None:
         """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
@@ -303,17 +295,21 @@ class GroupManager(GroupCoordinator):
         if group_id in self.shares.groups:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
         if group_id in self.consumers.groups:
-            self.check_coordinated(group_id)
+            self.classic.check_coordinated(group_id)
             if not in_transaction or generation >= 0 or member_id or instance_id is not None:
                 self.consumers.check_commit(
                     group_id, member_id, generation, knows_epochs or in_transaction
                 )
             return
-        if generation >= 0 and group_id not in self.groups and self.offsets.group_offsets(group_id):
+        if (
+            generation >= 0
+            and group_id not in self.classic.groups
+            and self.offsets.group_offsets(group_id)
+        ):
             # A group that has offsets and never had a member.
-            self.check_coordinated(group_id)
+            self.classic.check_coordinated(group_id)
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-        super().check_commit(
+        self.classic.check_commit(
             group_id, generation, member_id, instance_id, knows_epochs, in_transaction
         )
 
@@ -417,9 +413,9 @@ class GroupManager(GroupCoordinator):
         unexpired = [
             Group(group_id)
             for group_id in self.offsets.groups()
-            if group_id not in self.groups and self._epoch_based_group(group_id) is None
+            if group_id not in self.classic.groups and self._epoch_based_group(group_id) is None
         ]
-        return [*self.groups.values(), *unexpired]
+        return [*self.classic.groups.values(), *unexpired]
 
     def describe(self, group_id: str) -> Group:
         """Describe a classic group: EMPTY without members, DEAD if it does not exist.
@@ -432,7 +428,7 @@ class GroupManager(GroupCoordinator):
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is not a classic group"
             )
-        group = self.groups.get(group_id)
+        group = self.classic.groups.get(group_id)
         if group is None:
             group = Group(group_id)
             if not self.offsets.group_offsets(group_id):
@@ -449,8 +445,8 @@ class GroupManager(GroupCoordinator):
 
         def deleted(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                self.forget(group_id)
-                for coordinator in self._coordinators:
+                self.classic.forget(group_id)
+                for coordinator in (self.consumers, self.shares):
                     group = coordinator.groups.get(group_id)
                     if group is not None and not group.members:
                         coordinator.forget(group_id)
@@ -529,9 +525,12 @@ class GroupManager(GroupCoordinator):
         """Return a group of the consumer protocol, or a share group; None, if it is neither."""
         return self.consumers.groups.get(group_id) or self.shares.groups.get(group_id)
 
-    def _forget_empty(self, group_id: str) -> None:
+    def _forget(self, group_id: str) -> None:
         for coordinator in self._coordinators:
             coordinator.forget(group_id)
+
+    def _forget_empty(self, group_id: str) -> None:
+        self._forget(group_id)
         self._write(group_id, [(key, None) for key in self.offsets.records_of(group_id)], _ignore)
 
     def _write(

@@ -73,7 +73,7 @@ class Coordinator:
         asked = Asked[JoinGroupResult]()
         protocols = (("range", subscription("t")),)
         joined = JoinGroupRequest("c", "/h", None, SESSION_MS, REBALANCE_MS, kind, protocols)
-        self.groups.join("g", member_id, joined, False, asked)
+        self.groups.classic.join("g", member_id, joined, False, asked)
         self.broker.pass_time(0)
         return asked
 
@@ -96,7 +96,10 @@ class Coordinator:
     def kinds(self) -> list[str]:
         for group in self.groups.consumers.groups.values():
             group._check()
-        known = (("classic", self.groups.groups), ("consumer", self.groups.consumers.groups))
+        known = (
+            ("classic", self.groups.classic.groups),
+            ("consumer", self.groups.consumers.groups),
+        )
         return [kind for kind, groups in known if "g" in groups]
 
 
@@ -108,7 +111,7 @@ def test_a_classic_group_with_members_refuses_members_of_the_consumer_protocol(
     member_id = here.join(kind=kind).answer.member_id
     assert here.consume("m") is ErrorCode.GROUP_ID_NOT_FOUND
     assert here.kinds == ["classic"]
-    here.groups.leave("g", [(member_id, None)])
+    here.groups.classic.leave("g", [(member_id, None)])
     assert here.consume("m") is NONE
     assert here.kinds == ["consumer"]
 
@@ -121,8 +124,8 @@ def test_a_consumer_group_with_members_refuses_classic_members(
     assert here.join().code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert here.join("nobody").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    assert code_of(here.groups.heartbeat, "g", 1, "m", None) is unknown
-    assert here.groups.leave("g", [("m", None)]) == [unknown]
+    assert code_of(here.groups.classic.heartbeat, "g", 1, "m", None) is unknown
+    assert here.groups.classic.leave("g", [("m", None)]) == [unknown]
     assert here.kinds == ["consumer"]
     assert here.consume("m", -1) is NONE
     assert here.join().code is NONE

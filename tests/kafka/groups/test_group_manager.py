@@ -68,13 +68,13 @@ class Coordinating:
         self, member_id: str = "", require_known_member_id: bool = False
     ) -> Asked[JoinGroupResult]:
         asked = Asked[JoinGroupResult]()
-        self.groups.join("hello", member_id, joining(), require_known_member_id, asked)
+        self.groups.classic.join("hello", member_id, joining(), require_known_member_id, asked)
         self.broker.pass_time(0)
         return asked
 
     def sync(self, member_id: str, assignment: bytes) -> Asked[SyncGroupResult]:
         asked = Asked[SyncGroupResult]()
-        self.groups.sync("hello", 1, member_id, None, {member_id: assignment}, asked)
+        self.groups.classic.sync("hello", 1, member_id, None, {member_id: assignment}, asked)
         return asked
 
     def delete(self, group_id: str = "hello") -> list[ErrorCode]:
@@ -102,8 +102,8 @@ def test_a_broker_that_does_not_lead_a_group_s_partition_refuses_all_that_is_ask
     assert there.sync("m", b"").code is not_here
     assert there.commit(5) == [{ORDERS: not_here}]
     assert there.delete() == [not_here]
-    assert code_of(groups.heartbeat, "hello", 1, "m", None) is not_here
-    assert code_of(groups.leave, "hello", [("m", None)]) is not_here
+    assert code_of(groups.classic.heartbeat, "hello", 1, "m", None) is not_here
+    assert code_of(groups.classic.leave, "hello", [("m", None)]) is not_here
     assert code_of(groups.committed, "hello") is not_here
     assert code_of(groups.describe, "hello") is not_here
     assert groups.all_groups() == []
@@ -115,13 +115,15 @@ def test_a_member_joins_syncs_beats_and_leaves(here: Coordinating) -> None:
     joined = here.join(refused.member_id).answer
     assert (joined.error, joined.generation, joined.leader_id) == (0, 1, refused.member_id)
     assert here.sync(joined.member_id, b"all").answer.assignment == b"all"
-    assert code_of(here.groups.heartbeat, "hello", 1, joined.member_id, None) is ErrorCode.NONE
+    assert (
+        code_of(here.groups.classic.heartbeat, "hello", 1, joined.member_id, None) is ErrorCode.NONE
+    )
     assert here.groups.describe("hello").state is GroupState.STABLE
     assert here.delete() == [ErrorCode.NON_EMPTY_GROUP]
     here.groups.update_role(PLACE._replace(partition=21), leads=True)
     here.groups.update_role(PLACE._replace(partition=21), leads=False)
     assert here.groups.describe("hello").state is GroupState.STABLE, "it is of partition 22"
-    left = here.groups.leave("hello", [(joined.member_id, None), ("nobody", None)])
+    left = here.groups.classic.leave("hello", [(joined.member_id, None), ("nobody", None)])
     assert left == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
     assert here.groups.describe("hello").state is GroupState.EMPTY
     assert here.delete() == [ErrorCode.NONE]
@@ -190,7 +192,7 @@ def test_who_resigns_lets_go_of_its_groups_and_refuses_what_waits(here: Coordina
     here.follow(1, 2)
     assert waiting.code is ErrorCode.NOT_COORDINATOR
     assert here.groups.all_groups() == []
-    purgatories = here.groups.purgatories
+    purgatories = here.groups.classic.purgatories
     assert [purgatory.num_delayed for purgatory in purgatories] == [0, 0, 0]
 
 
@@ -318,7 +320,7 @@ def test_a_group_that_nobody_is_in_takes_what_comes_from_outside(
             here.commit(3)
         case "classic":
             member_id = here.join().answer.member_id
-            here.groups.leave("hello", [(member_id, None)])
+            here.groups.classic.leave("hello", [(member_id, None)])
         case "consumer":
             consumer_heartbeat(here, 0)
             consumer_heartbeat(here, -1)
@@ -389,7 +391,7 @@ def test_offsets_are_deleted_of_topics_that_live_members_do_not_read(
     here.commit(7)
     asked = Asked[JoinGroupResult]()
     offered = (("range", metadata), ("sticky", b"not chosen, so it is not looked at"))
-    here.groups.join("hello", "", joining()._replace(protocols=offered), False, asked)
+    here.groups.classic.join("hello", "", joining()._replace(protocols=offered), False, asked)
     here.broker.pass_time(0)
     assert asked.answer.protocol == "range"
     assert delete_offsets(here) == (ErrorCode.NONE, {ORDERS: code})
@@ -400,8 +402,8 @@ def test_offsets_of_members_that_are_no_consumers_are_kept_while_they_live(
 ) -> None:
     here.commit(7)
     asked = Asked[JoinGroupResult]()
-    here.groups.join("hello", "", joining(kind="connect"), False, asked)
+    here.groups.classic.join("hello", "", joining(kind="connect"), False, asked)
     here.broker.pass_time(0)
     assert delete_offsets(here) == (ErrorCode.NON_EMPTY_GROUP, {})
-    here.groups.leave("hello", [(asked.answer.member_id, None)])
+    here.groups.classic.leave("hello", [(asked.answer.member_id, None)])
     assert delete_offsets(here) == (ErrorCode.NONE, {ORDERS: ErrorCode.NONE})

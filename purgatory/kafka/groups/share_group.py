@@ -1,6 +1,6 @@
-"""The coordinator of the share groups whose records a broker leads, and its assignor.
+"""A share group (KIP-932), and its assignor.
 
-It is the one of consumer groups but for what follows from sharing: a partition may be assigned to
+A share group is a consumer group but for what follows from sharing: a partition may be assigned to
 several members, so a member gets its target at once, without waiting for revocations.
 
 Ground rules of the assignor (Kafka's simple one)
@@ -19,10 +19,6 @@ from uuid import UUID
 
 from purgatory.kafka.groups.assignors import Assignor, Subscribers
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
-from purgatory.kafka.groups.consumer_group_coordinator import (
-    ConsumerGroupCoordinator,
-    ConsumerGroupHeartbeat,
-)
 from purgatory.kafka.groups.consumer_group_member import ConsumerMember, CurrentAssignment
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
 
@@ -109,24 +105,14 @@ class ShareGroup(ConsumerGroup):
 
     @property
     def assignor(self) -> str:
-        """The one that there is."""
+        """The only assignor."""
         return next(iter(self.assignors))
 
-    def is_owned(self, partition: TopicIdPartition) -> bool:
-        """Whether a partition is exclusive to a member: never."""
-        return False
+    def is_retry(self, current: CurrentAssignment, epoch: int, owned: Partitions | None) -> bool:
+        return epoch == current.previous_epoch
 
-
-class ShareGroupCoordinator(ConsumerGroupCoordinator):
-    """Coordinates the share groups of one broker."""
-
-    new_group = ShareGroup
-
-    def _lost_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
-        return request.epoch == current.previous_epoch
-
-    def _next_step(
-        self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
+    def next_assignment(
+        self, member: ConsumerMember, owned: Partitions | None
     ) -> CurrentAssignment:
-        target = group.targets.get(member.member_id, NO_PARTITIONS)
-        return member.current._replace(assigned=target).with_epoch(group.target_epoch)
+        target = self.targets.get(member.member_id, NO_PARTITIONS)
+        return member.current._replace(assigned=target).with_epoch(self.target_epoch)
