@@ -15,6 +15,15 @@ from typing import Any, NoReturn
 
 FORMER: Mapping[str, str] = {
     "purgatory.changes": "purgatory.cdc",
+    "purgatory.kafka.groups.share_group_coordinator": "purgatory.kafka.groups.share_group",
+    "purgatory.kafka.faults.Answer": "ReturnError",
+    "purgatory.kafka.faults.DelayAnswers": "DelayResponses",
+    "purgatory.kafka.faults.DuplicateAnswers": "DuplicateResponses",
+    "purgatory.kafka.faults.ErrorFault": "ReturnError",
+    "purgatory.kafka.faults.LoseAnswers": "LoseResponses",
+    "purgatory.kafka.faults.SlowAnswers": "SlowResponses",
+    "purgatory.kafka.faults.TearAnswers": "TruncateResponses",
+    "purgatory.kafka.faults.TurnBackEpochs": "LowerLeaderEpochs",
 }
 """The full name of a former module, or of a name in a module that still exists, and what to use."""
 

@@ -112,12 +112,12 @@ class FaultMethods(ABC, Generic[FaultHandle]):
     lower_leader_epochs = FaultMethod(faults.LowerLeaderEpochs)
     freeze_metadata = FaultMethod(faults.FreezeMetadata)
     jump_clock = FaultMethod(faults.JumpClock)
-    lose_answers = FormerName("lose_responses")
+    answer = FormerName("return_error")
     delay_answers = FormerName("delay_responses")
     duplicate_answers = FormerName("duplicate_responses")
-    tear_answers = FormerName("truncate_responses")
+    lose_answers = FormerName("lose_responses")
     slow_answers = FormerName("slow_responses")
-    answer = FormerName("return_error")
+    tear_answers = FormerName("truncate_responses")
     turn_back_epochs = FormerName("lower_leader_epochs")
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from purgatory.cluster import ClusterError, Faults
+from purgatory.cluster import Faults
 from purgatory.cluster.control.control import available_faults
 from purgatory.cluster.server import load_fault_plan
 from purgatory.cluster.threaded_cluster import ThreadedFaults
-from purgatory.kafka.faults import KINDS, Kill, StallFollower
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import FORMER_KINDS, KINDS, Kill, StallFollower, parse_fault
 from purgatory.kafka.faults.active_faults import fault_text
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +78,16 @@ def test_mypy_refuses_faults_and_arguments_that_there_are_not(tmp_path: Path) ->
 def test_each_kind_has_a_method_with_its_arguments(kind: Any, methods: type[Any]) -> None:
     arguments = set(inspect.signature(kind).parameters)
     assert set(inspect.signature(getattr(methods, kind.kind)).parameters) - {"self"} == arguments
+
+
+@pytest.mark.parametrize("methods", [Faults, ThreadedFaults])
+@pytest.mark.parametrize("former", FORMER_KINDS)
+def test_former_kinds_raise_with_the_present_name(former: str, methods: type[Any]) -> None:
+    present = FORMER_KINDS[former]
+    with pytest.raises(AttributeError, match=rf"\.{former} is gone; use {present}$"):
+        getattr(methods, former)
+    with pytest.raises(ClusterError, match=f"^the fault {former} is gone; use {present}$"):
+        parse_fault({"kind": former, "broker": 1, "count": 1})
 
 
 def test_what_the_live_view_offers_is_there_for_each_broker_that_lives() -> None:

@@ -4,6 +4,7 @@
 """
 
 from purgatory.kafka.faults.fault import (
+    FORMER_KINDS,
     KINDS,
     BrokerFault,
     CountedFault,
@@ -39,6 +40,7 @@ from purgatory.kafka.faults.kinds import (
 )
 
 __all__ = [
+    "FORMER_KINDS",
     "KINDS",
     "TARGET_KEYS",
     "BrokerFault",

@@ -139,6 +139,17 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 KINDS: dict[str, type[Fault]] = {}
 """All classes of faults that have a ``kind``, by its name."""
 
+FORMER_KINDS: Mapping[str, str] = {
+    "answer": "return_error",
+    "delay_answers": "delay_responses",
+    "duplicate_answers": "duplicate_responses",
+    "lose_answers": "lose_responses",
+    "slow_answers": "slow_responses",
+    "tear_answers": "truncate_responses",
+    "turn_back_epochs": "lower_leader_epochs",
+}
+"""The present name of a kind by the name that it had in an earlier release."""
+
 
 @timed_dataclass
 class Fault:
@@ -217,6 +228,8 @@ def parse_fault(arguments: object) -> Fault:
         raise ClusterError('a fault is an object with a "kind": ' + ", ".join(KINDS))
     settings = dict(arguments)
     kind = settings.pop("kind")
+    if isinstance(kind, str) and kind in FORMER_KINDS:
+        raise ClusterError(f"the fault {kind} is gone; use {FORMER_KINDS[kind]}")
     if not isinstance(kind, str) or kind not in KINDS:
         name = kind if isinstance(kind, str) else ""
         raise ClusterError(f"there is no fault {kind!r}; {known_names(name, KINDS)}")

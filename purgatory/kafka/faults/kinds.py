@@ -71,9 +71,11 @@ class CutLink(Fault, kind="cut_link"):
 
 @timed_dataclass
 class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
-    """Freeze the metadata that a broker returns, as they are when the fault begins.
+    """Freeze the metadata that a broker returns.
 
-    Leaders, epochs, ISRs, topics, live brokers, coordinators: its clients use those of that moment.
+    The response is what any broker responded to the same request before the fault, or to the first
+    such request since then: clients use the leaders, epochs, ISRs, topics, live brokers and
+    coordinators of that moment.
     """
 
     is_simulated = False
