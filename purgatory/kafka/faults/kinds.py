@@ -103,9 +103,9 @@ class CutConnections(OneOrAllFault, kind="cut_connections"):
 class MessageFault(CountedFault):
     """A fault in requests or responses.
 
-    It is injected into those of one ``api``, such as "Produce" (or "produce"), and of the client
-    with one ``client_id``, or of all (None); into each with the probability ``share``, once the
-    first ``skip`` of them have passed. ``seed`` is that of the random numbers.
+    The messages are those of one ``api``, such as "Produce" (or "produce"), and of a client with
+    one ``client_id``, or of all (None); each with the probability ``share``, after the first
+    ``skip`` of them. ``seed`` is that of the random numbers.
     """
 
     api: str | None = None
@@ -120,7 +120,7 @@ class MessageFault(CountedFault):
             object.__setattr__(self, "api", normalize_api_name(self.api))
 
     def applies_to(self, broker: int, api: str, client_id: str | None) -> bool:
-        """Whether it may be injected into a message."""
+        """Whether the fault may be injected into a message."""
         return (
             self.broker in (None, broker)
             and self.api in (None, api)

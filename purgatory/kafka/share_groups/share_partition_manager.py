@@ -51,10 +51,10 @@ class SharePartitionManager:
     """Serves the members of share groups at one broker, as Kafka's class of this name.
 
     Args:
-        manager: where the records are.
-        config: what share groups are allowed.
-        store: keeps how share partitions stand.
-        purgatories: where fetches and locks wait.
+        manager: the replicas.
+        config: the limits of share groups.
+        store: stores the state of share partitions.
+        purgatories: hold delayed fetches and acquisition locks.
         settings_of: returns the settings of a group.
         name_of: returns the name of the topic that has an id, or None.
         offset_at: returns the first offset of a partition whose record is no older than so many
@@ -237,7 +237,7 @@ class SharePartitionManager:
             respond: takes the results of those with records or errors.
 
         Raises:
-            PurgatoryClosedError: it would have to wait, but the purgatory was closed.
+            PurgatoryClosedError: the fetch would have to wait, and the purgatory was closed.
         """
         places = {
             key: TopicPartition(self._name_of(key.topic_id) or str(key.topic_id), key.partition)

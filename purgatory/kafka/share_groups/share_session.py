@@ -20,7 +20,7 @@ _LAST_EPOCH = 2**31 - 1
 
 
 class ShareSessionKey(NamedTuple):
-    """Whose a session is."""
+    """A member, by which its session is found."""
 
     group_id: str
     member_id: str
@@ -28,7 +28,7 @@ class ShareSessionKey(NamedTuple):
 
 @dataclass
 class ShareSession:
-    """What a member fetches, in the order in which partitions get their part of a response."""
+    """The partitions that a member fetches, in the order in which records are acquired."""
 
     owner: ShareSessionKey
     connection: Hashable
@@ -47,7 +47,7 @@ class ShareSessions:
     """The sessions at one broker.
 
     Args:
-        most: how many there may be.
+        most: the limit of sessions.
     """
 
     def __init__(self, most: int) -> None:
