@@ -1,12 +1,12 @@
 """One broker: its services (`BrokerServices`), its clients' connections, its life.
 
-A broker can be killed and revived: its process is gone then, with everything that waited in it; its
-disks keep what they hold.
+A broker can be killed and revived: its process is gone then, with all waiting requests; the logs on
+its disks stay.
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* Nothing of a process that was killed answers anybody any more.
+* A killed process sends no response.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Broker(BrokerServices):
     """One broker of a cluster.
 
     Args:
-        cluster: whose.
-        broker_id: which one.
-        handler: handles clients' requests to it.
+        cluster: the state that all brokers share.
+        broker_id: the broker's id.
+        handler: handles clients' requests.
         supported: the APIs by key, with the oldest and the newest version of each.
     """
 
@@ -52,10 +52,10 @@ class Broker(BrokerServices):
     ) -> None:
         super().__init__(cluster, broker_id)
         self.lost_records = 0
-        """How many of the last records of each of its logs are gone when it comes back."""
+        """The number of last records of each log that are lost when the broker is revived."""
         self._handler = handler
         self._supported = supported
-        self._connections: dict[Connection, None] = {}  # in the order in which they came
+        self._connections: dict[Connection, None] = {}  # in the order of their arrival
         self._held = MemoryQuota()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._compaction: LogCompaction
@@ -65,7 +65,7 @@ class Broker(BrokerServices):
     async def load_logs(self, unsaved_epochs: int = 0) -> None:
         """Load the logs from disk: before ``start``, and before the controller elects.
 
-        Others are served meanwhile. Remains of deleted topics go.
+        Clients of others are served meanwhile. Remains of deleted topics are removed.
 
         Args:
             max_epoch_gap: by how much a log's leader epoch may be beyond the controller's.
@@ -75,7 +75,7 @@ class Broker(BrokerServices):
         await self.logs.load(unsaved_epochs, lost)
 
     def log_ends(self) -> dict[TopicPartition, LogEnd]:
-        """Return where its logs end, be it dead or alive."""
+        """Return the ends of the broker's logs, dead or alive."""
         logs = self.manager.logs() if self.alive else self.logs.offline_logs
         return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
 
@@ -83,10 +83,10 @@ class Broker(BrokerServices):
         """Start the broker: apply its roles, and listen.
 
         Args:
-            tls: by the names of the listeners that speak it.
+            tls: the TLS contexts by the names of listeners.
 
         Raises:
-            ClusterError: it can't listen there.
+            ClusterError: the broker can't listen.
         """
         assert not self.alive
         self._start_services()
@@ -118,23 +118,23 @@ class Broker(BrokerServices):
             )
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
-        # Only now: nothing must wait any more when the partitions go, or it would be answered.
+        # The partitions go last: an operation that still waited would get a response.
         self.logs.reattach(self.manager.detach_logs())
 
     def cut_connections(self) -> int:
-        """Cut all clients' connections, and say how many there were."""
+        """Cut all clients' connections, and return how many there were."""
         connections = list(self._connections)
         for connection in connections:
             connection.abort()
         return len(connections)
 
     def cut_idle_connections(self) -> None:
-        """Cut the connections that their clients keep for nothing."""
+        """Cut idle connections."""
         for connection in list(self._connections):
             connection.abort_if_idle()
 
     def apply_retention(self, now_ms: int) -> None:
-        """Drop records that are older than their topics keep them, and begin segments by time."""
+        """Delete expired records, and roll segments by time."""
         if not self.alive:
             return
         for partition in self.manager.partitions():
@@ -142,11 +142,11 @@ class Broker(BrokerServices):
             roll_old_segment(partition.log, now_ms)
 
     async def compact(self, now_ms: int) -> None:
-        """Compact the logs that need it, while others are served."""
+        """Compact dirty logs, in slices between which clients are served."""
         if not self.alive:
             return
         topics = self.cluster.controller.topics
-        # What the cluster's own topics say is written again by their coordinators.
+        # Coordinators compact the internal topics by themselves.
         partitions = [
             partition
             for partition in self.manager.partitions()
@@ -159,7 +159,7 @@ class Broker(BrokerServices):
         if self.alive:
             self.manager.maybe_shrink_isr()
 
-    # What the controller calls.
+    # Calls of the controller.
 
     def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         """Become leader or follower according to ``state``."""
@@ -179,7 +179,7 @@ class Broker(BrokerServices):
             self._fetcher_from(state.leader).wake(topic_partition)
 
     def drop_topic(self, topic: str) -> None:
-        """Forget a topic with its records."""
+        """Delete a topic with its records."""
         logs = [p.log for p in self.manager.partitions() if p.topic_partition.topic == topic]
         self.manager.delete_topic(topic)
         for log in logs:
@@ -205,9 +205,9 @@ class Broker(BrokerServices):
             fetcher.wake(topic_partition)
 
     def forget_topic(self, topic: str) -> None:
-        """Take a deleted topic off the disks of a broker that is dead.
+        """Delete a topic from the disks of a dead broker.
 
-        It must not find them when it is revived: a topic of that name would be another one.
+        A revived broker must not find its logs: a topic of that name would be another one.
         """
         assert not self.alive
         self.logs.forget_topic(topic)
@@ -229,7 +229,7 @@ class Broker(BrokerServices):
                 delete_old_segments(partition.log, now_ms)
 
     def apply_acls(self) -> None:
-        """Decide by the access control lists of the day."""
+        """Apply the current ACLs."""
         self.authorizer.apply(self.cluster.security.version, self.cluster.security.acls)
 
     def _fetcher_from(self, leader_id: int) -> ReplicaFetcher:
@@ -256,7 +256,7 @@ class Broker(BrokerServices):
 
     @property
     def connection_count(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return len(self._connections)
 
     @property
@@ -265,7 +265,7 @@ class Broker(BrokerServices):
         return self.cluster.config.limits
 
     def _opened(self, connection: Connection) -> bool:
-        # One that the event loop had accepted when this broker was killed gets here after that.
+        # The event loop may have accepted a connection before this broker was killed.
         if not self.alive:
             return False
         if len(self._connections) >= self.limits.connections:

@@ -56,7 +56,7 @@ Handler = Callable[["BrokerServices", Request, Connection], Response | Awaitable
 
 
 class BrokerServices:
-    """What the APIs of a broker call.
+    """The services of a broker that the APIs call.
 
     Args:
         cluster: the state that all brokers share.
@@ -95,12 +95,12 @@ class BrokerServices:
 
     @property
     def host(self) -> str:
-        """Where its first listener is."""
+        """The host of its first listener."""
         return self.endpoint(self.cluster.config.all_listeners[0]).host
 
     @property
     def port(self) -> int:
-        """Where its first listener is."""
+        """The port of its first listener."""
         return self.endpoint(self.cluster.config.all_listeners[0]).port
 
     def _start_services(self) -> None:

@@ -30,13 +30,15 @@ from purgatory.kafka.security.authorizer import ALTER_ACLS_KEY
 from purgatory.kafka.topics import PartitionState
 
 _MAX_EPOCH_GAP = 1_000_000
-"""What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,
-put back by somebody, or by a file system after the loss of power, and that must not cost records.
+"""The largest gap between a log's epoch and the saved one; a larger one comes from a damaged log.
+
+An older `cluster.json` may have been put back, or a power cut may have lost the last one: that must
+not cost records.
 """
 _MAINTENANCE_S = 5.0
-"""How often at least it is looked for laggards, for records to delete, and for what isn't saved."""
+"""The longest interval between two checks of lagging followers, retention and unsaved state."""
 _IDLE_CHECKS = 10
-"""How often it is looked for idle connections in the shortest time that one may be idle."""
+"""The number of checks of idle connections within the shortest idle time."""
 
 _NS_PER_MS = 1_000_000
 _CLEANUP_POLICY, _COMPACT = "cleanup.policy", "compact"
@@ -49,9 +51,9 @@ class Cluster(ClusterMetadata):
     ``async with Cluster(config) as cluster`` starts and stops it.
 
     Args:
-        config: what it is to be.
-        trace: takes down what happens.
-        disk: on which the data folder is.
+        config: the configuration.
+        trace: records events.
+        disk: the disk of the data folder.
     """
 
     def __init__(
@@ -93,10 +95,10 @@ class Cluster(ClusterMetadata):
         return f"<{type(self).__name__} of {counts}, {len(self.fault.active)} faults>"
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
-        """Start all brokers, and make the topics.
+        """Start all brokers, and create the topics.
 
         Args:
-            tls: the first listener speaks TLS with it, whatever the config says.
+            tls: the TLS context of the first listener, in place of the configured one.
 
         Raises:
             ClusterError: a broker can't listen, or the data folder can't be used.
@@ -207,7 +209,7 @@ class Cluster(ClusterMetadata):
         endpoints = [broker.endpoint(listeners[listener]) for broker in self.brokers.values()]
         return ",".join(map(str, endpoints))
 
-    # Starts and kills of brokers, which `fault` offers to users.
+    # Starts and kills of brokers, for `fault`.
 
     async def kill(self, broker_id: int, lost_records: int = 0) -> None:
         """Kill a broker, and remove it from the controller.
@@ -228,7 +230,7 @@ class Cluster(ClusterMetadata):
         """Start a broker that was killed.
 
         Raises:
-            ClusterError: it is being started, it can't listen, or the cluster was stopped.
+            ClusterError: the broker is being started, can't listen, or the cluster was stopped.
         """
         if broker_id in self._reviving:
             raise ClusterError(f"broker {broker_id} is just being started")
@@ -241,13 +243,13 @@ class Cluster(ClusterMetadata):
             self._reconcile_logs([broker_id])
             await broker.start(self._tls)
         except ClusterError:
-            self.controller.broker_down(broker_id)  # it was up for as long as it tried to listen
+            self.controller.broker_down(broker_id)  # the broker was up while it tried to listen
             raise
         finally:
             self._reviving.pop(broker_id).set()
 
     def revive_soon(self, broker_id: int) -> None:
-        """As ``revive``, for callers that can't wait for it: an error is logged."""
+        """As ``revive``, without waiting: an error is logged."""
         self._begin_task(self._try_revive(broker_id))
 
     def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
@@ -261,7 +263,7 @@ class Cluster(ClusterMetadata):
         except ClusterError as error:
             _log.error("not_revived", broker=broker_id, reason=str(error))
 
-    # Distribution of access control lists.
+    # Distribution of ACLs.
 
     def _distribute_acls(self) -> None:
         for broker in self.brokers.values():
@@ -278,7 +280,7 @@ class Cluster(ClusterMetadata):
             self._check_alter_acls()
 
     def _check_alter_acls(self) -> None:
-        """Complete the requests that wait until all brokers have the entries."""
+        """Complete the requests that wait until all brokers apply the entries."""
         for broker in self.brokers.values():
             if broker.alive:
                 broker.alter_acls_purgatory.check_and_complete(ALTER_ACLS_KEY)
@@ -291,7 +293,7 @@ class Cluster(ClusterMetadata):
                 self._save_metadata()
             for broker in self._active_brokers():
                 broker.apply_retention(broker.now_ms())
-                await asyncio.sleep(0)  # with thousands of partitions either takes milliseconds
+                await asyncio.sleep(0)  # each takes milliseconds with thousands of partitions
                 await broker.compact(broker.now_ms())
                 broker.shrink_isrs()
                 await asyncio.sleep(0)

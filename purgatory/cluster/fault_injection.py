@@ -163,11 +163,11 @@ _MAX_RESPONSES, _MAX_RESPONSE_BYTES = 1_000, 64 * 1024 * 1024
 
 
 class MetadataKey(NamedTuple):
-    """What a response about metadata depends on, but for the metadata.
+    """The key of a response about metadata: the request, and its client.
 
     Args:
         api_key, api_version, body: those of the request.
-        client: what else may tell two clients' responses apart, such as their principals.
+        client: further facts that distinguish responses to clients, such as their principals.
     """
 
     api_key: int
@@ -213,7 +213,7 @@ class FaultyBroker(Protocol):
 
 
 class FaultTarget(Protocol):
-    """What has brokers, and clients that come to them."""
+    """Brokers with clients: a cluster, or a proxy."""
 
     @property
     def apis(self) -> Mapping[int, ServedApi]:
@@ -231,7 +231,7 @@ class ClusterTarget(FaultTarget, Protocol):
     controller: Controller
 
     def live_broker(self, broker_id: int) -> object | None:
-        """Return a broker that lives, or None."""
+        """Return a live broker, or None."""
 
     async def kill(self, broker_id: int, lost_records: int = 0) -> None:
         """Kill a broker, and notify the controller."""
@@ -440,7 +440,7 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
 
 
 class Served(Protocol):
-    """What clients connect to: a cluster, or a proxy."""
+    """A cluster or a proxy, to which clients connect."""
 
     @property
     def fault(self) -> ConnectionFaults:
@@ -448,13 +448,13 @@ class Served(Protocol):
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given."""
+        """The ``bootstrap.servers`` of clients."""
 
     async def start(self) -> None:
-        """Start it."""
+        """Start."""
 
     async def stop(self) -> None:
-        """Stop it, however far it was started."""
+        """Stop, also after an incomplete start."""
 
 
 class Faults(ConnectionFaults):
@@ -464,7 +464,7 @@ class Faults(ConnectionFaults):
         super().__init__(cluster)
         self._cluster = cluster
 
-    # Begin and end.
+    # Begins and ends.
 
     async def begin(self, fault: Fault) -> ActiveFault:
         if isinstance(fault, Kill):
@@ -485,7 +485,7 @@ class Faults(ConnectionFaults):
     ) -> ActiveFault:
         """Kill a broker as SIGKILL does; it is revived when the fault ends.
 
-        The last ``lost_records`` of each of its logs are gone then, as after damage to its disk.
+        The last ``lost_records`` of each of its logs are then lost, as after damage to its disk.
         """
         return await self.begin(Kill(broker, lost_records=lost_records, for_s=for_s))
 

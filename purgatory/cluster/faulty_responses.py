@@ -55,7 +55,7 @@ _FETCH, _METADATA, _FIND_COORDINATOR = 1, 3, 10
 _TRANSACTION_KEY = 1
 _TOPIC_RESOURCE = 2
 _PARTITION_DEPTH = 2
-"""Where errors of partitions are, within topics."""
+"""The depth of errors of partitions, within topics."""
 _OLD_FIELD_PREFIX = "v3_and_below_"
 """The prefix of AddPartitionsToTxn's fields in the versions of clients."""
 
@@ -81,7 +81,7 @@ class ServedApi(Protocol):
 
 
 class FaultyResponse(NamedTuple):
-    """A response, whether it hides that the request was executed, and what was not executed."""
+    """A response, whether it hides that the request was executed, and the refused parts."""
 
     response: Response
     hides_execution: bool = False
@@ -157,7 +157,7 @@ class InjectedError(NamedTuple):
         body: the original request.
         remaining: the part of the request to execute; None: nothing.
         fault: has the error and its targets.
-        places: where the response has error codes.
+        places: the places of errors in the response.
         depth: how many arrays contain the error code; 0: it is a top-level field.
         elements: the elements of the request that get it; None: targets among the response's.
         topic_of: returns a topic's name by its id.
@@ -261,8 +261,8 @@ def inject_error(
 
     Args:
         request, api: the request, and the row of its API.
-        fault: has the error, and chooses.
-        topic_of: returns topics' names.
+        fault: has the error and its targets.
+        topic_of: returns a topic's name by its id.
         session: the partitions that a fetch requests without listing them.
     """
     body = request.body
@@ -463,7 +463,7 @@ def lower_epochs(response: Any, epochs: int, topic: str | None, topic_of: TopicO
 # Delays, losses, truncation.
 
 _CHUNKS_PER_S = 20
-"""How many chunks a second a slow response is sent in."""
+"""The chunks of a slow response, per second."""
 
 
 async def send_faulty(

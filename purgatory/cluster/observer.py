@@ -1,8 +1,8 @@
 """The observer of a running cluster: its topics, groups, transactions and faults.
 
-Ten times a second it compares the state with the one before, for the trace's table `changes` and
-for the live feed; of many partitions some, the others in the next turns. Operations are not polled:
-a purgatory reports each that settles to its ``on_settled``, and the state of a broker is reported
+Ten times a second the observer compares the state with the previous one, for the trace's table
+`changes` and for the live feed; of many partitions some, the others in the next turns. Operations
+are not polled: a purgatory notifies its observer of each completion, and a broker reports its state
 by itself.
 
 Ground rules: everything happens on the event loop's thread.
@@ -37,13 +37,13 @@ from purgatory.trace.observer import (
 
 _INTERVAL_S = 0.1
 PARTITIONS_PER_ITERATION = 200
-"""How many partitions are compared in a turn, and all new ones besides."""
+"""The number of partitions that are compared in a turn, beside new ones."""
 
 _log = Logger("purgatory.cluster")
 
 
 def observe_faults(observer: StateObserver, faults: ActiveFaults, clock: ElapsedClock) -> None:
-    """Compare the faults with those before. O(active and recent faults)."""
+    """Compare the faults with the previous ones. O(active and recent faults)."""
     by_number = {fault.number: fault for fault in (*faults.recent, *faults.active)}
     states = {
         number: FaultState.of(fault, clock.us_of_wall_s)
@@ -51,16 +51,16 @@ def observe_faults(observer: StateObserver, faults: ActiveFaults, clock: Elapsed
     }
     for number, state in states.items():
         observer.observe(FAULT, number, state)
-    observer.last_values[FAULT] = states  # those that ended long ago are forgotten
+    observer.last_values[FAULT] = states  # faults that ended long ago are dropped
 
 
 class ClusterObserver:
     """Reports changes of a cluster, beginning with its whole state.
 
     Args:
-        cluster: which.
+        cluster: the observed cluster.
         clock: measures when transactions and faults began.
-        on_change: is called with each change.
+        on_change: called with each change.
     """
 
     def __init__(self, cluster: ClusterMetadata, clock: ElapsedClock, on_change: OnChange) -> None:
@@ -70,7 +70,7 @@ class ClusterObserver:
         self._next = 0
 
     async def run(self) -> None:
-        """Observe again and again."""
+        """Observe in a loop, until cancelled."""
         while True:
             self.observe_or_log()
             await asyncio.sleep(_INTERVAL_S)
@@ -83,7 +83,7 @@ class ClusterObserver:
             _log.error("trace_failed", exc_info=error)
 
     def observe(self) -> None:
-        """Compare the state with the one before.
+        """Compare the state with the previous one.
 
         O(partitions + 200 * replicas + groups + transactions).
         """
@@ -163,7 +163,7 @@ class ClusterObserver:
 def replica_offsets(
     cluster: ClusterMetadata, topic_partition: TopicPartition, state: PartitionState
 ) -> tuple[int | None, dict[int, int]]:
-    """Return a partition's high watermark and its replicas' log ends, of brokers that live."""
+    """Return a partition's high watermark and its log ends on live brokers."""
     high_watermark, ends = None, {}
     for broker_id in state.replicas:
         broker = cluster.live_broker(broker_id)

@@ -1,6 +1,6 @@
-"""The part of a cluster's trace that is of brokers: operations, changes of state, topics' names.
+"""The brokers' part of a cluster's trace: operations, changes of state, names of topics.
 
-A topic that was deleted and made anew is another one for the trace: "orders#2".
+A topic that was deleted and created again is another one in the trace: "orders#2".
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -33,10 +33,10 @@ _KINDS_BY_PURGATORY = {
 
 
 def operation_keys(operation: DelayedOperation) -> tuple[Any, ...]:
-    """Return the keys that it waits on.
+    """Return the watch keys of an operation.
 
-    Those of a fetch say also which end of the log it waits for, and one that completes at once is
-    watched under nothing.
+    A fetch is watched on keys that also name an end of the log, and an operation that completed at
+    once on none: for these, their partitions.
     """
     if isinstance(operation, DelayedFetch | DelayedShareFetch | DelayedAcquisitionLock):
         return tuple(operation.topic_partitions)
@@ -53,12 +53,12 @@ def operation_kind(purgatory: str, operation: DelayedOperation) -> str:
 class ElapsedClock:
     """Measures the time since a trace or a live feed began, in microseconds.
 
-    Its origin is a whole millisecond, as timers count: what is due lies in the bucket it lay in.
+    The origin is a whole millisecond, as of timers, so that operations stay in their buckets.
     """
 
     def __init__(self) -> None:
         self.start_ms, since_ns = divmod(time.monotonic_ns(), _NS_PER_MS)
-        """What the timers' clocks showed then."""
+        """The origin by the timers' clocks."""
         self._start_wall_s = time.time() - since_ns / 1_000_000_000
 
     def now_us(self) -> int:
@@ -66,11 +66,11 @@ class ElapsedClock:
         return self.us_of_ns(time.monotonic_ns())
 
     def us_of_ns(self, monotonic_ns: int) -> int:
-        """Return the time at which the timers' clocks showed this."""
+        """Return the time of a reading of the timers' clocks."""
         return (monotonic_ns - self.start_ms * _NS_PER_MS) // _NS_PER_US
 
     def us_of_wall_s(self, seconds: float) -> int:
-        """Return the time at which the time of day was this, in seconds since 1970."""
+        """Return the time of a wall-clock reading, in seconds since 1970."""
         return int((seconds - self._start_wall_s) * 1_000_000)
 
 
@@ -165,19 +165,19 @@ class TracedBrokers:
 
 
 class TopicFacts(NamedTuple):
-    """What a trace has to know of a topic."""
+    """The facts of a topic that a trace depends on."""
 
     topic_id: UUID | None
     compacts: bool
-    """Whether older records of a key may be removed."""
+    """Whether compaction may remove older records of a key."""
 
 
 class TracedTopics:
-    """Names topics. No topic may have a name with `#`, so that these are unique.
+    """Names topics. Names of topics have no `#`, so that those of traces are unique.
 
     Attributes:
-        facts: returns those of the topic that has a name now; None: nothing is known of topics.
-            Set by what is traced.
+        facts: returns the facts of the topic that has a name now; None: there are none. Set by the
+            traced cluster or proxy.
     """
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ class TracedTopics:
         self._names: dict[str, dict[UUID, str]] = {}
 
     def name(self, name: str) -> str:
-        """Return how the trace names the topic that has a name now. O(1)."""
+        """Return the trace's name of the topic that has a name now. O(1)."""
         facts = None if self.facts is None else self.facts(name)
         if facts is None or facts.topic_id is None:
             known = self._names.get(name)

@@ -1,14 +1,14 @@
 """The faults of a proxy: those of the cluster that concern connections and messages.
 
-A request into which a fault may be injected is decoded, and what the faults leave of it goes to the
-broker. A response that a fault alters is decoded, too; for one that is lost, late or torn its API
-and client are enough. So these go on in versions that the codec doesn't know.
+A request into which a fault may be injected is decoded, and the rest of it goes to the broker. A
+response that a fault alters is decoded, too; for losses, delays and truncations its API and client
+suffice, so that these faults work in versions that the codec doesn't know.
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
 * While an error may be injected into fetches, clients have no fetch sessions, so that each fetch
-  lists its partitions. A session that began before is ended by the error by which brokers end one.
+  lists its partitions. An earlier session is ended by the error with which brokers end one.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ REFUSALS: Mapping[str, str] = {
     "cut_connections cuts its clients, and `purgatory cluster` has brokers to kill",
     "jump_clock": "a broker has a clock of its own; `purgatory cluster` has this fault",
 }
-"""Why a proxy doesn't have a kind of fault, and what does."""
+"""The kinds of faults that a proxy doesn't have, and the alternatives."""
 
 _FETCH = "fetch"
 
 
 class _UntouchedResponseError(Exception):
-    """A response that is sent as it is."""
+    """A response that is sent unchanged."""
 
     def __init__(self, frame: bytes) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class ProxyFaults(ConnectionFaults):
     Args:
         target: the brokers, and the rows of APIs.
         addresses: rewrites responses.
-        recorder: records what passes; None: nothing is recorded.
+        recorder: records requests and responses; None: there is no trace.
     """
 
     refusals = REFUSALS
@@ -90,7 +90,7 @@ class ProxyFaults(ConnectionFaults):
             self.on_refused = recorder.trace.record_injected_error
         self._addresses = addresses
 
-    # Begin and end.
+    # Begins and ends.
 
     def _check(self, fault: Fault) -> None:
         if fault.kind in REFUSALS:
@@ -100,7 +100,7 @@ class ProxyFaults(ConnectionFaults):
     async def revive(self, broker: int) -> NoReturn:
         raise ClusterError(f"revive: not in a proxy: {REFUSALS['kill']}")
 
-    # What concerns a message.
+    # Concerns.
 
     def concerns_request(self, broker: ProxiedBroker, request: Request) -> bool:
         """Whether a request has to be served by `serve`."""
@@ -121,7 +121,7 @@ class ProxyFaults(ConnectionFaults):
         return is_readable and any(not isinstance(fault, ResponseFault) for fault in matching)
 
     def concerns_response(self, broker: ProxiedBroker, request: Request) -> bool:
-        """Whether a response is looked into, and so taken whole."""
+        """Whether a response is read whole, and sent by `deliver`."""
         return self._addresses.may_concern(request) or self._alters_response(broker, request)
 
     def _alters_response(self, broker: ProxiedBroker, request: Request) -> bool:
@@ -154,7 +154,7 @@ class ProxyFaults(ConnectionFaults):
     async def serve(
         self, connection: ClientConnection, header: RequestHeader, frame: bytes
     ) -> None:
-        """Have a request answered, with the active faults."""
+        """Serve a request, with the active faults."""
         broker_id = connection.broker.broker_id
         await self.wait_while_paused(broker_id)
         assert header.request is not None, "tokens pass"
@@ -221,7 +221,7 @@ class ProxyFaults(ConnectionFaults):
             recorder.trace.record_delivery(connection, request, arrived)
 
     def _refuses_sessions(self, broker_id: int, request: Request) -> bool:
-        """Whether this is a fetch of which it has to be known which partitions it is for."""
+        """Whether a request is a fetch that has to list its partitions."""
         return (
             request.api_name == _FETCH
             and hasattr(request.body, "session_epoch")

@@ -170,7 +170,7 @@ def _spoken(config: ClusterConfig, what: str, new_loop: Any) -> list[Any]:
         ("SSL", "GET", "tls_handshake_failed", "looks like HTTP on a TLS listener"),
         ("SSL", "ApiVersions", "tls_handshake_failed", "looks like a plaintext client on a TLS"),
         ("SASL_SSL", "ApiVersions", "tls_handshake_failed", "looks like a plaintext client"),
-        ("SASL_PLAINTEXT", "Metadata", "bad_request", "before the client said who it is"),
+        ("SASL_PLAINTEXT", "Metadata", "bad_request", "before authentication"),
     ],
 )
 def test_a_client_that_speaks_something_else_is_told_of_in_one_line(

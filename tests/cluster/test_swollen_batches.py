@@ -128,7 +128,7 @@ def test_what_fits_exactly_is_opened_and_a_byte_more_is_not(codec: int) -> None:
         room = DecompressionBudget(most)
         if fits:
             assert recompressed(batch, 0, None, room).to_bytes()[61:] == data
-            assert room.left_bytes == 0
+            assert room.remaining_bytes == 0
         with pytest.raises(SwollenBatchError):
             recompressed(batch, 0, None, room)
 

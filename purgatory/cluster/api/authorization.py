@@ -40,7 +40,7 @@ class AuthorizationContext(NamedTuple):
 
     @property
     def body(self) -> Any:
-        """What is requested."""
+        """The body of the request."""
         return self.request.body
 
     def allows(self, operation: Operation, resource: ResourceType, name: str) -> bool:

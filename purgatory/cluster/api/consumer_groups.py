@@ -118,7 +118,7 @@ def _descriptions(
 def _description(
     broker: BrokerServices, find: Callable[[str], ConsumerGroup], group_id: str
 ) -> dict[str, Any]:
-    """Describe a group, or why it can't be described."""
+    """Describe a group, or return an error."""
     try:
         group = find(group_id)
     except GroupRefusal as refusal:
@@ -162,7 +162,7 @@ def _member(broker: BrokerServices, group: ConsumerGroup, member: ConsumerMember
 
 
 def _assignment(broker: BrokerServices, partitions: Partitions) -> dict[str, Any]:
-    """Return partitions with their topics' names; those of deleted topics are left out."""
+    """Return partitions with their topics' names, without those of deleted topics."""
     topic_of = broker.cluster.controller.topic_with_id
     return {
         "topic_partitions": [
@@ -187,7 +187,7 @@ async def share_group_heartbeat(
         f"/{connection.host}",
         rack_id=body.rack_id,
         topic_names=None if names is None else tuple(names),
-        # It owns nothing, and gives nothing up: it has no time to do so in.
+        # A share consumer owns nothing, so that no revocation can time out.
         rebalance_timeout_ms=0 if joins else -1,
         owned=NO_PARTITIONS if joins else None,
     )

@@ -40,8 +40,8 @@ from purgatory.kafka.security.authorizer import Operation
 
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_BATCHES = 1_000
-# Of one response, whatever the client would take: while it is made, no other client is served, and
-# while it isn't taken, it is held. There is more in the next one.
+# The limits of one response, whatever the client requests: while it is made, no other client is
+# served, and until it is read, it is held in memory. The next response has more.
 
 _WITH_ZSTD = 10
 """The first version of Fetch whose responses may have batches compressed by zstd."""
@@ -62,7 +62,7 @@ async def fetch(broker: BrokerServices, request: Request, connection: Connection
 
 
 def _context(broker: BrokerServices, request: Request) -> FetchContext:
-    """Find out what is requested: by the request, and by its session."""
+    """Return the requested partitions: those of the request, and those of its session."""
     body, cluster = request.body, broker.cluster
     by_ids = request.api_version >= FETCH_BY_IDS
 
@@ -155,7 +155,7 @@ def _refusal(
     key: SessionKey,
     requested: RequestedPartition,
 ) -> PartitionFetchResponse | None:
-    """Return what is wrong with how a topic is named, and by whom; None if nothing is."""
+    """Return an error of a topic's name or id, or of the client's permission, or None."""
     named, name = key[0], requested.topic
     if (
         authorization is not None
@@ -169,7 +169,7 @@ def _refusal(
         return PartitionFetchResponse(ErrorCode.UNKNOWN_TOPIC_ID)
     known = broker.cluster.topic_of(name)
     if known is not None and known.topic_id != named:
-        # Another topic has that name since the session learned it.
+        # Another topic has had that name since the session began.
         return PartitionFetchResponse(ErrorCode.INCONSISTENT_TOPIC_ID)
     return None
 
@@ -180,7 +180,7 @@ _UNAUTHORIZED = PartitionFetchResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 def _in_zstd(
     broker: BrokerServices, requested: RequestedPartition, number: int, version: int
 ) -> PartitionFetchResponse | None:
-    """Refuse a topic whose batches are compressed by zstd to who can't know that."""
+    """Refuse topics that compress by zstd, in versions that don't have it."""
     if version >= _WITH_ZSTD or requested.topic is None:
         return None
     partition = broker.manager.partition(TopicPartition(requested.topic, number))
@@ -218,7 +218,7 @@ _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 def bounded(results: Responses) -> Responses:
     """Limit the batches to ``_MAX_BATCHES``, but return at least one of each partition.
 
-    Partitions that have records get equal parts, so that none of them stays behind. O(partitions).
+    Partitions with records get equal parts, so that none of them falls behind. O(partitions).
     """
     counts = [len(result.batches) for result in results.values()]
     if sum(counts) <= _MAX_BATCHES:
@@ -242,7 +242,7 @@ def _epoch(number: int) -> int | None:
 async def offset_for_leader_epoch(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return where epochs end, so that a client finds out whether its log was cut."""
+    """Return the end offsets of leader epochs, by which clients detect truncation."""
     return {
         "throttle_time": 0,
         "topics": [

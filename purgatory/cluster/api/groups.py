@@ -35,21 +35,20 @@ _COORDINATOR_PARTITIONS: Mapping[int, Callable[[BrokerServices, str], TopicParti
 _MEMBER_ID_REQUIRED_MIN_VERSION = 4
 _NULLABLE_PROTOCOL_MIN_VERSION = 7
 _SYNC_PROTOCOL_MIN_VERSION = 5
-"""Since this version of SyncGroup a member sends which protocol it takes for the group's."""
+"""Since this version of SyncGroup a member sends the group's protocol."""
 
 _GROUP_ID_NOT_FOUND_MIN_VERSION = 6
-"""Since this version of DescribeGroups it is an error that there is no such group; before, it is
-one that is dead."""
+"""Since this version of DescribeGroups an unknown group is an error; before, it is a dead group."""
 
 
-# ---- who coordinates
+# ---- coordinators
 
 
 async def find_coordinator(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return which broker coordinates groups, transactions or share partitions: who leads their
-    partition of the internal topic."""
+    """Return the coordinators of groups, transactions or share partitions: the brokers that lead
+    their partitions of the internal topics."""
     body = request.body
     if request.api_version < 4:
         key_type = getattr(body, "key_type", _GROUP_KEY)
@@ -89,14 +88,14 @@ def _coordinator(
     }
 
 
-# ---- belonging to a group
+# ---- members
 
 
 async def join_group(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Join a group; complete when all members have joined."""
     body = request.body
     session_timeout_ms = milliseconds(body.session_timeout)
-    # Version 0 doesn't have it: then it is the session's.
+    # Version 0 has no rebalance timeout: the session timeout stands for it.
     rebalance_timeout_ms = milliseconds(getattr(body, "rebalance_timeout", body.session_timeout))
     joined = JoinGroupRequest(
         request.client_id or "",
@@ -139,7 +138,7 @@ async def join_group(broker: BrokerServices, request: Request, connection: Conne
 
 
 async def sync_group(broker: BrokerServices, request: Request, connection: Connection) -> Response:
-    """Take the leader's assignment, and give each member its own."""
+    """Store the leader's assignments, and return the member's own."""
     body = request.body
     protocol = GroupProtocol(
         getattr(body, "protocol_type", None), getattr(body, "protocol_name", None)
@@ -166,7 +165,7 @@ async def sync_group(broker: BrokerServices, request: Request, connection: Conne
 
 
 async def heartbeat(broker: BrokerServices, request: Request, connection: Connection) -> Response:
-    """Take a heartbeat."""
+    """Handle a heartbeat."""
     body = request.body
     code = ErrorCode.NONE
     try:
@@ -182,7 +181,7 @@ async def heartbeat(broker: BrokerServices, request: Request, connection: Connec
 
 
 async def leave_group(broker: BrokerServices, request: Request, connection: Connection) -> Response:
-    """Let members go."""
+    """Remove members from a group."""
     body = request.body
     requested = (
         [(body.member_id, None)]
@@ -203,7 +202,7 @@ async def leave_group(broker: BrokerServices, request: Request, connection: Conn
     }
 
 
-# ---- looking at groups
+# ---- descriptions and deletions
 
 
 async def list_groups(broker: BrokerServices, request: Request, connection: Connection) -> Response:

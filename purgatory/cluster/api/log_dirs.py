@@ -1,6 +1,6 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: the size of replicas, and the room on the disk.
+"""DescribeLogDirs and AlterReplicaLogDirs: the size of replicas, and the free space on the disk.
 
-AlterReplicaLogDirs: a broker has one folder, to which a replica moves by staying where it is.
+A broker has one log folder: AlterReplicaLogDirs accepts no other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _IN_MEMORY = "memory"
 async def describe_log_dirs(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Describe the one folder that a broker has, or of its memory."""
+    """Describe the only log folder of a broker, or its memory."""
     requested = request.body.topics
     topics: dict[str, list[dict[str, Any]]] = {}
     for partition in broker.manager.partitions():
@@ -59,7 +59,7 @@ async def describe_log_dirs(
 async def alter_replica_log_dirs(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Agree to the folder where a replica is already, and to no other."""
+    """Accept the present folder of a replica, and no other."""
     context = authorization_context(broker, request, connection)
     is_allowed = context is None or context.allows_cluster(Operation.ALTER)
     topics: dict[str, list[dict[str, Any]]] = {}
@@ -104,7 +104,7 @@ def _size(broker: BrokerServices, partition: Partition) -> dict[str, Any]:
 
 
 def _lag(broker: BrokerServices, topic_partition: TopicPartition, end_offset: int) -> int:
-    """Return by how many records a replica is behind its leader; 0 without a leader."""
+    """Return the lag of a replica behind its leader, in records; 0 without a leader."""
     state = broker.cluster.controller.state_of(topic_partition)
     leader = None if state is None else broker.cluster.live_broker(state.leader)
     led = None if leader is None else leader.manager.partition(topic_partition)

@@ -29,7 +29,7 @@ from purgatory.kafka.transactions.transaction_verification import (
 )
 
 _ADD_OFFSETS_MIN_VERSION = 5
-"""The first version of TxnOffsetCommit that takes the group's offsets into the transaction."""
+"""The first version of TxnOffsetCommit that adds the group's offsets to the transaction."""
 
 _GROUPS_MIN_VERSION = 8
 _EPOCHS_MIN_VERSION = 9
@@ -66,7 +66,7 @@ async def offset_commit(
 
 
 def _name_of(broker: BrokerServices, topic: Any) -> str | None:
-    """Return the name of a topic that is requested by its name or its id; None: it isn't there."""
+    """Return the name of a topic that is requested by its name or its id; None: unknown."""
     if hasattr(topic, "name"):
         return str(topic.name)
     known = broker.cluster.topic_of(topic.topic_id)
@@ -108,7 +108,7 @@ def _committed_response(broker: BrokerServices, body: Any, codes: Codes) -> Resp
 async def txn_offset_commit(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Commit offsets that hold with a producer's transaction."""
+    """Commit offsets as a part of a producer's transaction."""
     body = request.body
     offsets = _requested_offsets(broker, body)
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
@@ -183,9 +183,9 @@ def _group(
     epoch: int = -1,
     by_ids: bool = False,
 ) -> dict[str, Any]:
-    """Return what a group has committed; with ``stable`` not what a transaction may yet change.
+    """Return a group's committed offsets; with ``stable``, no pending ones of transactions.
 
-    By ids, deleted topics are left out.
+    Requested by ids, deleted topics are omitted.
     """
     code = ErrorCode.NONE
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
@@ -250,7 +250,7 @@ _Responses = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
 async def offset_delete(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Delete committed offsets; complete when that is replicated."""
+    """Delete committed offsets; complete when the deletion is replicated."""
     body = request.body
     places = [
         TopicPartition(topic.name, requested.partition_index)

@@ -46,13 +46,13 @@ _log = Logger("purgatory.cluster")
 _ALL_REPLICAS = -1
 _LENGTH_COVERS_FROM = 12
 _MIN_BYTES = 14
-"""What a batch of the oldest format has besides offset and length; those of format 2 have more."""
+"""The least length of a batch, after its offset and length: that of the oldest format."""
 _MAGIC_AT = 16
 _OLD_MAGICS = (0, 1)
 _WITH_ZSTD = 7
 """The first version of Produce in which batches may be compressed by zstd."""
 _ADD_PARTITIONS_MIN_VERSION = 12
-"""The first version of Produce in which the leaders take partitions into transactions."""
+"""The first version of Produce in which leaders add partitions to transactions."""
 _NO_ID = UUID(int=0)
 Responses = Mapping[TopicPartition, PartitionProduceResponse]
 _NOT_IN_TRANSACTION = PartitionProduceResponse(
@@ -151,7 +151,7 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
             check_after=body.acks == _ALL_REPLICAS,
         )
         results = _with_append_times(broker, results)
-    except asyncio.CancelledError:  # the connection is gone; what was appended stays
+    except asyncio.CancelledError:  # the client has disconnected; appended records stay
         if trace is not None:
             trace.record_abandoned(request, entries, received_us)
         raise
@@ -204,12 +204,12 @@ def _validated(
         )
     partition = broker.manager.partition(topic_partition)
     if partition is None:
-        return batches  # to be refused by why it isn't here
+        return batches  # the append returns the error
     return validated(batches, partition.log.config, topic_partition, broker.now_ms, budget)
 
 
 def _with_append_times(broker: BrokerServices, results: Responses) -> Responses:
-    """Put the append times into the responses of topics that have them; the log knows them."""
+    """Add the append times to the responses of topics with log append time."""
     times_ms = {}
     partition_of = broker.manager.partition
     for topic_partition, result in results.items():
@@ -234,8 +234,8 @@ def sent_batch(records: bytes) -> RecordBatch:
     """Return the one batch that a client sent for a partition, checked.
 
     Raises:
-        KafkaError: INVALID_RECORD, there is no whole batch, or more than one, or what its header
-            says can't be so; CORRUPT_MESSAGE, its checksum or its length is wrong.
+        KafkaError: INVALID_RECORD: there is no whole batch, or more than one, or its header is
+            inconsistent; CORRUPT_MESSAGE: its checksum or its length is wrong.
     """
     size = len(records)
     if size < _LENGTH_COVERS_FROM:

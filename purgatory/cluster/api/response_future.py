@@ -16,7 +16,7 @@ from purgatory.core.errors import PurgatoryClosedError
 
 T = TypeVar("T")
 _COORDINATOR_TIMEOUT_S = 6.0
-"""Longer than the replication of its records may take."""
+"""A longer time than the replication of the coordinator's records may take."""
 
 
 def response_future(request: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
@@ -46,9 +46,8 @@ async def saved_response(
 ) -> T:
     """As ``response_future``; ``unsaved``, while the controller's decisions can't be saved.
 
-    Until they are saved, nothing may be
-    acknowledged: after a restart the topic might be missing, or the ISR be one of brokers that lack
-    the records.
+    Until they are saved, nothing may be acknowledged: after a restart the topic might be missing,
+    or the ISR might be one of brokers that lack the records.
 
     Args:
         unsaved_after: the result in place of ``unsaved`` if the request had its effect.
@@ -67,7 +66,7 @@ async def coordinator_response(
 ) -> T:
     """As ``response_future``, for another broker: ``timeout_result`` if it doesn't respond.
 
-    It may have been killed, which does not close the client's connection to this broker.
+    The other broker may have been killed, which does not close the client's connection to this one.
     """
     result = response_future(request)
     if result.done():

@@ -1,7 +1,7 @@
 """ShareFetch, ShareAcknowledge, and the offsets of share groups.
 
-What waits, and for what, is decided in `purgatory.kafka.share_groups`. An offset that is altered or
-deleted is so once it is replicated; the group has to be empty for that.
+Waits are decided in `purgatory.kafka.share_groups`. Offsets are altered and deleted in empty groups
+only; the response is sent once the change is replicated.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from purgatory.kafka.share_groups.share_state import (
 )
 
 _MAX_BYTES = 4 * 1024 * 1024
-"""Of one response, as of a fetch."""
+"""The limit of one response, as of a fetch."""
 
 _RECORD_LIMIT = 1
-"""The mode in which no more records come than are requested."""
+"""The mode in which the number of requested records is a hard limit."""
 
 _NO_ID = UUID(int=0)
 _NO_LEADER = {"leader_id": -1, "leader_epoch": -1}
@@ -46,7 +46,7 @@ _Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
 
 
 async def share_fetch(broker: BrokerServices, request: Request, connection: Connection) -> Response:
-    """Handle acknowledgements, then acquire records, or wait until there are some."""
+    """Handle acknowledgements, then acquire records, or wait for some."""
     body = request.body
     try:
         owner = _owner(body)
@@ -152,7 +152,7 @@ def _record_fetched(
 async def share_acknowledge(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Take acknowledgements; complete when they are kept."""
+    """Handle acknowledgements; complete when they are persisted."""
     body = request.body
     try:
         owner = _owner(body)
@@ -263,7 +263,7 @@ def _by_topic(responses: Mapping[ShareKey, dict[str, Any]]) -> list[dict[str, An
 
 
 def _leader(broker: BrokerServices, key: ShareKey, codes: Collection[ErrorCode]) -> dict[str, int]:
-    """Return who leads a partition, if the client is to go there."""
+    """Return the leader of a partition, if the client has to use another broker."""
     if ErrorCode.NOT_LEADER_OR_FOLLOWER not in codes:
         return _NO_LEADER
     topic = broker.cluster.topic_of(key.topic_id)
@@ -299,7 +299,7 @@ _UNKNOWN_OFFSET_ERROR = GroupRefusal(
 async def describe_share_group_offsets(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return how far groups are."""
+    """Return the start offsets of groups, and their lags."""
     return {
         "throttle_time": 0,
         "groups": [await _described(broker, requested) for requested in request.body.groups],
@@ -366,7 +366,7 @@ def _described_topic(
 
 
 def _lag(broker: BrokerServices, place: TopicPartition, state: ShareState) -> int:
-    """Return how many records are not done with, as far as this is known; -1 if it isn't."""
+    """Return the number of records that are not acknowledged; -1: unknown."""
     led = broker.cluster.controller.state_of(place)
     leader = None if led is None else broker.cluster.live_broker(led.leader)
     partition = None if leader is None else leader.manager.partition(place)
@@ -379,7 +379,7 @@ def _lag(broker: BrokerServices, place: TopicPartition, state: ShareState) -> in
 async def alter_share_group_offsets(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Have a group go on from other offsets."""
+    """Reset the start offsets of a group."""
     body = request.body
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
     try:
@@ -414,7 +414,7 @@ async def alter_share_group_offsets(
 async def delete_share_group_offsets(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Have a group begin again on some topics, as if it had never read them."""
+    """Delete the state of a group for some topics, as if it had never read them."""
     body = request.body
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
     try:
@@ -440,7 +440,7 @@ async def delete_share_group_offsets(
 
 
 async def delete_all_share_group_offsets(broker: BrokerServices, group_id: str) -> ErrorCode:
-    """Delete how far a group is, if it is a share group that may be deleted."""
+    """Delete the state of a group, if it is a share group that may be deleted."""
     if group_id not in broker.groups.shares.groups:
         return ErrorCode.NONE
     try:

@@ -1,7 +1,7 @@
 """Topics, partitions, elections, reassignments, and the deletion of records.
 
-The controller makes and deletes topics at once. The response waits in the purgatory Topic until the
-brokers know: until all new partitions are led, or no live broker has a replica left.
+The controller creates and deletes topics at once. The response waits in the purgatory Topic until
+all new partitions are led, or no live broker has a replica of a deleted one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def _wait_until_led(
     refusals: Sequence[_Refused | None],
     timeout: Any,
 ) -> list[_Refused | None]:
-    """Wait until partitions that were made are led, from the first new one of each topic on."""
+    """Wait until new partitions are led, from the first new one of each topic on."""
 
     def has_leaders(name: str) -> bool:
         topic = broker.cluster.controller.topics.get(name)
@@ -84,7 +84,7 @@ async def _wait_until(
     timeout: Any,
     error_of: str,
 ) -> list[_Refused | None]:
-    """Wait for what wasn't refused; return what is refused then: some of it timed out, maybe."""
+    """Wait for the accepted changes; return all errors, also those of timeouts."""
     decided = {
         name: ErrorCode.NONE
         for name, refused in zip(names, refusals, strict=True)
@@ -253,7 +253,7 @@ async def _wait_until_deleted(
     refusals: Sequence[_Refused | None],
     timeout: Any,
 ) -> list[_Refused | None]:
-    """Wait until no broker that lives has a replica of the deleted topics any more."""
+    """Wait until no live broker has a replica of the deleted topics."""
     replicas = {
         topic.name: {replica for partition in topic.partitions for replica in partition.replicas}
         for topic in topics
@@ -348,7 +348,7 @@ def _add_partitions(
 
 
 def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
-    """Whether a new partition may have them: brokers that there are, each once, not all dead."""
+    """Whether a new partition may have these replicas: known brokers, each once, not all dead."""
     return (
         len(set(replicas)) == len(replicas)
         and set(replicas) <= set(cluster.brokers)
@@ -359,7 +359,7 @@ def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
 async def delete_records(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Delete the oldest records; complete once every live replica has."""
+    """Delete the oldest records; complete once all live replicas have deleted them."""
     body, topics = request.body, broker.cluster.controller.topics
     offsets, refused = {}, {}
     for topic in body.topics:
@@ -505,7 +505,7 @@ def _reassigned(
 async def list_partition_reassignments(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return which partitions are being moved, of those that are requested, or of all."""
+    """Return the ongoing reassignments of the requested partitions, or of all."""
     requested = request.body.topics
     requested_partitions = requested and {
         (topic.name, number) for topic in requested for number in topic.partition_indexes

@@ -38,7 +38,7 @@ _UNAVAILABLE = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 async def init_producer_id(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Give out a new id, epoch 0; to a transactional producer its own, in the next epoch."""
+    """Return a new producer id, or that of a transactional id with the next epoch."""
     body = request.body
     requested = ProducerIdentity(
         getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1)
@@ -52,7 +52,7 @@ async def init_producer_id(
             result = InitProducerIdResult(ErrorCode.NONE, broker.cluster.new_producer_id(), 0)
         else:
             result = await _init_transactional(broker, body, requested)
-    except ClusterError:  # which is in the log
+    except ClusterError:  # logged already
         result = InitProducerIdResult(ErrorCode.KAFKA_STORAGE_ERROR)
     code = result.error
     if (
@@ -89,7 +89,7 @@ Codes = Mapping[TopicPartition, ErrorCode]
 async def add_partitions_to_txn(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Take partitions into a transaction; since version 4 into several, or see what is in them."""
+    """Add partitions to a transaction; since version 4 to several, or verify them."""
     body = request.body
     if request.api_version < _BATCHED_MIN_VERSION:
         topics = body.v3_and_below_topics
@@ -172,7 +172,7 @@ def _error_code(code: ErrorCode, version: int) -> int:
 async def add_offsets_to_txn(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Take the offsets of a group into a transaction."""
+    """Add the offsets of a group to a transaction."""
     body = request.body
     place = broker.groups.coordinator_partition(body.group_id)
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
@@ -181,8 +181,10 @@ async def add_offsets_to_txn(
 
 
 async def end_txn(broker: BrokerServices, request: Request, connection: Connection) -> Response:
-    """Commit or abort; complete when the markers are on all partitions, since version 5 with who
-    the producer is from then on."""
+    """Commit or abort; complete when the markers are on all partitions.
+
+    Since version 5 the response has the producer's next id and epoch.
+    """
     body = request.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     outcome = TransactionResult.COMMIT if body.committed else TransactionResult.ABORT
@@ -194,7 +196,7 @@ async def end_txn(broker: BrokerServices, request: Request, connection: Connecti
         end = partial(_end, broker, *requested)
     try:
         result = await saved_response(broker.cluster, end, _UNAVAILABLE)
-    except ClusterError:  # there is no new producer id, which is in the log
+    except ClusterError:  # no new producer id could be saved, which is logged
         result = _UNAVAILABLE
     return {
         "throttle_time": 0,
@@ -219,7 +221,7 @@ def _end(
 async def write_txn_markers(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Write markers on behalf of an admin tool that ends a transaction which hangs."""
+    """Write markers, for an admin tool that ends a hanging transaction."""
     results = []
     for requested in request.body.markers:
         result = (
@@ -385,7 +387,7 @@ def _producers(broker: BrokerServices, topic_partition: TopicPartition) -> dict[
 
 
 def _last_ms(partition: Partition, entry: ProducerEntry) -> int:
-    """When its last records were made; -1 where they are gone."""
+    """Return the time of a producer's last records; -1: they are deleted."""
     if not entry.batches:
         return _NO_TIME
     offset = entry.batches[-1].first_offset

@@ -1,11 +1,11 @@
-"""Fixed layouts of what a broker's time goes into: Produce, and the responses to Fetch and to
-ConsumerGroupHeartbeat.
+"""Fixed layouts of the messages that take most of a broker's time: Produce, and the responses to
+Fetch and to ConsumerGroupHeartbeat.
 
-The codec of all other requests (`wire`) goes over each field by its description, and makes objects
-that check themselves, which costs more than to append a record. Here a run of numbers is one
-`Struct`, and each field says in which versions it is.
+The general codec (`wire`) goes over each field by its description, and makes objects that check
+themselves, which costs more than the append of a record. Here a run of numbers is one `Struct`, and
+the code of each field names its versions.
 
-The general codec decodes or rejects an unusual Produce: one that is truncated or too long, that has
+The general codec decodes or rejects an unusual Produce: a truncated or overlong one, or one with
 nulls in fields that are not nullable, tagged fields, or arrays of more than ``_MAX_FAST_ELEMENTS``
 elements. Both codecs return the same names and values.
 
@@ -53,7 +53,7 @@ _NO_ID = bytes(_ID_BYTES)
 
 @dataclass(slots=True)
 class ProducedPartition:
-    """What a produce has for one partition."""
+    """The batches of one partition in a produce."""
 
     index: int
     records: bytes | None
@@ -61,7 +61,7 @@ class ProducedPartition:
 
 @dataclass(slots=True)
 class ProducedTopic:
-    """What a produce has for one topic."""
+    """The partitions of one topic in a produce."""
 
     name: str
     partition_data: tuple[ProducedPartition, ...]
@@ -69,7 +69,7 @@ class ProducedTopic:
 
 @dataclass(slots=True)
 class ProducedTopicById:
-    """What a produce has for one topic, named by its id; None stands for the id 0."""
+    """The partitions of one topic in a produce, by its id; None stands for the id 0."""
 
     topic_id: UUID | None
     partition_data: tuple[ProducedPartition, ...]
@@ -77,7 +77,7 @@ class ProducedTopicById:
 
 @dataclass(slots=True)
 class ProduceBody:
-    """A produce."""
+    """The body of a produce."""
 
     transactional_id: str | None
     acks: int
@@ -86,12 +86,12 @@ class ProduceBody:
 
 
 class _UnusualError(Exception):
-    """The other codec is to say what this is."""
+    """The request is left to the general codec."""
 
 
 class _Reading(NamedTuple):
-    """How strings and lengths are read: each returns where it ends. ``flexible``: whether tagged
-    fields stand at the end of each structure."""
+    """The readers of strings and lengths, which return the end position, too. ``flexible``: whether
+    each structure ends with tagged fields."""
 
     string: Callable[[bytes, int], tuple[str | None, int]]
     length: Callable[[bytes, int], tuple[int, int]]
@@ -200,8 +200,8 @@ def _read_body(frame: bytes, at: int, version: int, reading: _Reading) -> tuple[
 
 
 def _read_one_partition(frame: bytes, at: int) -> ProduceBody | None:
-    """Read a produce for one partition, with few looks; None if it has more. Most have no more, and
-    their number is what a broker's time goes into."""
+    """Read a produce for one partition in few steps; None if it has more. Most have only one, and
+    take most of a broker's time."""
     has_id = frame[at : at + 2] != _NO_STRING
     transactional_id, at = _plain_string(frame, at) if has_id else (None, at + 2)
     name_at = at + _ONE_TOPIC.size
@@ -249,7 +249,7 @@ Key = tuple[str | UUID, int]
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a broker is."""
+    """A broker's address."""
 
     node_id: int
     host: str
@@ -258,7 +258,7 @@ class NodeEndpoint(NamedTuple):
 
 
 class LeaderHints(NamedTuple):
-    """The leaders of the partitions with such an error, with their epochs, and where they are."""
+    """The leaders and epochs of partitions that other brokers lead, and the addresses of these."""
 
     leaders: Mapping[Key, tuple[int, int]]
     endpoints: tuple[NodeEndpoint, ...]
@@ -284,7 +284,7 @@ _FETCH_ENDPOINTS = 16
 
 
 class _Writing(NamedTuple):
-    """How strings and lengths are written, and what stands at the end of each structure."""
+    """The writers of strings and lengths, and the end of each structure."""
 
     string: Callable[[str | None], bytes]
     length: Callable[[int], bytes]
@@ -319,7 +319,7 @@ def _write_compact_length(length: int) -> bytes:
 
 _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 
-# The same few topics are named all the time.
+# Requests name the same few topics again and again.
 _WRITE_PLAIN = _Writing(lru_cache(_MAX_CACHED)(_write_plain_string), _INT.pack, b"")
 _WRITE_COMPACT = _Writing(
     lru_cache(_MAX_CACHED)(_write_compact_string), _write_compact_length, b"\0"

@@ -2,13 +2,13 @@
 `fixed_layouts`.
 
 A frame is four bytes of length, a header that names the API, its version and the request's number,
-and a body. A version without a place in `cluster.api.registry` is refused as Kafka refuses it.
-Unknown tagged fields are ignored, as Kafka does. Responses are written as plain values by name: a
-field that a version lacks is left out, and times are numbers of milliseconds.
+and a body. Versions that `cluster.api.registry` lacks are refused, and unknown tagged fields
+ignored, as in Kafka. Responses are plain values by name: fields that a version lacks are omitted,
+and times are numbers of milliseconds.
 
 Ground rules
 ------------
-* No state but caches: of what each class of `kio` is made of, and of durations.
+* No state but caches: of the fields of each class of `kio`, and of durations.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ Versions = tuple[int, int]
 """The oldest and the newest version of an API."""
 
 _TAIL_BYTES: Mapping[int, int] = {3: 3, 9: 3, 16: 1, 51: 1}
-"""By how much requests of an API, in flexible versions, may be longer than their fields.
+"""The excess bytes of requests in flexible versions, by API.
 
-librdkafka leaves four bytes for the count of topics in Metadata and OffsetFetch, and "all" takes
-one; it ends ListGroups and AlterUserScramCredentials by a byte too much. Kafka overlooks what
-follows the fields."""
+librdkafka reserves four bytes for the count of topics in Metadata and OffsetFetch, of which "all"
+takes one; its ListGroups and AlterUserScramCredentials have an excess byte. Kafka ignores them."""
 
 _START = struct.Struct(">hhi")
 _RESPONSE_HEADER = struct.Struct(">ii")
@@ -68,7 +67,7 @@ class Request(NamedTuple):
 
     @property
     def api_name(self) -> str:
-        """What the API is called: "produce"."""
+        """The name of the API, such as "produce"."""
         return api_key_map.get(self.api_key, f"api_{self.api_key}")
 
 
@@ -80,8 +79,8 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
         supported: the APIs by key, with the oldest and the newest version of each.
 
     Raises:
-        BadRequestError: it is no request: too short, an unknown API, lengths that lie.
-        UnsupportedVersionError: an API that is known, in a version that isn't.
+        BadRequestError: the frame is no request: too short, of an unknown API, with wrong lengths.
+        UnsupportedVersionError: the version of a known API is not supported.
     """
     if len(frame) < _START.size:
         raise BadRequestError(f"a request of {len(frame)} bytes is shorter than a header")
@@ -105,7 +104,7 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
         body, body_bytes = read_body(frame, header_bytes)
     except BadRequestError as error:
         raise BadRequestError(f"{api_key_map[api_key]} v{api_version}: {error}") from None
-    except Exception as error:  # whatever the codec stumbles over: the frame is to blame
+    except Exception as error:  # any error of the codec: the frame is invalid
         name = f"{api_key_map[api_key]} v{api_version}"
         raise BadRequestError(f"{name} can't be decoded: {error!r}") from error
     if header_bytes + body_bytes != len(frame):
@@ -148,7 +147,7 @@ def encode_response(
         response: the body.
     """
     flexible = _writer(api_key, api_version)[2]
-    # A client that reads ApiVersions' answer doesn't know yet which headers we write.
+    # A client doesn't know the headers of responses before it has read that to ApiVersions.
     tags = b"\0" if flexible and api_key != API_VERSIONS else b""
     body = encode_body(api_key, api_version, response)
     start = _RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id)
@@ -197,9 +196,9 @@ def build(entity_class: Any, values: Any) -> Any:
     return entity_class(**arguments)
 
 
-@lru_cache(maxsize=256)  # clients ask for the same few all the time
+@lru_cache(maxsize=256)  # clients send the same few again and again
 def milliseconds(duration: timedelta) -> int:
-    """Return a duration of the codec's in milliseconds."""
+    """Return a duration of the codec in milliseconds."""
     return duration // _MILLISECOND
 
 
@@ -207,7 +206,7 @@ def milliseconds(duration: timedelta) -> int:
 def readers(
     load_schema: Callable[[int, int], Any], api_key: int, api_version: int
 ) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
-    """Return the class of a request or a response, and what reads its header and its body."""
+    """Return the class of a request or a response, and the readers of its header and its body."""
     message_class = load_schema(api_key, api_version)
     read_header = entity_reader(message_class.__header_schema__)
     return message_class, read_header, entity_reader(message_class)
@@ -252,8 +251,7 @@ def _converter(hint: Any, kafka_type: str | None) -> Callable[[Any], Any] | None
 
 
 def _shortened(message: str | None) -> str | None:
-    # It may repeat what the client sent, and older versions have no place for more than 32,767
-    # bytes.
+    # A message may repeat a client's text, and older versions have a limit of 32,767 bytes.
     return message and message[:_MAX_MESSAGE_CHARACTERS]
 
 
@@ -277,7 +275,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
-# Entities of which only a part is known.
+# Entities with default values.
 
 _UNKNOWN = -1
 _UNKNOWN_FIELD_WORDS = frozenset(
@@ -291,7 +289,7 @@ _UNKNOWN_ID_FIELDS = frozenset(
 def new_entity(entity_class: Any, values: Mapping[str, Any]) -> Any:
     """Make an entity of `kio` with those values that it has fields for.
 
-    Other fields have their defaults, or what Kafka sends beside an error: empty, 0, or -1.
+    Other fields have their defaults, or those that Kafka sends with an error: empty, 0, or -1.
     """
     arguments = {}
     for field in fields(entity_class):
@@ -305,7 +303,7 @@ def new_entity(entity_class: Any, values: Mapping[str, Any]) -> Any:
 
 def _empty(name: str, hint: Any, kafka_type: str | None) -> Any:
     if type(None) in typing.get_args(hint):
-        return "" if name == "metadata" else None  # of a committed offset: Kafka never has null
+        return "" if name == "metadata" else None  # of a committed offset, never null in Kafka
     if typing.get_origin(hint) is tuple:
         return ()
     if is_dataclass(hint):
