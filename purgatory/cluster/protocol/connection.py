@@ -195,7 +195,7 @@ _HTTP_METHODS = {
 
 
 def foreign_protocol(begin: bytes, listener: Listener) -> str | None:
-    """Return the likely protocol of a client whose first bytes are no length of a request, or None."""
+    """Return the likely protocol of a client whose first bytes are no request's length, or None."""
     takes = f"{listener.name} takes clients with security.protocol={listener.security_protocol}"
     if begin.startswith(_TLS_RECORD):
         return f"this looks like TLS on a plaintext listener: {takes}"
