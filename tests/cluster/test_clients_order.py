@@ -68,7 +68,7 @@ def send_with_kafka_python(
     ],
     ids=["five in flight", "idempotent", "one in flight"],
 )
-def test_a_refused_record_is_overtaken_only_where_the_settings_permit_it(
+def test_refused_record_is_overtaken_only_if_settings_permit_it(
     cluster: ThreadedCluster, name: str, send: Any, settings: dict[str, Any], in_order: bool
 ) -> None:
     cluster.create_topic(name)

@@ -135,7 +135,7 @@ def test_no_record_is_lost_or_acknowledged_twice_while_leaders_and_coordinators_
     assert max(done.read.values()) <= 3
 
 
-def test_a_record_that_is_released_comes_again_until_that_is_enough(
+def test_released_record_is_redelivered_up_to_the_limit(
     cluster: ThreadedCluster, name: str
 ) -> None:
     cluster.create_topic(name, partitions=1)

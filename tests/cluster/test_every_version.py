@@ -166,7 +166,9 @@ def loop_runner() -> Any:
 
 @pytest.mark.parametrize("how", ["with what is usual in it", "with nothing in it"])
 @pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
-def test_every_version_is_answered(loop_runner: Any, api_key: int, version: int, how: str) -> None:
+def test_every_version_has_a_response(
+    loop_runner: Any, api_key: int, version: int, how: str
+) -> None:
     runner, cluster = loop_runner
 
     async def main() -> None:
@@ -235,7 +237,7 @@ def test_apis_are_served_in_kafka_4_s_versions(loop_runner: Any) -> None:
     runner.run(main())
 
 
-def test_no_topics_are_all_in_the_first_version_of_metadata_and_none_in_the_next(
+def test_empty_topics_mean_all_in_metadata_v0_and_none_in_v1(
     loop_runner: Any,
 ) -> None:
     runner, cluster = loop_runner
@@ -258,7 +260,7 @@ def test_no_topics_are_all_in_the_first_version_of_metadata_and_none_in_the_next
     runner.run(main())
 
 
-def test_a_member_that_joins_without_a_rebalance_timeout_has_its_session_s(
+def test_session_timeout_stands_for_a_missing_rebalance_timeout(
     loop_runner: Any,
 ) -> None:
     runner, cluster = loop_runner
@@ -280,7 +282,7 @@ def test_a_member_that_joins_without_a_rebalance_timeout_has_its_session_s(
     runner.run(main())
 
 
-def test_produce_without_acks_is_not_answered_and_kept(loop_runner: Any) -> None:
+def test_produce_with_acks_0_has_no_response_and_is_stored(loop_runner: Any) -> None:
     runner, cluster = loop_runner
 
     async def main() -> None:

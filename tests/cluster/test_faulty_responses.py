@@ -54,7 +54,7 @@ def _end(cluster: Cluster, topic: str) -> int:
     return partition.log_end_offset
 
 
-def test_a_part_of_a_request_is_refused_and_the_rest_done() -> None:
+def test_part_of_a_request_is_refused_and_the_rest_executed() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster, 1) as client:
             with cluster.fault.return_error(error="NOT_ENOUGH_REPLICAS", topic="orders") as fault:
@@ -72,7 +72,7 @@ def test_a_part_of_a_request_is_refused_and_the_rest_done() -> None:
     _run(main, brokers=1)
 
 
-def test_two_faults_take_their_parts_of_one_request() -> None:
+def test_two_faults_target_parts_of_one_request() -> None:
     async def main(cluster: Cluster) -> None:
         fault = cluster.fault
         async with await RawClient.to(cluster) as client:
@@ -87,7 +87,7 @@ def test_two_faults_take_their_parts_of_one_request() -> None:
     _run(main, brokers=1)
 
 
-def test_an_error_that_acks_0_can_not_be_told_cuts_the_connection() -> None:
+def test_error_for_acks_0_cuts_the_connection() -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
         async with await RawClient.to(cluster, leader) as client:
@@ -99,7 +99,7 @@ def test_an_error_that_acks_0_can_not_be_told_cuts_the_connection() -> None:
     _run(main)
 
 
-def test_an_answer_is_cut_in_its_middle_and_the_connection_closed() -> None:
+def test_response_is_truncated_and_the_connection_closed() -> None:
     async def main(cluster: Cluster) -> None:
         for kept, left in ((None, None), (0, 0), (2, 2), (10**6, -1)):
             async with await RawClient.to(cluster) as client:
@@ -115,7 +115,7 @@ def test_an_answer_is_cut_in_its_middle_and_the_connection_closed() -> None:
     _run(main)
 
 
-def test_bytes_come_slowly_and_all_of_them() -> None:
+def test_slow_response_arrives_whole() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             client.send(request_frame(18, 0, 1))
@@ -131,7 +131,7 @@ def test_bytes_come_slowly_and_all_of_them() -> None:
     _run(main)
 
 
-def test_a_throttle_time_stands_in_answers_that_have_one() -> None:
+def test_throttle_time_is_added_to_responses_that_have_one() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             with cluster.fault.throttle(throttle_ms=1_500) as fault:
@@ -185,7 +185,7 @@ def test_frozen_metadata_are_the_last_responses_to_the_same_requests() -> None:
     _run(main)
 
 
-def test_a_clock_that_jumps_makes_records_old() -> None:
+def test_jumped_clock_expires_records() -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
         broker, other = cluster.brokers[leader], cluster.brokers[3 - leader]
@@ -206,7 +206,7 @@ def test_a_clock_that_jumps_makes_records_old() -> None:
     _run(main, retention_ms=_DAY_MS)
 
 
-def test_a_clock_that_jumps_stamps_records_with_its_time() -> None:
+def test_jumped_clock_sets_append_times() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.controller.create_topic("own", 1, 1, {"message.timestamp.type": "LogAppendTime"})
         now_s = cluster.brokers[1].now_ms() / 1_000
@@ -220,7 +220,7 @@ def test_a_clock_that_jumps_stamps_records_with_its_time() -> None:
     _run(main, brokers=1)
 
 
-def test_a_transactional_id_is_chosen() -> None:
+def test_transactional_id_is_targeted() -> None:
     async def main(cluster: Cluster) -> None:
         values = {"transaction_timeout": timedelta(seconds=60), "producer_id": -1}
         async with await RawClient.to(cluster) as client:
@@ -249,7 +249,7 @@ def _fetch(session_id: int, epoch: int, *topics: str) -> dict[str, Any]:
     }
 
 
-def test_a_fetch_in_a_session_gets_errors_though_it_lists_nothing() -> None:
+def test_session_fetch_without_topics_gets_errors() -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
         async with await RawClient.to(cluster, leader) as client:

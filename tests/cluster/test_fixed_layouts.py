@@ -123,7 +123,7 @@ def _assert_decoded_alike(frame: bytes) -> None:
 @_produce_versions
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
-def test_what_is_usual_is_read_as_kio_reads_it(version: int, data: Any) -> None:
+def test_usual_requests_are_read_as_by_kio(version: int, data: Any) -> None:
     values = data.draw(_produces)
     frame = request_frame(_PRODUCE, version, data.draw(_numbers[32]), values)
     assert read_produce(version, frame) is not None
@@ -133,7 +133,7 @@ def test_what_is_usual_is_read_as_kio_reads_it(version: int, data: Any) -> None:
 @_produce_versions
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_garbage_is_refused_or_read_as_by_kio(version: int, data: Any) -> None:
+def test_mutated_requests_are_refused_or_read_as_by_kio(version: int, data: Any) -> None:
     values = data.draw(_produces)
     frame = bytearray(request_frame(_PRODUCE, version, 7, values))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -145,7 +145,7 @@ def test_garbage_is_refused_or_read_as_by_kio(version: int, data: Any) -> None:
 
 
 @_produce_versions
-def test_a_request_cut_anywhere_is_refused_as_by_kio(version: int) -> None:
+def test_truncated_request_is_refused_as_by_kio(version: int) -> None:
     partition = {"index": 1, "records": b"x" * 200}
     topic = {"name": "t", "topic_id": UUID(int=7), "partition_data": [partition]}
     frame = request_frame(_PRODUCE, version, 7, {"topic_data": [topic]})
@@ -201,7 +201,7 @@ def _of_keys(drawn: _Drawn, answers: Iterable[Key]) -> LeaderHints:
     ),
     interval_ms=_numbers[32],
 )
-def test_responses_to_heartbeats_are_written_as_kio_writes_them(
+def test_heartbeat_responses_are_written_as_by_kio(
     version: int, result: ConsumerGroupHeartbeatResult, interval_ms: int
 ) -> None:
     response = HeartbeatResponse(result, interval_ms)
@@ -212,7 +212,9 @@ def test_responses_to_heartbeats_are_written_as_kio_writes_them(
 @_versions
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
-def test_answers_are_written_as_kio_writes_them(api_key: int, version: int, data: Any) -> None:
+def test_produce_and_fetch_responses_are_written_as_by_kio(
+    api_key: int, version: int, data: Any
+) -> None:
     drawn = data.draw(_hints)
     response: FixedLayout
     if api_key == _PRODUCE:

@@ -50,7 +50,7 @@ async def _fetch(client: RawClient, rack: str, offset: int, wait_ms: int = 0) ->
     return answer.responses[0].partitions[0]
 
 
-def test_a_leader_sends_consumers_to_their_rack_and_the_replica_there_serves_them() -> None:
+def test_consumers_read_from_the_replica_in_their_rack() -> None:
     async def main() -> None:
         async with Cluster(_CONFIG) as cluster:
             await _produce(cluster, 5)
@@ -84,7 +84,7 @@ def test_a_leader_sends_consumers_to_their_rack_and_the_replica_there_serves_the
     asyncio.run(main())
 
 
-def test_who_is_dead_or_out_of_sync_is_not_read_from() -> None:
+def test_dead_or_lagging_replicas_are_no_preferred_replicas() -> None:
     async def main() -> None:
         async with Cluster(_CONFIG) as cluster:
             await _produce(cluster, 5)
@@ -130,6 +130,6 @@ def test_confluent_kafka_reads_from_the_replica_in_its_rack() -> None:
             consumer.close()
 
 
-def test_each_broker_has_a_rack_or_none_has() -> None:
+def test_racks_are_given_for_all_brokers_or_none() -> None:
     with pytest.raises(ClusterError, match="must be one for each of 3 brokers"):
         Cluster(ClusterConfig(brokers=3, racks=("a", "b")))

@@ -132,7 +132,7 @@ def test_a_consumer_group_with_members_refuses_classic_members(
     assert here.kinds == ["classic"]
 
 
-def test_members_that_are_about_to_join_hold_their_group(
+def test_pending_members_keep_their_group(
     make_broker: Callable[..., Broker],
 ) -> None:
     here = Coordinator(make_broker(0), delay_ms=3_000)
@@ -145,7 +145,7 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
 
 
 @given(st.lists(names, max_size=8), st.binary(max_size=40))
-def test_topics_of_a_subscription_are_read_as_written(topics: list[str], rest: bytes) -> None:
+def test_topics_of_a_subscription_round_trip(topics: list[str], rest: bytes) -> None:
     written = [name.encode() for name in topics]
     data = struct.pack(">hi", 3, len(written))
     data += b"".join(struct.pack(">h", len(name)) + name for name in written)
@@ -153,7 +153,7 @@ def test_topics_of_a_subscription_are_read_as_written(topics: list[str], rest: b
 
 
 @given(st.binary(max_size=40))
-def test_what_is_no_subscription_is_a_value_error(data: bytes) -> None:
+def test_invalid_subscription_raises_value_error(data: bytes) -> None:
     try:
         subscribed_topics(data)
     except ValueError:

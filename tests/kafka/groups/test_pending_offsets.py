@@ -58,7 +58,7 @@ def test_the_last_record_of_each_key_holds_once_its_transaction_is_committed(
     assert holds == _holding(steps)
 
 
-def test_whose_offsets_may_change_is_told_by_group() -> None:
+def test_groups_with_pending_offsets_are_known() -> None:
     pending = PendingOffsets()
     for key in KEYS:
         pending.hold(1, (key, CommittedOffset(5, -1, "")))
