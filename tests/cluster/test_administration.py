@@ -1,4 +1,4 @@
-"""What administrators do today: move replicas, elect leaders, look at folders, delete offsets."""
+"""Administration by clients: reassignments, elections, log folders, deletion of offsets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_kafka_python_moves_a_partition_with_its_records(
 def test_reassignment_is_listed_until_all_new_replicas_are_in_sync(
     cluster: ThreadedCluster, admin: KafkaAdminClient, name: str
 ) -> None:
-    """A copy of little takes milliseconds: who is to see it under way holds the follower up."""
+    """A small copy takes milliseconds: a held-up follower makes it visible."""
     cluster.create_topic(name, replication=1)
     state = cluster.call(lambda: cluster.running.controller.state_of(TopicPartition(name, 0)))
     assert state is not None

@@ -1,4 +1,4 @@
-"""What the audit says of real clients that do nothing wrong, and of some that do."""
+"""The audit of real clients, correct and incorrect ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every API has a rule of who may ask it for what, and refuses those who may nothing."""
+"""Every API has an authorization rule, and refuses clients without permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer is told when followers don't keep up, and when: as it would be with Kafka."""
+"""Responses to producers, and their times, when followers lag: those of Kafka."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ONE_TRY: Mapping[str, Mapping[str, Any]] = {
 
 
 class Replicas(NamedTuple):
-    """Who has partition 0 of a topic."""
+    """The replicas of partition 0 of a topic."""
 
     topic: str
     leader: int

@@ -1,4 +1,4 @@
-"""What clients wait for when they vanish is finished without them, and nothing fails."""
+"""Requests of clients that disconnect complete without them, and nothing fails."""
 
 from __future__ import annotations
 

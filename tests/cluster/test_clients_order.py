@@ -1,4 +1,4 @@
-"""What a refusal does to the order of a real producer's records: its settings decide."""
+"""The order of a real producer's records after a refusal, which depends on its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""confluent-kafka's share consumers: no record is lost or processed twice, whoever dies."""
+"""confluent-kafka's share consumers: no record is lost or processed twice, even if brokers die."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def sharing(cluster: ThreadedCluster, group: str, topic: str) -> Iterator[ShareC
 
 
 class Processing:
-    """What share consumers have read, and what they know to be acknowledged."""
+    """The records that share consumers have read, and those that they have acknowledged."""
 
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()

@@ -97,7 +97,7 @@ def produce(cluster: ThreadedCluster, count: int) -> None:
 
 
 def state_of(control: Control) -> dict[str, Any]:
-    """What the control tells."""
+    """The state by the control."""
     with urlopen(f"{control.url}/state", timeout=PATIENT_S) as answer:
         state: dict[str, Any] = json.load(answer)
     return state
@@ -110,7 +110,7 @@ def faults_of(control: Control, kind: str) -> list[bool]:
 
 
 def pending_of(state: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """What waits, by broker and purgatory."""
+    """The waiting operations, by broker and purgatory."""
     return {
         str(broker["id"]): {one["name"]: one["pending"] for one in broker["purgatories"]}
         for broker in state["brokers"]

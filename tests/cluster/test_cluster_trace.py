@@ -1,4 +1,4 @@
-"""What a cluster's trace says of a send, whose client the broker can't ask."""
+"""Sends and reads in a cluster's trace, as brokers observe them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OUTCOME, ERROR, ANSWERED_AT, OFFSET = 7, 8, 10, 13
 
 
 class Rows:
-    """Where rows go."""
+    """The written rows."""
 
     def __init__(self) -> None:
         self.operations: list[tuple[Any, ...]] = []

@@ -85,7 +85,7 @@ def test_disk_and_memory_are_compacted_read_back_and_copied(tmp_path: Path) -> N
                 files = list((data_dir / "broker-1" / "t-0").glob("*.log"))
                 size_bytes = sum(file.stat().st_size for file in files)
                 assert size_bytes == _log(cluster, 1).size_bytes
-            # One who has nothing copies what is left of it.
+            # An empty replica copies the compacted log.
             cluster.controller.reassign(_PARTITION, (1, 2, 3))
             await eventually(lambda: _has_all(cluster))
             assert _records(_log(cluster, 3)) == _records(_log(cluster, 1))

@@ -292,7 +292,7 @@ def test_python_raises_the_same_errors(config: ClusterConfig) -> None:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Serving]:
-    """What would be served, in place of serving it."""
+    """The arguments of `serve`, in place of serving."""
     taken: list[Serving] = []
     monkeypatch.setattr(cluster_command, "_run", lambda serving, *_: taken.append(serving))
     return taken

@@ -1,6 +1,6 @@
-"""The control of a cluster: what it answers, and whom it turns away.
+"""The control of a cluster: its responses and refusals.
 
-What a browser sends to another origin is sent here byte for byte; Chromium itself is asked, too.
+Requests of browsers to another origin are sent byte for byte; Chromium itself sends some, too.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ class _Cluster:
 
 
 def test_printed_addresses_are_served() -> None:
-    """Who waits for the first line may ask for everything."""
+    """After the first line, all addresses are served."""
     with socket.socket() as control, socket.socket() as metrics:
         for one in (control, metrics):
             one.bind(("127.0.0.1", 0))
@@ -334,7 +334,7 @@ def test_foreign_page_in_chromium_can_not_change_a_cluster(tmp_path: Path) -> No
         assert browser.evaluate("document.title") == "elsewhere"
         port = int(cluster.said["control"].rpartition(":")[2])
         attacks = dict(browser.evaluate(_ATTACKS % port))
-        # What is sent without asking comes back opaque: the page does not even see the refusal.
+        # The response to a request without CORS is opaque: the page does not even see the refusal.
         assert attacks == {
             "simple": "opaque",
             "beacon": "opaque",

@@ -1,4 +1,4 @@
-"""What is answered where something isn't as the client thinks: as Kafka answers it."""
+"""Error codes for outdated or invalid requests: those of Kafka."""
 
 from __future__ import annotations
 

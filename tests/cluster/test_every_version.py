@@ -36,7 +36,7 @@ def _named(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def _values(cluster: Cluster, api_key: int) -> dict[str, Any]:
-    """What is asked: each array has an element, known or not, where that makes the answer long."""
+    """Requests in which each array has an element, known or not, for long responses."""
     partition = {"partition": 0, "partition_index": 0, "index": 0}
     both = [{**_named(cluster, name), "partitions": [partition]} for name in ("t", "none")]
     values: dict[int, dict[str, Any]] = {
@@ -222,7 +222,7 @@ KAFKA_4_1 = {
     32: (1, 4),
     60: (0, 2),
 }
-"""What `kafka-broker-api-versions.sh` says of it, where Kafka 4 removed versions or added some."""
+"""The output of `kafka-broker-api-versions.sh` for APIs whose versions Kafka 4 changed."""
 
 
 def test_apis_are_served_in_kafka_4_s_versions(loop_runner: Any) -> None:
@@ -293,7 +293,7 @@ def test_produce_with_acks_0_has_no_response_and_is_stored(loop_runner: Any) -> 
             values = _values(cluster, 0)
             known = [one for one in values["topic_data"] if one["name"] == "t"]
             client.send(request_frame(0, 9, 1, {**values, "topic_data": known, "acks": 0}))
-            # What comes next is the answer to this, and no other.
+            # The next response is that to this request, and no other.
             after = (await client.ask(2, 1, where)).topics[0].partitions[0].offset
             assert after == before + 1
 

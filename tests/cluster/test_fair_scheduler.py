@@ -35,7 +35,7 @@ _IN_A_ROUND = round(PERIOD_S / _REQUEST_S)
 
 
 class Served:
-    """Connections whose requests take a millisecond of a manual clock each; and who was served."""
+    """Connections whose requests take a millisecond of a manual clock each, and the served ones."""
 
     def __init__(self) -> None:
         self.order: list[str] = []
@@ -134,7 +134,7 @@ def test_replicated_produce_completes_before_the_next_round() -> None:
         other.data_received(_requests(1))
         await _turns_until(lambda: "answered" in served.order)
         after = served.order[asked_at:]
-        # It may come in the middle of the turns between two rounds, and so see the next one.
+        # A request in the middle of the turns between two rounds may see the next round.
         assert after.index("answered") <= _IN_A_ROUND + 1, after
         assert after.index("answered") - after.index("waits") <= _IN_A_ROUND + 1
 

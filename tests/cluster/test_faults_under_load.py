@@ -22,7 +22,7 @@ SEED = 20
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What `purgatory audit` says of a run; the fixture fails on a violation."""
+    """The result of `purgatory audit` for a run; the fixture fails on a violation."""
     folder = tmp_path_factory.mktemp("load")
     acknowledged = run(SECONDS, SEED, folder / "trace")
     assert acknowledged.keys() == PRODUCERS.keys()

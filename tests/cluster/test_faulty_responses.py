@@ -1,4 +1,4 @@
-"""What is answered under faults, byte by byte: by a client that hides nothing."""
+"""Responses with injected faults, byte by byte, by a client that hides nothing."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_throttle_time_is_added_to_responses_that_have_one() -> None:
 
 
 async def _led(client: RawClient, topic: str) -> tuple[int, int]:
-    """Return who leads a topic by what a broker says, and in which epoch."""
+    """Return a topic's leader and its epoch by a broker's metadata."""
     answer = await client.ask(3, 8, {"topics": [{"name": topic}]})
     [one] = answer.topics[0].partitions
     return one.leader_id, one.leader_epoch

@@ -1,4 +1,4 @@
-"""What is read and written by fixed layouts: what `kio` says, byte for byte, in every version."""
+"""Fixed layouts read and write the bytes of `kio` in every version."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_long_log_of_offsets_is_compacted_and_survives_its_coordinator(
                 )
                 assert partition is not None
                 log = partition.log
-                # So many records, and what was there: again and again.
+                # Many records, and the live ones, again and again.
                 assert log.end_offset > 110
                 assert log.end_offset - log.start_offset <= 20 + 4 + 1
             await cluster.kill(first)

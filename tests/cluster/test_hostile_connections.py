@@ -263,7 +263,7 @@ def test_client_with_many_queued_requests_is_not_read_from() -> None:
             }
             client.send(request_frame(1, 4, 1, wait))
             await _send_until_it_is_not_read(cluster, client, _METADATA)
-            # What is held is the limit, and what one read may bring beyond it.
+            # The held bytes are the limit, plus those of one read.
             assert cluster.brokers[1]._held.total < 10_000 + 2 * 262_144
             await other.ask(18, 0)
 

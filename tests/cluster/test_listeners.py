@@ -45,7 +45,7 @@ PATIENCE_S = 20
 
 
 class Guarded(NamedTuple):
-    """A cluster, and the files of those who come."""
+    """A cluster, and the files of its clients."""
 
     cluster: ThreadedCluster
     authority: Path
@@ -83,7 +83,7 @@ def serve_authorized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guard
 
 
 def settings_for(client: str, serve_authorized: Guarded, listener: str) -> dict[str, Any]:
-    """What a client needs to come by a listener, in its own words."""
+    """A client's settings for a listener."""
     scram = listener.startswith("SCRAM")
     tls = listener in ("TLS", "SCRAM_TLS", "MUTUAL")
     certificate = serve_authorized.ann if listener == "MUTUAL" else None
@@ -144,7 +144,7 @@ _REQUESTS = {"ApiVersions": (18, 0), "Metadata": (3, 8)}
 
 
 def _spoken(config: ClusterConfig, what: str, new_loop: Any) -> list[Any]:
-    """What a cluster logs of a client that comes to its first listener."""
+    """The log of a cluster about a client of its first listener."""
 
     async def main() -> list[Any]:
         async with Cluster(config) as cluster:

@@ -1,4 +1,4 @@
-"""A dead broker's ports: nobody else gets them, and who connects there is refused. Addresses of
+"""A dead broker's ports: no other process gets them, and connections are refused. Addresses of
 IPv6, which stand in brackets wherever a port follows."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _bind(place: tuple[str, int], reuse: int) -> None:
 
 
 def test_port_of_a_dead_broker_stays_bound() -> None:
-    """Whoever is given the port that he connects to is connected to himself, and keeps it."""
+    """A client with the port that it connects to is connected to itself, and keeps it."""
     with ThreadedCluster(ClusterConfig(brokers=2)) as cluster:
         host, port_text = cluster.bootstrap_servers.split(",")[0].split(":")
         place = (host, int(port_text))

@@ -30,7 +30,7 @@ class Never(DelayedOperation):
 
 
 class Viewed:
-    """A cluster with its control, and who asks it."""
+    """A cluster with its control, and a client of that."""
 
     def __init__(self, cluster: Cluster, control: Control, session: ClientSession) -> None:
         self.cluster = cluster
@@ -143,7 +143,7 @@ def test_state_with_changes_equals_the_next_state() -> None:
             assert {one["outcome"] for one in produces} == {"completed"}
             assert {one["kind"] for one in produces} == {"producer"}
             assert {tuple(one["keys"]) for one in produces} >= {("orders-0",), ("orders-1",)}
-            # What was never seen parked was told of as parked all the same, before it settled.
+            # An operation between two snapshots is reported as parked before its completion.
             assert {one["id"] for one in produces} <= {row[0] for row in told.parked}
             await consumer.stop()
             await until(lambda: told.groups[name]["state"] == "Empty")

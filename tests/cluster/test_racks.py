@@ -69,7 +69,7 @@ def test_consumers_read_from_the_replica_in_their_rack() -> None:
                     assert read.records
                 too_far = await _fetch(to_leader, _RACKS[other], 6)
                 assert (too_far.error_code, too_far.preferred_read_replica) == (1, -1)
-                # What the follower has may be read before it knows that it is committed.
+                # The follower's records may be read before it knows that they are committed.
                 while not (read := await _fetch(to_other, _RACKS[other], 0, 1_000)).records:
                     assert read.error_code == 0
                 waiting = asyncio.create_task(_fetch(to_other, _RACKS[other], 5, 60_000))

@@ -1,4 +1,4 @@
-"""Who a client is (SASL/PLAIN), in both versions of the handshake, and by real clients."""
+"""Authentication by SASL/PLAIN, in both versions of the handshake, and by real clients."""
 
 from __future__ import annotations
 

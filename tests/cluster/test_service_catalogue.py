@@ -1,4 +1,4 @@
-"""What the audit says of services as people write them, right and wrong (`service_programs`).
+"""The audit of typical services, correct and incorrect ones (`service_programs`).
 
 Of a right one it says nothing, whatever is expected, with faults and without, whether or not it is
 told what the service did. A wrong one is found, or the audit says what it can't see and what would

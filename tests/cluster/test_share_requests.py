@@ -443,7 +443,7 @@ def test_acknowledgements_survive_any_death(dies: str) -> None:
                 told = await acknowledge(client, cluster, 1, {0: [(0, 0, ACCEPT)]})
                 assert told.responses[0].partitions[0].error_code == 0
                 if dies == "coordinator" and coordinator != leader:
-                    # It dies while it is asked: the next one is.
+                    # The coordinator dies during the request, which goes to the next one.
                     asked = acknowledge(client, cluster, 2, {0: [(1, 1, ACCEPT)]})
                     waiting = asyncio.create_task(asked)
                     await cluster.kill(coordinator)

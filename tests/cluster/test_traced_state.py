@@ -19,7 +19,7 @@ QUIET_S = 1.0
 
 
 def compared(state: dict[str, Any], alive: set[int]) -> dict[str, Any]:
-    """What both tell of: all but addresses, counts that ended with a broker, and places."""
+    """The state that both have: all but addresses, counts that ended with a broker, and places."""
     brokers = [one for one in state["brokers"] if one["id"] in alive]
     return {
         "alive": {one["id"] for one in state["brokers"] if one["alive"]},

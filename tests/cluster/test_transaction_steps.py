@@ -174,7 +174,7 @@ def test_leaders_add_partitions_and_each_end_raises_the_epoch() -> None:
             code, following = await _end_anew(client, producer, committed)
             assert code == 0
             assert following == (producer.producer_id, producer.producer_epoch + 1)
-            # Who wasn't told asks again; what comes late is refused.
+            # A producer without the response retries; late batches are refused.
             assert await _end_anew(client, producer, committed) == (0, following)
             late = await _produce(client, producer, b"late", 2, version=12)
             assert late == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -441,7 +441,7 @@ def test_markers_wait_while_the_link_is_cut() -> None:
             cluster.brokers[1].transactions.coordinator_partition("t")
         )
         assert state is not None
-        # It has no part in keeping what the coordinator knows.
+        # The broker has no replica of the transactions topic.
         [leader] = set(cluster.brokers) - set(state.replicas)
         cluster.controller.create_assigned_topic("out", [(leader,)], {})
         async with (

@@ -1,4 +1,4 @@
-"""What a cluster's trace says of transactions, of real clients."""
+"""Transactions of real clients in a cluster's trace."""
 
 from __future__ import annotations
 

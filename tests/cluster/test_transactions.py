@@ -1,4 +1,4 @@
-"""Transactions of real clients: what readers see, who is fenced, brokers that die in the middle."""
+"""Transactions of real clients: visibility, fencing, brokers that die in the middle."""
 
 from __future__ import annotations
 

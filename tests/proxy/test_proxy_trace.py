@@ -1,4 +1,4 @@
-"""What a proxy's trace says of what passed it."""
+"""The trace of a proxy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_sends_reads_and_commits_are_recorded(
         assert len(client.read_in_group(topic, topic, 4)) == 4
     trace.close()
     sends = {(row[OUTCOME], row[OFFSET]) for row in rows.sends if row[TOPIC] == topic}
-    # What became of the one that had no response, nobody can tell.
+    # The outcome of the send without a response is unknown.
     assert sends == {("ok", 0), ("ok", 1), ("unknown", None), ("ok", 3)}
     reads = [row[READ_OFFSET] for row in rows.reads if row[READ_TOPIC] == topic]
     assert sorted(set(reads)) == [0, 1, 2, 3]

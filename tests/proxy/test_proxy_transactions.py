@@ -1,4 +1,4 @@
-"""What an audit says of transactions that went through a proxy while it injected faults."""
+"""The audit of transactions through a proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def test_unknown_commit_is_undecided_and_a_duplicate_beside_it_found(
     zombie.flush(30)
     with proxy.fault.lose_responses(api="EndTxn"), pytest.raises(KafkaException):
         zombie.commit_transaction(1)
-    # It may use the transactional id from now on, which aborts nothing: the commit was carried out.
+    # The new producer of the id aborts nothing: the commit was executed.
     producer(proxy, "successor", **{"transactional.id": "t"})
-    # It says that it is idempotent, and isn't.
+    # The configuration claims idempotence wrongly.
     source = producer(proxy, "source", **{"enable.idempotence": False})
     with proxy.fault.lose_responses(api="Produce", count=1):
         source.produce(RESULTS, b"twice", partition=0)

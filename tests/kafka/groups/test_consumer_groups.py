@@ -1,4 +1,4 @@
-"""The coordinator of consumer groups: who is given what and when, and who is refused."""
+"""The coordinator of consumer groups: assignments, their times, and refusals."""
 
 from __future__ import annotations
 

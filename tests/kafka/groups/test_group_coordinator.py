@@ -12,7 +12,7 @@ from tests.kafka.groups.group_client import DELAY_MS, REBALANCE_MS, SESSION_MS, 
 
 @pytest.fixture
 def world() -> Iterator[GroupWorld]:
-    """What the test leaves behind must satisfy every invariant."""
+    """The groups after the test satisfy every invariant."""
     world = GroupWorld()
     yield world
     world.check()

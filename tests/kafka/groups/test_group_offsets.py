@@ -27,7 +27,7 @@ from tests.kafka.groups.group_client import TagCodec
 ORDERS = TopicPartition("orders", 0)
 
 
-# What Java's String.hashCode() says of them, without its sign, modulo 50.
+# Java's String.hashCode() of them, without its sign, modulo 50.
 @pytest.mark.parametrize(
     ("group_id", "partition"),
     [

@@ -1,4 +1,4 @@
-"""What the coordinator of groups refuses, static members, and impatient ones."""
+"""Refusals of the coordinator of classic groups, static members, and repeated requests."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _steps = st.lists(
 
 
 def _holding(steps: list[tuple[object, int, OffsetKey | None]]) -> dict[OffsetKey, int]:
-    """What holds: of each key the record written last, of those that hold by themselves or whose
+    """The current offsets: of each key the last record, of those that hold by themselves or whose
     producer's next end is a commit."""
     holds: dict[OffsetKey, int] = {}
     for number, (kind, producer, key) in enumerate(steps):

@@ -1,4 +1,4 @@
-"""What access control lists decide: a table, an oracle, and which entries filters mean."""
+"""Decisions by ACLs: a table, an oracle, and filters."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ TABLE = [
     ([acl(_ALL), acl(_READ, permission=_DENY, principal="User:bob")], _READ, True),
     ([acl(_ALL), acl(_READ, permission=_DENY, host="10.0.0.2")], _READ, True),
     ([acl(_ALL), acl(_WRITE, permission=_DENY)], _READ, True),
-    # a denial implies nothing: who may not read may still look
+    # a denial implies nothing: DESCRIBE is allowed without READ
     ([acl(_ALL), acl(_READ, permission=_DENY)], _DESCRIBE, True),
     ([acl(_READ), acl(_DESCRIBE, permission=_DENY)], _DESCRIBE, False),
     ([acl(_READ), acl(_DESCRIBE, permission=_DENY)], _READ, True),

@@ -101,7 +101,7 @@ def test_invalid_final_message_is_refused(final: str) -> None:
 
 
 def _final(mechanism: ScramMechanism, first: str, said: str, password: str) -> str:
-    """What a client says that knows the password."""
+    """The messages of a client with the right password."""
     fields = dict(field.split("=", 1) for field in said.split(","))
     salt, count = base64.b64decode(fields["s"]), int(fields["i"])
     salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, count)

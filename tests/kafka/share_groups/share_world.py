@@ -132,5 +132,5 @@ class ShareWorld:
 
     @property
     def kept(self) -> ShareState:
-        """What the store has."""
+        """The stored state."""
         return self.store.states[KEY]

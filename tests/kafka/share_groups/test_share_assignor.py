@@ -1,4 +1,4 @@
-"""The assignor of share groups, whoever comes and goes."""
+"""The assignor of share groups, as members come and go."""
 
 from __future__ import annotations
 

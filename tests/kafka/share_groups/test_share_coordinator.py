@@ -1,4 +1,4 @@
-"""What the coordinator of share partitions keeps: in order, replicated, and fenced."""
+"""The coordinator of share partitions: order, replication, fencing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions over three brokers: what becomes visible, who is fenced, what each misuse gets."""
+"""Transactions over three brokers: visibility, fencing, errors of misuse."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_concurrent_steps_are_refused(world: World, client: TransactionClient) -
     assert second == [ErrorCode.CONCURRENT_TRANSACTIONS]
     assert inits == [InitProducerIdResult(ErrorCode.CONCURRENT_TRANSACTIONS)]
     world.run_until(lambda: first)
-    # What is there already needs no record.
+    # A partition that is there already needs no record.
     again: list[object] = []
     coordinator.add_partitions("t", client.producer, OUT[:1], again.append)
     assert again == [{OUT[0]: ErrorCode.NONE}]

@@ -169,7 +169,7 @@ def test_expected_producer_is_the_present_or_the_exhausted_one() -> None:
             check_expected(known, other)
 
 
-# By state, version and the epoch of who asks, where 3 is known: what it is answered.
+# By state, version and the requester's epoch, if 3 is known: the result.
 @pytest.mark.parametrize(
     ("state", "version", "epoch", "how", "answer"),
     [
@@ -223,7 +223,7 @@ def test_each_end_raises_the_epoch_and_the_last_one_gives_a_new_id(
     assert (decided.version, decided.partitions) == (TV2, frozenset({TP}))
     complete = completed(decided, 60)
     assert (complete.producer_id, complete.producer_epoch) == complete.following == following
-    # Who wasn't told asks again, and is known.
+    # A producer without the response retries, and is known.
     assert is_ended_with_bump(complete, ProducerIdentity(7, epoch), COMMIT)
     with pytest.raises(TransactionRefusal, match=r"PRODUCER_FENCED|INVALID_PRODUCER_ID_MAPPING"):
         is_ended_with_bump(complete, ProducerIdentity(7, epoch - 1), COMMIT)
