@@ -85,7 +85,7 @@ def test_disk_and_memory_are_compacted_read_back_and_copied(tmp_path: Path) -> N
                 files = list((data_dir / "broker-1" / "t-0").glob("*.log"))
                 size_bytes = sum(file.stat().st_size for file in files)
                 assert size_bytes == _log(cluster, 1).size_bytes
-            # An empty replica copies the compacted log.
+            # One who has nothing copies what is left of it.
             cluster.controller.reassign(_PARTITION, (1, 2, 3))
             await eventually(lambda: _has_all(cluster))
             assert _records(_log(cluster, 3)) == _records(_log(cluster, 1))
@@ -108,7 +108,7 @@ def test_disk_and_memory_are_compacted_read_back_and_copied(tmp_path: Path) -> N
         asyncio.run(main(folder))
 
 
-def test_crash_while_files_are_swapped_loses_nothing(tmp_path: Path) -> None:
+def test_a_crash_amid_the_exchange_of_files_costs_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=1, data_dir=tmp_path)
         folder = tmp_path / "broker-1" / "t-0"
@@ -133,7 +133,7 @@ def test_crash_while_files_are_swapped_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_clients_read_the_compacted_log(cluster: ThreadedCluster, name: str, codec: str) -> None:
+def test_real_clients_read_what_is_left(cluster: ThreadedCluster, name: str, codec: str) -> None:
     written = [(key, value or b"x") for key, value in _WRITTEN]
 
     def create() -> None:
@@ -162,7 +162,7 @@ def test_clients_read_the_compacted_log(cluster: ThreadedCluster, name: str, cod
         assert [(one.offset, one.value) for one in read] == expected
 
 
-def test_consumer_position_passes_compacted_records(cluster: ThreadedCluster, name: str) -> None:
+def test_a_client_stands_behind_where_nothing_is_left(cluster: ThreadedCluster, name: str) -> None:
     """An answer of an empty batch alone does not keep a client where it is."""
 
     def create() -> None:
@@ -187,7 +187,7 @@ def test_consumer_position_passes_compacted_records(cluster: ThreadedCluster, na
         assert read[0].offset > 0
 
 
-def test_compacted_batch_differs_only_by_its_removed_records() -> None:
+def test_a_compacted_batch_is_as_it_was_but_for_what_went() -> None:
     from tests.cluster.wire_values import record_batch
 
     contents = StoredContents()

@@ -166,7 +166,7 @@ DAMAGES: Mapping[str, Damage] = {
 
 @pytest.mark.parametrize("ended", ["stopped", "killed"])
 @pytest.mark.parametrize("damaged", [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3)], ids=str)
-def test_damage_to_any_replica_loses_nothing_in_any_start_order(
+def test_nothing_is_lost_whoever_is_damaged_and_whoever_starts_first(
     tmp_path: Path, damaged: tuple[int, ...], ended: str
 ) -> None:
     async def main() -> None:
@@ -187,7 +187,7 @@ def test_damage_to_any_replica_loses_nothing_in_any_start_order(
     asyncio.run(main())
 
 
-def test_damaged_replica_leaves_the_isr_before_the_election(tmp_path: Path) -> None:
+def test_who_was_damaged_is_out_of_sync_before_anybody_leads(tmp_path: Path) -> None:
     async def main() -> None:
         values = await _fill(tmp_path / "data")
         damaged = _segments(tmp_path / "data", 1)[0]
@@ -271,12 +271,12 @@ async def _random_damages(tmp_path: Path, seeds: range) -> None:
             raise
 
 
-def test_random_damage_to_up_to_two_of_three_replicas_loses_nothing(tmp_path: Path) -> None:
+def test_random_damage_to_one_or_two_of_three_loses_nothing(tmp_path: Path) -> None:
     asyncio.run(_random_damages(tmp_path, range(60)))
 
 
 @pytest.mark.exhaustive
-def test_much_random_damage_to_up_to_two_of_three_replicas_loses_nothing(tmp_path: Path) -> None:
+def test_much_random_damage_to_one_or_two_of_three_loses_nothing(tmp_path: Path) -> None:
     asyncio.run(_random_damages(tmp_path, range(60, 500)))
 
 
@@ -343,7 +343,7 @@ async def _after_a_history(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize(
     "seeds", [range(8), pytest.param(range(8, 200), marks=pytest.mark.exhaustive)]
 )
-def test_one_intact_in_sync_replica_suffices_after_any_history(
+def test_whatever_happened_before_one_intact_replica_in_sync_is_enough(
     tmp_path: Path, seeds: range
 ) -> None:
     for seed in seeds:
@@ -357,7 +357,7 @@ def test_one_intact_in_sync_replica_suffices_after_any_history(
 # ---- in a cluster that runs
 
 
-def test_revived_broker_loads_its_disk_and_copies_the_rest(
+def test_a_broker_that_was_killed_reads_back_what_is_on_its_disk_and_copies_what_is_not(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -380,7 +380,7 @@ def test_revived_broker_loads_its_disk_and_copies_the_rest(
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["intact", "damaged"])
-def test_last_in_sync_replica_leads_on_return_or_the_longest_if_damaged(
+def test_the_last_one_in_sync_leads_when_it_comes_back_and_the_longest_when_it_was_damaged(
     tmp_path: Path, damaged: bool
 ) -> None:
     async def main() -> None:
@@ -415,7 +415,9 @@ def test_last_in_sync_replica_leads_on_return_or_the_longest_if_damaged(
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_only_replica_leads_with_its_rest_and_the_loss_is_logged(tmp_path: Path, what: str) -> None:
+def test_the_only_replica_leads_with_what_is_left_and_it_is_said_what_is_gone(
+    tmp_path: Path, what: str
+) -> None:
     async def main() -> None:
         values = _values(0, 40)
         options = {"brokers": 1, "replication": 1}
@@ -438,7 +440,7 @@ def test_only_replica_leads_with_its_rest_and_the_loss_is_logged(tmp_path: Path,
     asyncio.run(main())
 
 
-def test_truncation_of_a_follower_is_logged_with_ends_and_epoch(
+def test_what_a_follower_cuts_is_logged_with_both_ends_and_whose_epoch_it_was(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -474,7 +476,7 @@ def test_truncation_of_a_follower_is_logged_with_ends_and_epoch(
     asyncio.run(main())
 
 
-def test_follower_rejects_bytes_damaged_on_the_leaders_disk(tmp_path: Path) -> None:
+def test_a_follower_takes_no_bytes_that_were_damaged_on_its_leader_s_disk(tmp_path: Path) -> None:
     async def main() -> None:
         values = _values(0, 10)
         async with _cluster(tmp_path) as cluster:
@@ -507,7 +509,7 @@ def test_follower_rejects_bytes_damaged_on_the_leaders_disk(tmp_path: Path) -> N
 # ---- metadata
 
 
-def test_logs_without_their_metadata_are_not_deleted(
+def test_logs_without_the_metadata_that_know_them_are_not_taken_for_left_over(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -527,7 +529,7 @@ def test_logs_without_their_metadata_are_not_deleted(
     asyncio.run(main())
 
 
-def test_older_metadata_cost_no_record(tmp_path: Path) -> None:
+def test_metadata_of_a_former_time_cost_no_record(tmp_path: Path) -> None:
     async def main() -> None:
         async with _cluster(tmp_path / "data"):
             pass
@@ -550,7 +552,9 @@ def test_older_metadata_cost_no_record(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_unsaved_isr_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_acknowledged_by_an_isr_that_could_not_be_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

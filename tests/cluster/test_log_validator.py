@@ -59,7 +59,7 @@ def refusal(batch: RecordBatch, config: LogConfig) -> KafkaError:
         (BOTH, [OLD_KEYLESS, KEYED], ErrorCode.INVALID_RECORD, {0: "key"}),
     ],
 )
-def test_each_invalid_record_is_named(
+def test_each_record_that_is_wrong_is_named(
     codec: int, config: LogConfig, rows: list[Row], code: ErrorCode, bad: dict[int, str]
 ) -> None:
     error = refusal(batch_of(*rows, codec=codec), config)
@@ -71,7 +71,7 @@ def test_each_invalid_record_is_named(
 
 
 @pytest.mark.parametrize("config", [LogConfig(), LogConfig(is_log_append_time=True), LATE])
-def test_create_time_is_replaced_by_the_append_time(config: LogConfig) -> None:
+def test_a_producer_can_t_know_the_time_of_the_append(config: LogConfig) -> None:
     data = bytearray(batch_of(KEYED, KEYED).to_bytes())
     data[CHECKSUM_OFFSET + 1] |= APPEND_TIME_BIT
     data[CHECKSUM_OFFSET - 4 : CHECKSUM_OFFSET] = crc32c(bytes(data[CHECKSUM_OFFSET:])).to_bytes(
@@ -82,13 +82,13 @@ def test_create_time_is_replaced_by_the_append_time(config: LogConfig) -> None:
     assert [one.batch_index for one in error.record_errors] == [0, 1]
 
 
-def test_records_without_a_time_are_never_too_old() -> None:
+def test_records_without_a_time_are_of_none_that_is_too_old() -> None:
     batch = batch_of(TIMELESS)
     assert validated([batch], LATE, TO, lambda: RECORD_TIME_MS, DecompressionBudget()) == [batch]
 
 
 @pytest.mark.parametrize("config", [COMPACTED, LATE])
-def test_too_large_batch_is_not_decompressed(config: LogConfig) -> None:
+def test_a_batch_that_is_too_large_is_not_looked_into(config: LogConfig) -> None:
     batch = batch_of(*[OLD_KEYLESS] * 100)
     small = replace(config, max_batch_bytes=batch.size_bytes - 1)
     error = refusal(batch, small)
@@ -102,7 +102,7 @@ def test_too_large_batch_is_not_decompressed(config: LogConfig) -> None:
         ({"message.timestamp.before.max.ms": "60000"}, b"k", HOUR_MS),
     ],
 )
-def test_librdkafka_distinguishes_invalid_records_of_a_batch(
+def test_librdkafka_tells_the_wrong_records_of_a_batch_from_the_others(
     cluster: ThreadedCluster,
     name: str,
     settings: dict[str, str],

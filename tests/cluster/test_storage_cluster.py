@@ -48,7 +48,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("orders-*"))
 
 
-def test_restarted_cluster_resumes_where_it_stopped(tmp_path: Path) -> None:
+def test_a_cluster_that_is_started_again_goes_on_where_it_ended(tmp_path: Path) -> None:
     async def main() -> None:
         for run in range(3):
             async with Cluster(_config(tmp_path, brokers=3)) as cluster:
@@ -57,7 +57,7 @@ def test_restarted_cluster_resumes_where_it_stopped(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_leaders_are_spread_as_before_after_a_restart(tmp_path: Path) -> None:
+def test_leaders_are_spread_as_before_when_it_is_started_again(tmp_path: Path) -> None:
     topics = [TopicSpec("many", 6)]
 
     async def main() -> None:
@@ -70,7 +70,7 @@ def test_leaders_are_spread_as_before_after_a_restart(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_producer_gets_the_error_of_a_full_disk_and_its_retry_succeeds(
+def test_a_full_disk_is_told_to_the_producer_and_its_next_try_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_space(*_: object) -> int:
@@ -149,13 +149,13 @@ async def _fails_to_start(config: ClusterConfig) -> str:
     ["", "{", "[]", "null", '"x"', "{}", '{"version": 1, "brokers": 3}', "\x00" * 50, "\udcff"],
     ids=["empty", "torn", "a list", "null", "a word", "nothing", "a number", "zeros", "no text"],
 )
-def test_invalid_metadata_is_reported_with_its_file(tmp_path: Path, text: str) -> None:
+def test_metadata_that_is_none_is_told_with_its_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     message = asyncio.run(_fails_to_start(_config(tmp_path)))
     assert "cluster.json can't be read as a cluster's metadata" in message
 
 
-def test_truncated_metadata_is_reported(tmp_path: Path) -> None:
+def test_metadata_torn_anywhere_is_told(tmp_path: Path) -> None:
     async def main() -> None:
         async with Cluster(_config(tmp_path)):
             pass
@@ -168,7 +168,7 @@ def test_truncated_metadata_is_reported(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_folder_of_another_number_of_brokers_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_other_brokers_is_refused_with_how_many_there_are(tmp_path: Path) -> None:
     async def main() -> None:
         async with Cluster(_config(tmp_path, brokers=3)):
             pass
@@ -179,7 +179,7 @@ def test_folder_of_another_number_of_brokers_is_refused(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_folder_in_use_by_another_cluster_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_another_cluster_uses_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with Cluster(_config(tmp_path)):
             assert "in use by another cluster" in await _fails_to_start(_config(tmp_path))
@@ -216,7 +216,9 @@ class _Process:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fsync", ["never", "always"])
-def test_process_killed_under_load_loses_no_acknowledged_record(tmp_path: Path, fsync: str) -> None:
+def test_a_process_that_is_killed_under_load_loses_nothing_that_it_acknowledged(
+    tmp_path: Path, fsync: str
+) -> None:
     """Nor where the log of a broker is damaged before it is started again."""
     acknowledged: list[bytes] = []
     for kill in range(2):
@@ -246,7 +248,7 @@ def test_process_killed_under_load_loses_no_acknowledged_record(tmp_path: Path, 
     assert once == acknowledged, "in order, and no record twice"
 
 
-def test_log_goes_to_stderr_and_addresses_go_to_stdout(
+def test_what_is_logged_goes_to_standard_error_and_where_the_cluster_is_to_standard_output(
     tmp_path: Path,
 ) -> None:
     cluster = _Process(tmp_path, "never")

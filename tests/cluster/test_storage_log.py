@@ -97,7 +97,7 @@ _steps = st.lists(
 
 @settings(max_examples=200)
 @given(_steps)
-def test_stored_log_equals_a_log_in_memory_after_any_reopening(
+def test_a_log_on_disk_is_as_one_in_memory_and_reopened_at_any_time(
     steps: list[tuple[str, int]],
 ) -> None:
     with _folder() as folder:
@@ -144,7 +144,7 @@ def _ends(log: Log) -> tuple[int, int, int]:
     st.sampled_from(["cut", "flip", "zeros", "rubbish"]),
     st.integers(1, 255),
 )
-def test_damage_costs_only_the_records_behind_it(
+def test_a_damaged_file_costs_what_lies_behind_the_damage_and_nothing_before_it(
     kinds: list[int], where: float, how: str, mask: int
 ) -> None:
     with _folder() as folder:
@@ -239,7 +239,7 @@ def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_producers_of_deleted_batches_survive_any_end_of_the_process(
+def test_producers_whose_batches_went_are_known_whenever_the_process_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for step in itertools.count():
@@ -275,7 +275,7 @@ def test_producers_of_deleted_batches_survive_any_end_of_the_process(
 
 
 @pytest.mark.parametrize("damage", ["", "x", "00000000 {}", "[]"])
-def test_damaged_producer_snapshot_is_ignored(damage: str) -> None:
+def test_what_is_known_of_producers_is_not_believed_where_it_is_damaged(damage: str) -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for number in range(20):
@@ -292,7 +292,7 @@ def test_damaged_producer_snapshot_is_ignored(damage: str) -> None:
         assert len(_records(log)) == 5
 
 
-def test_log_that_restarts_has_no_producers() -> None:
+def test_a_log_that_begins_anew_knows_no_producers() -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for _ in range(20):
@@ -304,7 +304,7 @@ def test_log_that_restarts_has_no_producers() -> None:
         assert _reopened(folder).producers.entry(7) is None
 
 
-def test_flush_setting_of_a_topic_forces_before_the_append_completes(
+def test_what_a_topic_has_forced_is_forced_before_the_append_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     forced: list[int] = []
@@ -375,7 +375,7 @@ def test_a_log_that_rolled_when_the_disk_was_full_is_read_back_whole(
         assert _records(_reopened(folder)) == expected
 
 
-def test_disk_full_at_the_second_batch_keeps_none(
+def test_of_several_batches_none_is_kept_when_the_disk_is_full_at_the_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with _folder() as folder:
@@ -447,7 +447,7 @@ def test_a_full_disk_is_logged_when_it_begins_and_when_it_ends(
         assert logs == [{**full, "reason": "No space left on device"}, again] * 2
 
 
-def test_damaged_start_file_is_ignored() -> None:
+def test_a_start_that_was_damaged_is_not_believed() -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for _ in range(9):
@@ -469,7 +469,7 @@ def test_damaged_start_file_is_ignored() -> None:
 
 
 @pytest.mark.parametrize(("epochs", "kept"), [("1151", 2), ("1131", 2), ("2212", 2), ("1129", 3)])
-def test_impossible_epoch_ends_the_log(epochs: str, kept: int) -> None:
+def test_an_epoch_that_cannot_be_true_ends_the_log(epochs: str, kept: int) -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for epoch in epochs:

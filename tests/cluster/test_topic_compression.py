@@ -86,7 +86,7 @@ def _identity(batch: RecordBatch) -> Sequence[object]:
     return (*producer, batch.record_count, batch.base_offset)
 
 
-def test_invalid_batch_is_refused() -> None:
+def test_a_batch_that_is_none_is_refused() -> None:
     batch = RecordBatch.from_bytes(record_batch(_VALUES))
     data = bytearray(recompressed(batch, 4, 9).to_bytes())
     data[61:] = b"\xff" * (len(data) - 61)
@@ -96,7 +96,7 @@ def test_invalid_batch_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("version", "error"), [(3, 76), (6, 76), (7, 0), (9, 0)])
-def test_zstd_is_refused_in_versions_without_it(version: int, error: int) -> None:
+def test_zstd_is_refused_from_who_can_not_know_it(version: int, error: int) -> None:
     async def main() -> None:
         async with _one_topic() as (_, client):
             for codec, expected in ((4, error), (3, 0)):
@@ -111,7 +111,7 @@ def test_zstd_is_refused_in_versions_without_it(version: int, error: int) -> Non
 
 
 @pytest.mark.parametrize(("version", "error"), [(4, 76), (9, 76), (10, 0), (11, 0)])
-def test_zstd_topic_is_refused_in_fetch_versions_without_zstd(version: int, error: int) -> None:
+def test_a_topic_in_zstd_is_not_told_to_who_can_not_read_it(version: int, error: int) -> None:
     async def main() -> None:
         async with _one_topic() as (cluster, client):
             data = [{"index": 0, "records": record_batch(_VALUES)}]

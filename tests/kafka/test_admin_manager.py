@@ -45,18 +45,18 @@ def world() -> _World:
     return _World()
 
 
-def test_applied_change_completes_at_once(world: _World) -> None:
+def test_what_is_in_force_already_is_answered_at_once(world: _World) -> None:
     world.known = {"a"}
     world.wait(a=_NONE, b=_EXISTS)
     assert world.answers == [{"a": _NONE, "b": _EXISTS}]
 
 
-def test_refused_changes_are_not_waited_for(world: _World) -> None:
+def test_what_was_refused_is_not_waited_for(world: _World) -> None:
     world.wait(a=_EXISTS)
     assert world.answers == [{"a": _EXISTS}]
 
 
-def test_request_completes_with_the_last_topic(world: _World) -> None:
+def test_it_is_answered_when_the_last_topic_is_known(world: _World) -> None:
     world.wait(a=_NONE, b=_NONE, c=_EXISTS)
     world.learn("b")
     assert world.answers == []
