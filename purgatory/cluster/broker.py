@@ -134,7 +134,7 @@ class Broker(BrokerServices):
             connection.abort_if_idle()
 
     def apply_retention(self, now_ms: int) -> None:
-        """Delete expired records, and roll segments by time."""
+        """Drop records that are older than their topics keep them, and begin segments by time."""
         if not self.alive:
             return
         for partition in self.manager.partitions():

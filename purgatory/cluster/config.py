@@ -184,12 +184,12 @@ class ClusterConfig:
         transactions: the limits of transactional ids.
         users: passwords by user, for SASL; None: clients authenticate only where ``listeners``
             have mechanisms.
-        authorization: the authorizer; None: everything is allowed, and requests about ACLs are
-            refused.
-        data_dir: the folder of logs and metadata; None: they are in memory.
-        fsync: when its files are forced onto the disk.
+        authorization: of clients; None: everything is allowed, and requests about access control
+            lists are refused.
+        data_dir: where logs and metadata are kept; None keeps them in memory.
+        fsync: when files there are forced onto the disk.
         memory_bytes: the limit of all brokers' logs together, where they are in memory.
-        retention_ms: the retention of records; None: unlimited.
+        retention_ms: how long records are kept; None keeps them.
         log_config: segments and retention.
         limits: the limits of clients.
     """

@@ -1,4 +1,4 @@
-"""The state that the brokers of a cluster share: settings, the controller's decisions, their file.
+"""What the brokers of a cluster share: its settings, the controller's decisions, and their file.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -56,7 +56,7 @@ _log = Logger("purgatory.cluster")
 
 
 class Peer(Protocol):
-    """A broker, as used by the others of its cluster."""
+    """A broker, as the others of its cluster see it."""
 
     broker_id: int
     alive: bool
@@ -69,16 +69,16 @@ class Peer(Protocol):
     share_coordinator: ShareCoordinator
 
     def endpoint(self, listener: Listener) -> Endpoint:
-        """Return the broker's address for clients of a listener."""
+        """Return where it listens for those who come by a listener."""
 
 
 class ClusterMetadata:
     """The state that brokers share, and its part that the data folder stores.
 
     Args:
-        config: the configuration.
-        trace: records events.
-        disk: the disk of the data folder.
+        config: what it is to be.
+        trace: takes down what happens.
+        disk: on which the data folder is.
     """
 
     def __init__(
@@ -132,9 +132,9 @@ class ClusterMetadata:
         self.controller.on_change = self._save_metadata
 
     def _save_metadata(self) -> bool:
-        """Save the state, and return whether that succeeded.
+        """Save, and say whether it is saved.
 
-        A failed save is repeated with the next change, produce and maintenance.
+        Where the disk refuses it, it is tried again with the next change, produce and chore.
         """
         folder = self.config.data_dir
         assert folder is not None
@@ -153,7 +153,8 @@ class ClusterMetadata:
     def is_saved(self) -> bool:
         """Whether the controller's state is saved; tries to save it if not.
 
-        `saved_response` is the gate of requests that need it.
+        Until it would, nothing may be acknowledged: the topic might not be found, or the ISR might
+        be one of brokers that lack it.
         """
         return not self._unsaved or self._save_metadata()
 
@@ -164,7 +165,7 @@ class ClusterMetadata:
 
     @property
     def _max_replication(self) -> int:
-        """The replication factor of internal topics."""
+        """How many replicas the cluster's own topics have, whatever others have by default."""
         return min(3, self.config.brokers)
 
     def setting(self, name: str) -> str | None:
@@ -175,14 +176,14 @@ class ClusterMetadata:
     def setting_at_start(self, name: str) -> str | None:
         """Return the configured value of a topic setting at start, as text, or None."""
         if name == "segment.bytes":
-            return str(self.log_config.segment_bytes)  # smaller in memory
+            return str(self.log_config.segment_bytes)  # smaller where it is in memory
         return self.config.setting(name)
 
     def checked_settings(self, configs: Mapping[str, str | timedelta | None]) -> dict[str, str]:
-        """Return the settings of a new topic, checked.
+        """Return the settings that were given to a new topic, checked.
 
         Raises:
-            KafkaError: INVALID_CONFIG: a setting is unknown, or its value invalid.
+            KafkaError: INVALID_CONFIG: an unknown one, or a value that it can't have.
         """
         return validate_settings(configs, self.setting)
 
@@ -233,7 +234,7 @@ class ClusterMetadata:
         return None if name_or_id is None else self.controller.topics.get(name_or_id)
 
     def has_room_for(self, partitions: int) -> bool:
-        """Whether clients may create so many more partitions."""
+        """Whether clients may make so many partitions more."""
         return self.controller.partition_count + partitions <= self.config.max_partitions
 
     def live_broker(self, broker_id: int) -> Peer | None:
@@ -280,19 +281,19 @@ class ClusterMetadata:
         )
 
     def live_rack(self, broker_id: int) -> str | None:
-        """Return the rack of a live broker; None: unknown."""
+        """Return where a broker stands; None of one that is dead, or where it isn't known."""
         return None if self.live_broker(broker_id) is None else self.config.rack(broker_id)
 
     def offsets_partitions(self) -> int:
-        """Return the partition count of the offsets topic; create the topic if needed."""
+        """Return how many partitions the topic of committed offsets has; make it if need be."""
         return self._internal_partitions(OFFSETS_TOPIC)
 
     def transactions_partitions(self) -> int:
-        """Return the partition count of the transactions topic; create the topic if needed."""
+        """Return how many partitions the topic of transactional ids has; make it if need be."""
         return self._internal_partitions(TRANSACTIONS_TOPIC)
 
     def share_state_partitions(self) -> int:
-        """Return the partition count of the share state topic; create the topic if needed."""
+        """Return how many partitions the topic of share groups' state has; make it if need be."""
         return self._internal_partitions(SHARE_STATE_TOPIC)
 
     def group_settings(self, group_id: str) -> GroupSettings:
@@ -311,7 +312,7 @@ class ClusterMetadata:
         return len(topic.partitions)
 
     def create_internal_topic(self, name: str) -> Topic:
-        """Create one of `INTERNAL_TOPICS`, with the configured number of partitions."""
+        """Create one of `INTERNAL_TOPICS`, with the partitions that the configuration says."""
         partitions = {
             OFFSETS_TOPIC: self.config.offsets_partitions,
             TRANSACTIONS_TOPIC: self.config.transactions_partitions,
@@ -321,15 +322,15 @@ class ClusterMetadata:
             name,
             partitions[name],
             self._max_replication,
-            # Small segments, as only whole ones are deleted.
+            # Small segments: only whole ones go.
             {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},
         )
 
     def new_producer_id(self) -> int:
-        """Return a new producer id.
+        """Return an id that no producer had before.
 
         Raises:
-            ClusterError: the id can't be saved, and might be returned again after a restart.
+            ClusterError: it can't be saved, and might be given out again.
         """
         self._next_producer_id += 1
         if self.config.data_dir is not None:
@@ -344,7 +345,7 @@ class AuthorizedTopics:
 
     Args:
         known: the topics.
-        authorizer: returns the authorizer of a broker.
+        authorizer: returns what decides at a broker.
     """
 
     def __init__(self, known: Controller, authorizer: Callable[[], Authorizer]) -> None:
@@ -353,7 +354,7 @@ class AuthorizedTopics:
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """The topics by name."""
+        """By name."""
         return self._known.topics
 
     @property

@@ -102,8 +102,8 @@ class TracedReaders:
             self._assigned(client, now_us)
         elif api_key == _LEAVE:
             members = getattr(body, "members", ()) if request.api_version >= _LEAVES_BY_LIST else ()
-            for left in members or (body,):
-                self._leave(group, left.member_id)
+            for leaving in members or (body,):
+                self._leave(group, leaving.member_id)
             self._assigned(client, now_us)
         elif api_key in (_SYNC, _HEARTBEAT):
             if api_key == _SYNC:
