@@ -147,8 +147,8 @@ def own_log(broker: Broker, place: TopicPartition) -> Any:
 def own_groups(run: Simulation) -> dict[str, Any]:
     found = {}
     for broker in run.brokers:
-        is_coordinator = broker.alive and broker.groups
-        for name, group in broker.groups.classic.groups.items() if is_coordinator else ():
+        groups = broker.groups if broker.alive else None
+        for name, group in () if groups is None else groups.classic.groups.items():
             if run.controller.assignments[offsets_partition_of(name)].leader == broker.id:
                 state, members = group.state.value, list(group.members)
                 found[name] = (broker.id, state, group.generation, members)
