@@ -20,6 +20,15 @@ FORMER: Mapping[str, str] = {
     "purgatory.kafka.replication.log_read": "purgatory.kafka.replication.partition",
     "purgatory.kafka.replication.partition_registry": "purgatory.kafka.replication.replica_manager",
     "purgatory.kafka.replication.replica": "purgatory.kafka.replication.partition",
+    "purgatory.kafka.groups.share_group_coordinator": "purgatory.kafka.groups.share_group",
+    "purgatory.kafka.faults.Answer": "ReturnError",
+    "purgatory.kafka.faults.DelayAnswers": "DelayResponses",
+    "purgatory.kafka.faults.DuplicateAnswers": "DuplicateResponses",
+    "purgatory.kafka.faults.ErrorFault": "ReturnError",
+    "purgatory.kafka.faults.LoseAnswers": "LoseResponses",
+    "purgatory.kafka.faults.SlowAnswers": "SlowResponses",
+    "purgatory.kafka.faults.TearAnswers": "TruncateResponses",
+    "purgatory.kafka.faults.TurnBackEpochs": "LowerLeaderEpochs",
 }
 """The full name of a former module, or of a name in a module that still exists, and what to use."""
 

@@ -8,17 +8,17 @@
         ...
         kafka_cluster.audit(expect=["no-loss"]).assert_no_violations()
 
-Three brokers on ports that the system chooses, one cluster for each test. A test, class or module
-that wants another kind overrides ``kafka_cluster_config``; one that floods its cluster, and audits
-nothing, has ``kafka_cluster_recorded`` return False.
+Each test has its own cluster: three brokers on ports that the system chooses. A test, class or
+module with another configuration overrides ``kafka_cluster_config``; one that floods its cluster,
+and audits nothing, has ``kafka_cluster_recorded`` return False.
 
     def test_in_front_of_a_real_kafka(kafka_proxy):
         proxy = kafka_proxy("kafka-1:9092")
         with proxy.fault.lose_responses(api="Produce", count=1):
             ...
 
-``kafka_proxy`` puts a proxy in front of a cluster, which is there until the test ends. With
-``recorded=True`` it has an ``audit``, too.
+``kafka_proxy`` puts a proxy in front of a cluster, until the test ends. With ``recorded=True`` the
+proxy has an ``audit``, too.
 
     @pytest.mark.virtual(seeds=50)
     async def test_in_virtual_time(world):
@@ -27,8 +27,8 @@ nothing, has ``kafka_cluster_recorded`` return False.
 A test that takes `world` runs in virtual time, and a coroutine function on the world's loop. With
 ``@pytest.mark.virtual`` it runs again and again until it fails: ``seeds=50`` once for each seed,
 ``schedules=2000`` in as many orders of its tasks, ``exhaustive=2`` in all orders with at most two
-deviations from first in, first out. A failure tells its seed, what went wrong, what happened last,
-and how to repeat it; then the test is run again with ever less, as long as it fails.
+deviations from first in, first out. A failure reports its seed, the faults, the last events, and
+the command that repeats it; then the test is shrunk: repeated with ever less, as long as it fails.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kafka_cluster_config() -> ClusterConfig:
-    """What the cluster of a test is to be: groups come together without delay."""
+    """The configuration of a test's cluster: groups have no initial rebalance delay."""
     with _one_line_import_errors():
         from purgatory.cluster import ClusterConfig, GroupConfig
 
@@ -68,7 +68,7 @@ def kafka_cluster_config() -> ClusterConfig:
 
 @pytest.fixture
 def kafka_cluster_recorded() -> bool:
-    """Whether the cluster of a test keeps what happens, so that the test may audit it."""
+    """Whether a test's cluster is recorded, so that the test may audit it."""
     return True
 
 
@@ -76,7 +76,7 @@ def kafka_cluster_recorded() -> bool:
 def kafka_cluster(
     kafka_cluster_config: ClusterConfig, kafka_cluster_recorded: bool
 ) -> Iterator[ThreadedCluster]:
-    """A cluster that runs while the test does."""
+    """A cluster during the test."""
     with _one_line_import_errors():
         from purgatory.cluster import ThreadedCluster
     with ThreadedCluster(kafka_cluster_config, recorded=kafka_cluster_recorded) as cluster:
@@ -85,7 +85,7 @@ def kafka_cluster(
 
 @pytest.fixture
 def kafka_proxy() -> Iterator[Callable[..., ThreadedProxy]]:
-    """Puts a proxy in front of the cluster with these bootstrap servers, while the test runs."""
+    """A function that puts a proxy in front of the cluster with these bootstrap servers."""
     with _one_line_import_errors("kafka_proxy"):
         from purgatory.proxy import ProxyConfig, ThreadedProxy
     with ExitStack() as stack:
@@ -195,7 +195,7 @@ def _plan(item: pytest.Item) -> Plan:
     """Return the runs of a test.
 
     Raises:
-        pytest.UsageError: its mark, or an option, makes no sense.
+        pytest.UsageError: its mark or an option is invalid.
     """
     from purgatory.virtual.errors import WorldError
     from purgatory.virtual.seeded_tests import Plan
@@ -234,7 +234,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """A virtual world that is entered while the test runs."""
+    """A virtual world during the test."""
     if _TEST not in request.node.stash:
         raise pytest.UsageError(f"{request.node.nodeid}: take `world` as an argument of the test")
     with request.node.stash[_TEST].new_world() as world:
@@ -253,7 +253,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @cache
 def _plain_kind(kind: type[pytest.Item]) -> type[pytest.Item]:
-    """Return a kind of test that runs as others do, and is still one to who asks for its kind."""
+    """Return a kind of test that runs as a plain function, and is still an instance of its kind."""
     own = {"setup": pytest.Function.setup, "runtest": pytest.Function.runtest}
     metaclass: Any = type(kind)
     plain: type[pytest.Item] = metaclass(f"{kind.__name__}InWorld", (kind,), own)
@@ -262,7 +262,7 @@ def _plain_kind(kind: type[pytest.Item]) -> type[pytest.Item]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
-    """Run a test in its worlds, as a plain function: to other plugins it is none of theirs."""
+    """Run a test in its worlds, as a plain function, which other plugins leave alone."""
     __tracebackhide__ = True
     test = pyfuncitem.stash.get(_TEST, None)
     if test is None or not _is_world(pyfuncitem.funcargs.get("world")):
@@ -308,7 +308,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
-    """Add to the report of a failure in a world what happened, and how to repeat it."""
+    """Add the last events, and the command that repeats them, to a failure in a world."""
     report = yield
     test = item.stash.get(_TEST, None)
     if report.failed and test is not None:
@@ -324,7 +324,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what exhaustive searches have shown."""
+    """Print the results of exhaustive searches."""
     lines = [
         f"{report.nodeid}: {text}"
         for report in terminalreporter.stats.get("passed", ())
@@ -338,7 +338,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def _typed_id(item: pytest.Item) -> str:
-    """The id of a test as it is given where pytest was started, which may be another folder."""
+    """The id of a test relative to the folder in which pytest was started."""
     config = item.config
     path, colons, rest = item.nodeid.partition("::")
     try:
@@ -348,21 +348,21 @@ def _typed_id(item: pytest.Item) -> str:
 
 
 def _takes_world(item: pytest.Item) -> bool:
-    """Whether a test takes the fixture `world` of this module, or one that is made of it."""
+    """Whether a test takes the fixture `world` of this module, or one that is based on it."""
     info = getattr(item, "_fixtureinfo", None)
     found = () if info is None else info.name2fixturedefs.get("world", ())
     return any(getattr(one.func, "__module__", None) == __name__ for one in found)
 
 
 def _is_world(found: object) -> TypeGuard[World]:
-    """Whether that is a world of ours; asked of every test, so nothing is imported for it."""
+    """Whether a value is a world; called for every test, and thus without imports."""
     module = sys.modules.get("purgatory.virtual.world")
     return module is not None and isinstance(found, module.World)
 
 
 @contextmanager
 def _one_line_import_errors(fixture: str = "kafka_cluster") -> Iterator[None]:
-    """Have a test fail by one line where the extra is missing, or the package is not ours."""
+    """Fail a test with one line, if the extra is missing, or another package has the name."""
     from purgatory.cli.extras import missing_extra
     from purgatory.import_names import check_purgatory
 

@@ -16,7 +16,7 @@ import typer
 from purgatory.cli import options
 from purgatory.cli.options import duration_parser
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults import KINDS, CountedFault, CutConnections, Fault
+from purgatory.kafka.faults import FORMER_KINDS, KINDS, CountedFault, CutConnections, Fault
 from purgatory.settings.typed_duration import Duration
 
 
@@ -150,6 +150,21 @@ def _convert_units(name: str, value: Any, hints: Mapping[str, object]) -> Any:
 for _kind in KINDS.values():
     _help = str(_kind.__doc__).partition("\n")[0]
     fault.command(_kind.kind.replace("_", "-"), help=_help)(_make_command(_kind))
+
+
+def _make_former_command(instead: str) -> Callable[[typer.Context], None]:
+    def command(context: typer.Context) -> None:
+        _exit_with_error(f"the fault {context.info_name} is gone; use {instead}")
+
+    return command
+
+
+for _former, _instead in FORMER_KINDS.items():
+    fault.command(
+        _former.replace("_", "-"),
+        hidden=True,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(_make_former_command(_instead.replace("_", "-")))
 
 
 @fault.command()

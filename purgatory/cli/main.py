@@ -91,6 +91,7 @@ class CommandGroup(TyperGroup):
         rows = [
             (getattr(command, "rich_help_panel", None) or "Commands", name, _summary(command))
             for name, command in ((name, self.commands[name]) for name in names)
+            if not command.hidden
         ]
         for panel, group in groupby(rows, key=lambda row: row[0]):
             with formatter.section(str(panel)):

@@ -22,7 +22,7 @@ def _import_kio() -> None:
 
 with needs_extra(__name__, "cluster"):
     _import_kio()
-    from purgatory.cluster.cluster import Cluster
+    from purgatory.cluster.cluster import Cluster, cluster_state
     from purgatory.cluster.config import (
         AclSpec,
         Authorization,
@@ -32,11 +32,9 @@ with needs_extra(__name__, "cluster"):
     )
     from purgatory.cluster.fault_injection import Faults
     from purgatory.cluster.listeners import Listener, Tls
-    from purgatory.cluster.observer import cluster_state
     from purgatory.cluster.storage import Fsync
     from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
-    from purgatory.cluster.trace import ClusterTrace
-    from purgatory.cluster.trace_files import start_trace, trace_writer
+    from purgatory.cluster.trace import ClusterTrace, start_trace, trace_writer
     from purgatory.kafka import GroupConfig
     from purgatory.kafka.errors import ClusterError
     from purgatory.kafka.faults import Fault

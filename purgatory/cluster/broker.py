@@ -1,79 +1,45 @@
-"""One broker: its listeners, a replica manager, the purgatories in which its requests wait.
+"""One broker: its services (`BrokerServices`), its clients' connections, its life.
 
-A broker can be killed and revived: its process (`_Process`) is gone then, with everything that
-waited in it; what its disks hold stays.
+A broker can be killed and revived: its process is gone then, with all waiting requests; the logs on
+its disks stay.
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* Nothing of a process that was killed answers anybody any more.
+* A killed process sends no response.
 """
 
 from __future__ import annotations
 
-import random
 import ssl
-import time
-import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Mapping, Sequence
 
-from purgatory.cluster.coordinator_records import (
-    OffsetsRecords,
-    ShareStateRecords,
-    TransactionsRecords,
-)
-from purgatory.cluster.inter_broker import (
-    InterBrokerClient,
-    InterBrokerMarkerChannel,
-    SharePersister,
-)
-from purgatory.cluster.listeners import Endpoint, Listener, Listening
-from purgatory.cluster.log_manager import BrokerLogs, LogCompaction
-from purgatory.cluster.metadata import AuthorizedTopics, ClusterMetadata
+from purgatory.cluster.broker_services import BrokerServices, Handler
+from purgatory.cluster.fault_injection import METADATA_APIS
+from purgatory.cluster.listeners import Listener
+from purgatory.cluster.log_manager import LogCompaction
+from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Limits, MemoryQuota, Response
 from purgatory.cluster.protocol.wire import Request, Versions
-from purgatory.cluster.records import earliest_offset_since
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
-from purgatory.cluster.storage import (
-    MemoryLog,
-    StoredLog,
-)
-from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.cluster.storage import MemoryLog, StoredLog
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka import (
-    GroupManager,
-    Partition,
-    ReplicaManager,
-    TopicPartition,
-    TransactionCoordinator,
-)
-from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
+from purgatory.kafka import TopicPartition
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.replication.fetch_session import FetchSessions
-from purgatory.kafka.security.authorizer import Authorizer
-from purgatory.kafka.settings.topic_settings import effective_value
-from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
-from purgatory.kafka.share_groups.share_partition import SharePurgatories
-from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
 from purgatory.kafka.topics import LogEnd, PartitionState
-from timer import SystemClock
 
 _log = Logger("purgatory.cluster")
 NO_LEADER = -1
 NO_EPOCH = -1
-Handler = Callable[["Broker", Request, Connection], Response | Awaitable[Response]]
-"""Handles a request to a broker from a connection; the result may be awaitable."""
 
 
-class Broker:
+class Broker(BrokerServices):
     """One broker of a cluster.
 
     Args:
-        cluster: whose.
-        broker_id: which one.
-        handler: handles clients' requests to it.
+        cluster: the state that all brokers share.
+        broker_id: the broker's id.
+        handler: handles clients' requests.
         supported: the APIs by key, with the oldest and the newest version of each.
     """
 
@@ -84,45 +50,22 @@ class Broker:
         handler: Handler,
         supported: Mapping[int, Versions],
     ) -> None:
-        self.cluster = cluster
-        self.broker_id = broker_id
-        self.listening = Listening(
-            broker_id,
-            {
-                listener.name: cluster.config.endpoint(listener, broker_id)
-                for listener in cluster.config.all_listeners
-            },
-        )
-        self.alive = False
+        super().__init__(cluster, broker_id)
         self.lost_records = 0
-        """How many of the last records of each of its logs are gone when it comes back."""
+        """The number of last records of each log that are lost when the broker is revived."""
         self._handler = handler
         self._supported = supported
-        self._connections: dict[Connection, None] = {}  # in the order in which they came
+        self._connections: dict[Connection, None] = {}  # in the order of their arrival
         self._held = MemoryQuota()
         self._fetchers: dict[int, ReplicaFetcher] = {}
-        self.logs = BrokerLogs(cluster, broker_id, self.setting)
-        self.purgatories: list[AsyncPurgatory] = []
-        self.manager: ReplicaManager
-        self.fetch_sessions: FetchSessions
         self._compaction: LogCompaction
-        self.groups: GroupManager
-        self.elections: LeaderElections
-        self.topic_changes: TopicChanges
-        self.authorizer: Authorizer
-        self.alter_acls_purgatory: DelayedOperationPurgatory
-        self.transactions: TransactionCoordinator
-        self.share_coordinator: ShareCoordinator
-        self.share_states: SharePersister
-        self.shares: SharePartitionManager
-        self.peer_calls: InterBrokerClient
 
     # Its life.
 
     async def load_logs(self, max_epoch_gap: int = 0) -> None:
         """Load the logs from disk: before ``start``, and before the controller elects.
 
-        Others are served meanwhile. Remains of deleted topics go.
+        Clients of others are served meanwhile. Remains of deleted topics are removed.
 
         Args:
             max_epoch_gap: by how much a log's leader epoch may be beyond the controller's.
@@ -132,7 +75,7 @@ class Broker:
         await self.logs.load(max_epoch_gap, lost)
 
     def log_ends(self) -> dict[TopicPartition, LogEnd]:
-        """Return where its logs end, be it dead or alive."""
+        """Return the ends of the broker's logs, dead or alive."""
         logs = self.manager.logs() if self.alive else self.logs.offline_logs
         return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
 
@@ -140,13 +83,14 @@ class Broker:
         """Start the broker: apply its roles, and listen.
 
         Args:
-            tls: by the names of the listeners that speak it.
+            tls: the TLS contexts by the names of listeners.
 
         Raises:
-            ClusterError: it can't listen there.
+            ClusterError: the broker can't listen.
         """
         assert not self.alive
-        self._start_process()
+        self._start_services()
+        self._compaction = LogCompaction()
         self.alive = True
         if self.cluster.trace is not None:
             self.cluster.trace.record_started(self.broker_id)
@@ -156,131 +100,6 @@ class Broker:
         except ClusterError:
             await self.kill()
             raise
-
-    def endpoint(self, listener: Listener) -> Endpoint:
-        """Return the broker's address for clients of a listener."""
-        return self.listening.endpoint(listener)
-
-    @property
-    def host(self) -> str:
-        """Where its first listener is."""
-        return self.endpoint(self.cluster.config.all_listeners[0]).host
-
-    @property
-    def port(self) -> int:
-        """Where its first listener is."""
-        return self.endpoint(self.cluster.config.all_listeners[0]).port
-
-    def _start_process(self) -> None:
-        config, trace = self.cluster.config, self.cluster.trace
-        broker_id = self.broker_id
-        self.purgatories = []
-        self._compaction = LogCompaction()
-        self.fetch_sessions = FetchSessions(lambda: random.randint(1, 2**31 - 1))
-        self.logs.configure()
-        self.manager = ReplicaManager(
-            broker_id,
-            clock=SystemClock(),
-            produce_purgatory=self._purgatory("Produce"),
-            fetch_purgatory=self._purgatory("Fetch"),
-            delete_records_purgatory=self._purgatory("DeleteRecords"),
-            share_fetch_purgatory=(share_fetches := self._purgatory("ShareFetch")),
-            min_insync_replicas=config.min_insync_replicas,
-            max_lag_ms=config.replica_max_lag_ms,
-            new_log=self.logs.new_log,
-            min_insync_of=self._min_insync_of,
-            is_on_other_broker=self._is_known,
-            logs=self.logs.offline_logs,
-            on_isr_change=self.cluster.controller.change_isr,
-        )
-        self.elections = LeaderElections(
-            self._purgatory("ElectLeader"), self.cluster.controller, self.knows_leader
-        )
-        self.topic_changes = TopicChanges(self._purgatory("Topic"))
-        self.groups = GroupManager(
-            self.manager,
-            config.groups,
-            OffsetsRecords(),
-            new_purgatory=self._purgatory,
-            new_member_id=lambda begin: f"{begin}-{uuid.uuid4()}",
-            now_ms=self.now_ms,
-            offsets_partitions=self.cluster.offsets_partitions,
-            is_known=self._is_known,
-            known_topics=AuthorizedTopics(self.cluster.controller, lambda: self.authorizer),
-            on_ended=None if trace is None else trace.transactions.on_offset_ended,
-            settings_of=self.cluster.group_settings,
-        )
-        self.peer_calls = InterBrokerClient(self, self.cluster)
-        self._start_shares(SharePurgatories(share_fetches, self._purgatory("AcquisitionLock")))
-        self.transactions = TransactionCoordinator(
-            self.manager,
-            config.transactions,
-            TransactionsRecords(),
-            InterBrokerMarkerChannel(self.peer_calls, self.cluster),
-            new_purgatory=self._purgatory,
-            new_producer_id=self.cluster.new_producer_id,
-            now_ms=self.now_ms,
-            state_partitions=self.cluster.transactions_partitions,
-            on_record=None if trace is None else trace.transactions.on_record,
-        )
-        self.authorizer = self.cluster.security.new_authorizer()
-        self.alter_acls_purgatory = self._purgatory("AlterAcls")
-
-    def _start_shares(self, waits: SharePurgatories) -> None:
-        self.share_coordinator = ShareCoordinator(
-            self.manager, ShareStateRecords(), self.cluster.share_state_partitions
-        )
-        self.share_states = SharePersister(self.peer_calls, self.cluster, self.share_coordinator)
-        self.shares = SharePartitionManager(
-            self.manager,
-            self.cluster.config.groups,
-            self.share_states,
-            waits,
-            self.cluster.group_settings,
-            self._topic_name,
-            self._offset_at,
-        )
-
-    def _topic_name(self, topic_id: uuid.UUID) -> str | None:
-        topic = self.cluster.topic_of(topic_id)
-        return None if topic is None else topic.name
-
-    def _offset_at(self, partition: Partition, age_ms: int) -> int:
-        return earliest_offset_since(partition, self.now_ms() - age_ms)
-
-    def now_ms(self) -> int:
-        """Return the broker's wall-clock time, in milliseconds since 1970."""
-        return time.time_ns() // 1_000_000 + self.cluster.fault.clock_jump_ms(self.broker_id)
-
-    def _purgatory(self, name: str) -> DelayedOperationPurgatory:
-        trace = self.cluster.trace
-        on_settled = None
-        if trace is not None and trace.operations:
-            on_settled = partial(trace.record_completed, self.broker_id, name)
-        purgatory = AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
-        self.purgatories.append(purgatory)
-        return purgatory.core
-
-    def knows_leader(self, topic_partition: TopicPartition) -> bool:
-        """Whether the elected leader of a partition is alive and not paused."""
-        state = self.cluster.controller.state_of(topic_partition)
-        leader = None if state is None else self.cluster.live_broker(state.leader)
-        if leader is None or self.cluster.fault.is_paused(leader.broker_id):
-            return False
-        partition = leader.manager.partition(topic_partition)
-        return partition is not None and partition.is_leader
-
-    def _is_known(self, topic_partition: TopicPartition) -> bool:
-        return self.cluster.controller.state_of(topic_partition) is not None
-
-    def setting(self, name: str) -> str | None:
-        """Return this broker's own value of a topic setting, as text, or None."""
-        own = self.cluster.controller.broker_settings.get(self.broker_id, {}).get(name)
-        return self.cluster.setting(name) if own is None else own
-
-    def _min_insync_of(self, topic_partition: TopicPartition) -> int:
-        settings = self.cluster.settings_of(topic_partition.topic)
-        return int(effective_value(settings, "min.insync.replicas", self.setting))
 
     async def kill(self) -> None:
         """Stop at once, as on SIGKILL: no response is sent."""
@@ -299,18 +118,18 @@ class Broker:
             )
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
-        # Only now: nothing must wait any more when the partitions go, or it would be answered.
+        # The partitions go last: an operation that still waited would get a response.
         self.logs.reattach(self.manager.detach_logs())
 
     def cut_connections(self) -> int:
-        """Cut all clients' connections, and say how many there were."""
+        """Cut all clients' connections, and return how many there were."""
         connections = list(self._connections)
         for connection in connections:
             connection.abort()
         return len(connections)
 
     def cut_idle_connections(self) -> None:
-        """Cut the connections that their clients keep for nothing."""
+        """Cut idle connections."""
         for connection in list(self._connections):
             connection.abort_if_idle()
 
@@ -320,11 +139,11 @@ class Broker:
             self.manager.apply_retention(now_ms)
 
     async def compact(self, now_ms: int) -> None:
-        """Compact the logs that need it, while others are served."""
+        """Compact dirty logs, in slices between which clients are served."""
         if not self.alive:
             return
         topics = self.cluster.controller.topics
-        # What the cluster's own topics say is written again by their coordinators.
+        # Coordinators compact the internal topics by themselves.
         partitions = [
             partition
             for partition in self.manager.partitions()
@@ -337,7 +156,7 @@ class Broker:
         if self.alive:
             self.manager.maybe_shrink_isr()
 
-    # What the controller calls.
+    # Calls of the controller.
 
     def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         """Become leader or follower according to ``state``."""
@@ -357,7 +176,7 @@ class Broker:
             self._fetcher_from(state.leader).wake(topic_partition)
 
     def drop_topic(self, topic: str) -> None:
-        """Forget a topic with its records."""
+        """Delete a topic with its records."""
         logs = [p.log for p in self.manager.partitions() if p.topic_partition.topic == topic]
         self.manager.delete_topic(topic)
         for log in logs:
@@ -383,9 +202,9 @@ class Broker:
             fetcher.wake(topic_partition)
 
     def forget_topic(self, topic: str) -> None:
-        """Take a deleted topic off the disks of a broker that is dead.
+        """Delete a topic from the disks of a dead broker.
 
-        It must not find them when it is revived: a topic of that name would be another one.
+        A revived broker must not find its logs: a topic of that name would be another one.
         """
         assert not self.alive
         self.logs.forget_topic(topic)
@@ -407,7 +226,7 @@ class Broker:
                 self.manager.configure(key, config, min_insync, now_ms)
 
     def apply_acls(self) -> None:
-        """Decide by the access control lists of the day."""
+        """Apply the current ACLs."""
         self.authorizer.apply(self.cluster.security.version, self.cluster.security.acls)
 
     def _fetcher_from(self, leader_id: int) -> ReplicaFetcher:
@@ -434,7 +253,7 @@ class Broker:
 
     @property
     def connection_count(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return len(self._connections)
 
     @property
@@ -443,7 +262,7 @@ class Broker:
         return self.cluster.config.limits
 
     def _opened(self, connection: Connection) -> bool:
-        # One that the event loop had accepted when this broker was killed gets here after that.
+        # The event loop may have accepted a connection before this broker was killed.
         if not self.alive:
             return False
         if len(self._connections) >= self.limits.connections:
@@ -461,9 +280,16 @@ class Broker:
 
     def _serve(self, request: Request, connection: Connection) -> Response | Awaitable[Response]:
         fault = self.cluster.fault
-        if fault.active:
-            return fault.serve(self.broker_id, request, connection, self._handler)
-        return self._handler(self, request, connection)
+        if not fault.active and request.api_name not in METADATA_APIS:
+            return self._handler(self, request, connection)
+        return fault.serve(
+            self.broker_id,
+            request,
+            connection,
+            lambda rest: self._handler(self, rest, connection),
+            (connection.listener.name, connection.principal, connection.host),
+            self.fetch_sessions.session_keys,
+        )
 
     def _send(
         self, connection: Connection, request: Request, frame: bytes

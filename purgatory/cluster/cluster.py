@@ -18,23 +18,29 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.metadata import ClusterMetadata
-from purgatory.cluster.observer import ClusterObserver
+from purgatory.cluster.observer import ClusterObserver, replica_offsets
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.cluster.trace import ClusterTrace
-from purgatory.cluster.traced_topics import TopicFacts
+from purgatory.cluster.traced_brokers import TopicFacts
+from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.recent_errors import Logger
+from purgatory.kafka import TopicPartition
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.authorizer import ALTER_ACLS_KEY
+from purgatory.kafka.topics import PartitionState
 
 _MAX_EPOCH_GAP = 1_000_000
-"""What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,
-put back by somebody, or by a file system after the loss of power, and that must not cost records.
+"""The largest gap between a log's epoch and the saved one; a larger one comes from a damaged log.
+
+An older `cluster.json` may have been put back, or a power cut may have lost the last one: that must
+not cost records.
 """
 _MAINTENANCE_S = 5.0
-"""How often at least it is looked for laggards, for records to delete, and for what isn't saved."""
+"""The longest interval between two checks of lagging followers, retention and unsaved state."""
 _IDLE_CHECKS = 10
-"""How often it is looked for idle connections in the shortest time that one may be idle."""
+"""The number of checks of idle connections within the shortest idle time."""
 
+_NS_PER_MS = 1_000_000
 _CLEANUP_POLICY, _COMPACT = "cleanup.policy", "compact"
 _log = Logger("purgatory.cluster")
 
@@ -45,9 +51,9 @@ class Cluster(ClusterMetadata):
     ``async with Cluster(config) as cluster`` starts and stops it.
 
     Args:
-        config: what it is to be.
-        trace: takes down what happens.
-        disk: on which the data folder is.
+        config: the configuration.
+        trace: records events.
+        disk: the disk of the data folder.
     """
 
     def __init__(
@@ -89,10 +95,10 @@ class Cluster(ClusterMetadata):
         return f"<{type(self).__name__} of {counts}, {len(self.fault.active)} faults>"
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
-        """Start all brokers, and make the topics.
+        """Start all brokers, and create the topics.
 
         Args:
-            tls: the first listener speaks TLS with it, whatever the config says.
+            tls: the TLS context of the first listener, in place of the configured one.
 
         Raises:
             ClusterError: a broker can't listen, or the data folder can't be used.
@@ -203,7 +209,7 @@ class Cluster(ClusterMetadata):
         endpoints = [broker.endpoint(listeners[listener]) for broker in self.brokers.values()]
         return ",".join(map(str, endpoints))
 
-    # Starts and kills of brokers, which `fault` offers to users.
+    # Starts and kills of brokers, for `fault`.
 
     async def kill(self, broker_id: int, lost_records: int = 0) -> None:
         """Kill a broker, and remove it from the controller.
@@ -224,7 +230,7 @@ class Cluster(ClusterMetadata):
         """Start a broker that was killed.
 
         Raises:
-            ClusterError: it is being started, it can't listen, or the cluster was stopped.
+            ClusterError: the broker is being started, can't listen, or the cluster was stopped.
         """
         if broker_id in self._reviving:
             raise ClusterError(f"broker {broker_id} is just being started")
@@ -237,13 +243,13 @@ class Cluster(ClusterMetadata):
             self._reconcile_logs([broker_id])
             await broker.start(self._tls)
         except ClusterError:
-            self.controller.broker_down(broker_id)  # it was up for as long as it tried to listen
+            self.controller.broker_down(broker_id)  # the broker was up while it tried to listen
             raise
         finally:
             self._reviving.pop(broker_id).set()
 
     def revive_soon(self, broker_id: int) -> None:
-        """As ``revive``, for callers that can't wait for it: an error is logged."""
+        """As ``revive``, without waiting: an error is logged."""
         self._begin_task(self._try_revive(broker_id))
 
     def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
@@ -257,7 +263,7 @@ class Cluster(ClusterMetadata):
         except ClusterError as error:
             _log.error("not_revived", broker=broker_id, reason=str(error))
 
-    # Distribution of access control lists.
+    # Distribution of ACLs.
 
     def _distribute_acls(self) -> None:
         for broker in self.brokers.values():
@@ -274,7 +280,7 @@ class Cluster(ClusterMetadata):
             self._check_alter_acls()
 
     def _check_alter_acls(self) -> None:
-        """Complete the requests that wait until all brokers have the entries."""
+        """Complete the requests that wait until all brokers apply the entries."""
         for broker in self.brokers.values():
             if broker.alive:
                 broker.alter_acls_purgatory.check_and_complete(ALTER_ACLS_KEY)
@@ -287,7 +293,7 @@ class Cluster(ClusterMetadata):
                 self._save_metadata()
             for broker in self._active_brokers():
                 broker.apply_retention(broker.now_ms())
-                await asyncio.sleep(0)  # with thousands of partitions either takes milliseconds
+                await asyncio.sleep(0)  # each takes milliseconds with thousands of partitions
                 await broker.compact(broker.now_ms())
                 broker.shrink_isrs()
                 await asyncio.sleep(0)
@@ -304,3 +310,77 @@ class Cluster(ClusterMetadata):
         return [
             broker for broker in self.brokers.values() if not self.fault.is_paused(broker.broker_id)
         ]
+
+
+def cluster_state(cluster: Cluster) -> dict[str, Any]:
+    """Return brokers, topics, groups, purgatories and faults. O(partitions)."""
+    return {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "elections": cluster.controller.elections,
+        "brokers": [_broker(broker) for broker in cluster.brokers.values()],
+        "topics": [
+            {
+                "name": topic.name,
+                "internal": topic.internal,
+                "settings": topic.configs,
+                "partitions": [
+                    _partition(cluster, TopicPartition(topic.name, number), state)
+                    for number, state in enumerate(topic.partitions)
+                ],
+            }
+            for topic in cluster.controller.topics.values()
+        ],
+        "groups": [
+            {
+                "name": group.group_id,
+                "broker": broker.broker_id,
+                "state": group.state.value,
+                "generation": group.generation,
+                "members": list(group.members),
+            }
+            for broker in cluster.brokers.values()
+            if broker.alive
+            for group in broker.groups.classic.groups.values()
+        ],
+        "faults": [fault.as_dict() for fault in cluster.fault.recent],
+    }
+
+
+def _partition(
+    cluster: Cluster, topic_partition: TopicPartition, state: PartitionState
+) -> dict[str, Any]:
+    high_watermark, ends = replica_offsets(cluster, topic_partition, state)
+    leader = cluster.live_broker(state.leader)
+    led = None if leader is None else leader.manager.partition(topic_partition)
+    return {
+        "partition": topic_partition.partition,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "replicas": state.replicas,
+        "isr": state.isr,
+        "high_watermark": high_watermark,
+        "log_end_offsets": ends,
+        "log_start_offset": None if led is None else led.log_start_offset,
+    }
+
+
+def _broker(broker: Broker) -> dict[str, Any]:
+    return {
+        "id": broker.broker_id,
+        "host": broker.host,
+        "port": broker.port,
+        "alive": broker.alive,
+        "connections": broker.connection_count,
+        "purgatories": [_purgatory(purgatory) for purgatory in broker.purgatories]
+        if broker.alive
+        else [],
+    }
+
+
+def _purgatory(purgatory: AsyncPurgatory) -> dict[str, Any]:
+    return {
+        "name": purgatory.name,
+        "pending": purgatory.num_delayed,
+        "oldest_ms": purgatory.core.oldest_pending_ns // _NS_PER_MS,
+        "outcomes": purgatory.counters.outcomes,
+    }

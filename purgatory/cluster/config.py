@@ -56,13 +56,13 @@ class AclSpec:
     """An access control entry that the cluster starts with.
 
     Args:
-        principal: who, as in "User:ann"; "User:*" for everybody.
-        operation: what, by Kafka's name; "ALL" for everything.
-        resource_type: to what kind of thing.
-        name: to which; "*" for all of its kind. The cluster has no need of one.
-        pattern_type: "PREFIXED": to all whose names begin so.
-        host: from which address; "*" for all.
-        permission: whether it is allowed, or forbidden.
+        principal: a client, such as "User:ann"; "User:*" for all.
+        operation: the operation by Kafka's name; "ALL" for all.
+        resource_type: the type of the resource.
+        name: its name; "*" for all of its type. The cluster needs none.
+        pattern_type: "PREFIXED": ``name`` is a prefix of the names.
+        host: the client's address; "*" for all.
+        permission: whether the operation is allowed or denied.
     """
 
     principal: str
@@ -90,7 +90,7 @@ class AclSpec:
         """The entry.
 
         Raises:
-            ClusterError: it is invalid.
+            ClusterError: the entry is invalid.
         """
         of_cluster = self.resource_type == ResourceType.CLUSTER.name
         try:
@@ -116,11 +116,11 @@ class Authorization:
     """The configuration of the authorizer.
 
     Args:
-        super_users: who may do everything, such as "User:admin".
-        allow_everyone_if_no_acl_found: whether resources without an entry are everybody's. Kafka's
-            default is False; here a cluster asks for nothing until entries are made.
-        acls: the entries that are there from the start.
-        alter_timeout_ms: how long a change of them may take until all brokers have it.
+        super_users: principals that may do everything, such as "User:admin".
+        allow_everyone_if_no_acl_found: whether all clients may use resources without an entry.
+            Kafka's default is False; here a cluster allows everything until entries are made.
+        acls: the entries at the start.
+        alter_timeout_ms: the longest time of a change until all brokers apply it.
     """
 
     super_users: Sequence[str] = ()
@@ -140,11 +140,11 @@ class TopicSpec:
     """A topic that the cluster starts with.
 
     Args:
-        name: of letters, digits, dots, dashes and underscores.
-        partitions: how many, at least 1.
-        replication: how many replicas each has; None: the cluster's default.
-        settings: what it has of its own, by Kafka's names: ``{"cleanup.policy": "compact"}``; of
-            those in milliseconds, timedeltas as well.
+        name: letters, digits, dots, dashes and underscores.
+        partitions: the number of partitions, at least 1.
+        replication: the replication factor; None: the cluster's default.
+        settings: the topic's settings by Kafka's names: ``{"cleanup.policy": "compact"}``; those in
+            milliseconds may be timedeltas.
     """
 
     name: str
@@ -158,20 +158,19 @@ class ClusterConfig:
     """The configuration of a cluster.
 
     Args:
-        brokers: how many.
-        first_broker_id: of the first; the others have the ids after it.
-        host: where they listen.
-        first_port: of the first broker; the others have the ports after it. 0 lets the system
-            choose.
-        tls: speak TLS there; None for plain connections.
-        listeners: where they listen instead, in one way or several; the first is the one that
-            ``Cluster.bootstrap_servers`` names. Where there are none, there is one, by ``host``,
-            ``first_port``, ``tls`` and ``users``.
+        brokers: the number of brokers.
+        first_broker_id: the id of the first; the others have the ids after it.
+        host: the host of their listener.
+        first_port: the port of the first broker; the others have the ports after it. 0: the system
+            chooses.
+        tls: the TLS files of that listener; None: plain connections.
+        listeners: several listeners instead; ``Cluster.bootstrap_servers`` names the first. Without
+            any, there is one, by ``host``, ``first_port``, ``tls`` and ``users``.
         racks: the rack of each broker, in their order; empty: unknown. Consumers with a rack read
             from a replica in it.
         topics: created at the start, unless the data folder has them.
-        min_insync_replicas: how many must be in sync for acks=all, and for anything to be
-            committed; of a topic with fewer replicas, all.
+        min_insync_replicas: the in-sync replicas that acks=all and commits need; of a topic with
+            fewer replicas, all.
         follower_lag_ms: the delay of a follower's append.
         replica_max_lag_ms: a follower that did not catch up for so long leaves the ISR.
         auto_create_topics: whether a request for an unknown topic creates it.
@@ -193,7 +192,7 @@ class ClusterConfig:
             that exceeds it is refused.
         retention_ms: how long records are kept; None keeps them.
         log_config: segments and retention.
-        limits: of clients.
+        limits: the limits of clients.
     """
 
     brokers: int = 3
@@ -246,7 +245,7 @@ class ClusterConfig:
         return settings_of_log(self.log_config)
 
     def rack(self, broker_id: int) -> str | None:
-        """Return where a broker stands, None if that isn't known."""
+        """Return a broker's rack; None: unknown."""
         return self.racks[broker_id - self.first_broker_id] if self.racks else None
 
     @property
@@ -258,7 +257,7 @@ class ClusterConfig:
         return (Listener("CLIENTS", self.first_port, tls=self.tls, sasl=sasl),)
 
     def endpoint(self, listener: Listener, broker_id: int) -> Endpoint:
-        """Return where a broker is to listen; port 0 lets the system choose."""
+        """Return the address of a broker's listener; with port 0 the system chooses one."""
         port = listener.first_port and listener.first_port + broker_id - self.first_broker_id
         return Endpoint(without_brackets(listener.host or self.host), port)
 
@@ -315,11 +314,11 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "limits.queued_bytes": (1, _LONG),
     "limits.held_bytes": (1, _LONG),
     "limits.connections": (1, _INT),
-    # Ten times in this time it is looked for such connections.
+    # Idle connections are checked ten times within this time.
     "limits.frame_s": (0.01, _INT),
     "limits.idle_s": (0.01, _INT),
 }
-"""The least and the greatest value of what is a number; the greatest are those of Kafka's types."""
+"""The least and the greatest value of numbers; the greatest are those of Kafka's types."""
 _PROCESS_BOUNDS = {"control.port": (0, MAX_PORT), "metrics_port": (0, MAX_PORT)}
 
 
@@ -436,9 +435,9 @@ class ControlConfig:
     """The address of a cluster's control.
 
     Args:
-        port: for faults, state and /metrics. 0 lets the system choose.
-        host: where.
-        token: required of each request; None: beyond this machine, one is made up and printed.
+        port: the port of faults, state and /metrics; 0: the system chooses.
+        host: the host.
+        token: the token of each request; None: beyond this machine, a new one, which is printed.
     """
 
     port: int = 9990
@@ -448,7 +447,7 @@ class ControlConfig:
 
 @timed_dataclass
 class ProcessConfig(ClusterConfig):
-    """The configuration of a cluster that is a process.
+    """The configuration of a cluster's process.
 
     Args:
         control: the address of the control.
@@ -469,7 +468,7 @@ def load_config(path: Path) -> ProcessConfig:
     """Read a config.
 
     Raises:
-        ClusterError: it can't be read, or something in it is wrong: a line for each such thing.
+        ClusterError: the file can't be read, or is invalid: a line for each problem.
     """
     return parse_config(read_document(path), str(path))
 
@@ -478,7 +477,7 @@ def read_document(path: Path) -> dict[str, Any]:
     """Read a TOML document; relative paths in it are made to start at its folder.
 
     Raises:
-        ClusterError: it can't be read.
+        ClusterError: the file can't be read.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -498,7 +497,7 @@ def parse_config(document: Mapping[str, Any], source: str) -> ProcessConfig:
         source: its name in errors.
 
     Raises:
-        ClusterError: something in it is wrong: a line for each such thing.
+        ClusterError: the document is invalid: a line for each problem.
     """
     from pydantic import ValidationError
 
@@ -523,7 +522,7 @@ def _lines(problems: Sequence[Problem], source: str) -> str:
 
 def _as_problem(item: Any) -> Problem | None:
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return None  # it is told already, with the keys that there are
+        return None  # reported already, with the known keys
     key = key_text(item["loc"])
     if item["type"] == "missing":
         return Problem(key, ABSENT, right_value(item))
@@ -564,7 +563,7 @@ def _anchored(hint: Any, value: Any, folder: Path) -> Any:
 
 
 def _table(hint: Any) -> Any:
-    """Return the class of a table, or of the tables in a list; None for all else."""
+    """Return the class of a table, or of the tables in a list; None: another type."""
     if isinstance(hint, type) and (is_dataclass(hint) or hasattr(hint, "_fields")):
         return hint
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is not None:
@@ -575,7 +574,7 @@ def _table(hint: Any) -> Any:
 
 @cache
 def _adapter() -> TypeAdapter[ProcessConfig]:
-    """Return what validates; made when first asked for, since it takes a while."""
+    """Return the validator of a class, made at the first call, as it takes a while."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(ProcessConfig)

@@ -58,7 +58,7 @@ _log = Logger("purgatory.cluster")
 
 
 class Field(Protocol):
-    """How one kind of field is written and read; where reading ends is returned with the value."""
+    """One kind of field, written and read; reading returns the value, and the position after it."""
 
     def write(self, value: Any) -> bytes: ...
     def read(self, data: bytes, at: int) -> tuple[Any, int]: ...
@@ -89,7 +89,7 @@ class Uuid:
 
 
 class PlainLength:
-    """A length in a number, -1 for null: of all but flexible versions."""
+    """A length as a number, -1 for null, as in versions that are not flexible."""
 
     def __init__(self, layout: str) -> None:
         self._number = Number(layout)
@@ -103,7 +103,7 @@ class PlainLength:
 
 
 class CompactLength:
-    """A length in a varint, one more than it is, and 0 for null: of flexible versions."""
+    """A length plus 1 as a varint, 0 for null, as in flexible versions."""
 
     def write(self, value: int | None) -> bytes:
         return write_varint(0 if value is None else value + 1)
@@ -178,13 +178,13 @@ class Schema:
     Args:
         fields: in their order.
         flexible: whether tagged fields follow.
-        tags: those that are known, by name, in the order of their numbers. Others are passed over.
+        tags: the known tagged fields by name, in the order of their numbers. Others are skipped.
     """
 
     def __init__(
         self, *fields: Field, flexible: bool = False, tags: Mapping[str, Field] | None = None
     ) -> None:
-        # Numbers that follow one another are packed together.
+        # Consecutive numbers are packed together.
         self._steps: list[tuple[struct.Struct | Field, int]] = []
         for numbers, run in groupby(fields, lambda field: isinstance(field, Number)):
             if numbers:
@@ -322,7 +322,7 @@ _TAGGED_TRANSACTION_VALUE = Schema(
 
 _TAG_DEFAULTS = {"last_producer_id": -1, "next_producer_id": -1, "version": 0}
 
-# Kafka's numbers of the states; the one that isn't here is never written.
+# Kafka's numbers of the states; PrepareEpochFence is never written.
 _STATES = (
     TransactionState.EMPTY,
     TransactionState.ONGOING,
@@ -345,8 +345,8 @@ _SHARE_VALUE = Schema(
     flexible=True,
 )
 """Version, snapshot epoch, state epoch, leader epoch, start offset; of each batch the first and the
-last offset, the state, the delivery count. Kafka has updates between snapshots: nobody writes them
-here."""
+last offset, the state, the delivery count. Kafka also has updates between snapshots, which are not
+used here."""
 
 
 def _kind_of(key: bytes) -> int:
@@ -359,8 +359,8 @@ _Entry = TypeVar("_Entry")
 def _decoded(
     batch: RecordBatch, decode: Callable[[bytes, bytes | None], _Entry | None]
 ) -> Iterator[_Entry]:
-    """Yield the entries of a batch; what can't be read is logged and skipped, as one record may
-    not keep a coordinator from all others."""
+    """Yield the entries of a batch; an unreadable one is logged and skipped, so that a coordinator
+    loads all others."""
     if batch.control is not None:
         return
     for record in read_batch(batch.to_bytes(), 0)[0].records:
@@ -381,11 +381,11 @@ class OffsetsRecords:
     def batch(
         self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
     ) -> RecordBatch:
-        """Return a batch with a record for each entry; a value that is None is deleted."""
+        """Return a batch with a record for each entry; None as a value deletes the key."""
         return new_batch([_stored_record(key, value) for key, value in entries], producer)
 
     def entries(self, batch: RecordBatch) -> Iterator[StoredEntry]:
-        """Return what a batch commits and deletes, in its order."""
+        """Return the entries of a batch, in order."""
         return _decoded(batch, _decode_stored)
 
 
@@ -407,7 +407,7 @@ def _stored_record(
     key: OffsetKey | GroupRecordKey, value: CommittedOffset | GroupRecordValue | None
 ) -> tuple[bytes, bytes | None]:
     if isinstance(key, GroupRecordKey):
-        assert not isinstance(value, CommittedOffset), "it belongs to an offset's key"
+        assert not isinstance(value, CommittedOffset), "the value belongs to an offset's key"
         return encode_group_key(key), None if value is None else encode_group_value(key, value)
     written = None
     if isinstance(value, CommittedOffset):
@@ -424,7 +424,7 @@ def encode_group_key(key: GroupRecordKey) -> bytes:
 
 
 def decode_group_key(data: bytes) -> GroupRecordKey | None:
-    """Decode a record's key; None if it belongs to no consumer group or share group."""
+    """Decode a record's key; None: the record is of no consumer group or share group."""
     number = _kind_of(data)
     kind = _SHARE_KINDS.get(number, number)
     if kind not in set(RecordKind):
@@ -495,7 +495,7 @@ class TransactionsRecords:
     """The codec of transactional ids and markers, for `TransactionCoordinator`."""
 
     def batch(self, entries: Sequence[TransactionEntry]) -> RecordBatch:
-        """Return a batch with a record for each id; one whose record is None is forgotten."""
+        """Return a batch with a record for each id; None as a record deletes the id."""
         return new_batch(
             [
                 (
@@ -507,7 +507,7 @@ class TransactionsRecords:
         )
 
     def entries(self, batch: RecordBatch) -> Iterator[TransactionEntry]:
-        """Return what a batch says, in its order."""
+        """Return the entries of a batch, in order."""
         return _decoded(batch, _decode_transaction_entry)
 
     def marker(
@@ -560,7 +560,7 @@ class ShareStateRecords:
     """The codec of share partitions, for `ShareCoordinator`."""
 
     def batch(self, entries: Sequence[ShareStateEntry]) -> RecordBatch:
-        """Return a batch with a record for each share partition; None forgets it."""
+        """Return a batch with a record for each share partition; None deletes it."""
         return new_batch(
             [
                 (
@@ -572,7 +572,7 @@ class ShareStateRecords:
         )
 
     def entries(self, batch: RecordBatch) -> Iterator[ShareStateEntry]:
-        """Return what a batch says, in its order."""
+        """Return the entries of a batch, in order."""
         return _decoded(batch, _decode_share_entry)
 
 

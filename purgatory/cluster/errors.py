@@ -8,7 +8,7 @@ class BadRequestError(Exception):
 
 
 class UnsupportedVersionError(BadRequestError):
-    """A known API in a version that this broker doesn't speak."""
+    """A known API in an unsupported version."""
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"API {api_key} version {api_version} is not spoken here")

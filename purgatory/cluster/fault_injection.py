@@ -1,7 +1,7 @@
 """Fault injection into a running cluster: a method for each kind, its checks, and its effects.
 
-A broker with frozen metadata serves `METADATA_APIS`, which change nothing, from a copy
-(`FrozenCluster`).
+A broker with frozen metadata responds to `METADATA_APIS` what any broker responded to the same
+request before the fault, or to the first such request since then (`MetadataResponses`).
 
 Ground rules
 ------------
@@ -13,45 +13,45 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
-import copy
 import random
 import time
 import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from kio.schema.index import api_key_map
 
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.faulty_responses import (
+    ServedApi,
     SessionPartition,
     TopicOf,
     faulty_response,
     send_faulty,
     supported_choices,
 )
-from purgatory.cluster.protocol.connection import Connection, Response, ResponseConnection
+from purgatory.cluster.protocol.connection import Response, ResponseConnection, await_response
 from purgatory.cluster.protocol.error_responses import error_places
-from purgatory.cluster.protocol.wire import Request
+from purgatory.cluster.protocol.wire import Request, encode_body
 from purgatory.core.recent_errors import Logger
+from purgatory.former_names import FormerName
 from purgatory.kafka import TopicPartition, faults
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.kafka.faults import (
     CutConnections,
-    ErrorFault,
     Fault,
     FreezeMetadata,
     Kill,
-    LoadCoordinator,
     LoseRequests,
     MessageFault,
     Pause,
+    ReturnError,
     ShrinkIsr,
     Throttle,
 )
@@ -61,10 +61,6 @@ from purgatory.kafka.faults.active_faults import (
     draw_injection,
 )
 from purgatory.kafka.faults.fault import kafka_api_name, suggest_name
-from purgatory.kafka.topics import PartitionState
-
-if TYPE_CHECKING:
-    from purgatory.cluster.api.registry import Api
 
 Arguments = ParamSpec("Arguments")
 FaultHandle = TypeVar("FaultHandle")
@@ -116,9 +112,16 @@ class FaultMethods(ABC, Generic[FaultHandle]):
     lower_leader_epochs = FaultMethod(faults.LowerLeaderEpochs)
     freeze_metadata = FaultMethod(faults.FreezeMetadata)
     jump_clock = FaultMethod(faults.JumpClock)
+    answer = FormerName("return_error")
+    delay_answers = FormerName("delay_responses")
+    duplicate_answers = FormerName("duplicate_responses")
+    lose_answers = FormerName("lose_responses")
+    slow_answers = FormerName("slow_responses")
+    tear_answers = FormerName("truncate_responses")
+    turn_back_epochs = FormerName("lower_leader_epochs")
 
 
-def check_message_fault(fault: MessageFault, apis: Mapping[int, Api]) -> None:
+def check_message_fault(fault: MessageFault, apis: Mapping[int, ServedApi]) -> None:
     """Check a fault against the supported APIs.
 
     Raises:
@@ -133,9 +136,11 @@ def check_message_fault(fault: MessageFault, apis: Mapping[int, Api]) -> None:
         raise ClusterError(f"api={fault.api!r}: no such API is served; {hint}")
     key = keys[fault.api]
     api = apis[key]
-    if isinstance(fault, LoadCoordinator) and api.redirect != ErrorCode.NOT_COORDINATOR:
-        raise ClusterError(f"api={fault.api!r}: {name} isn't sent to coordinators; Heartbeat is")
-    if isinstance(fault, ErrorFault):
+    if isinstance(fault, ReturnError):
+        if fault.only_coordinators and api.redirect != ErrorCode.NOT_COORDINATOR:
+            raise ClusterError(
+                f"api={fault.api!r}: {name} isn't sent to coordinators; Heartbeat is"
+            )
         choices = sorted(supported_choices(key, api))
         for choice, value in fault.chosen.items():
             if choice not in choices:
@@ -153,87 +158,49 @@ METADATA_APIS = frozenset(
 """APIs that are served from the metadata alone."""
 
 
-class LiveCluster(Protocol):
-    """The cluster that a snapshot is taken of."""
-
-    config: ClusterConfig
-    controller: Controller
-
-    @property
-    def brokers(self) -> Mapping[int, Any]:
-        """All brokers by id."""
+_MAX_RESPONSES, _MAX_RESPONSE_BYTES = 1_000, 64 * 1024 * 1024
+"""The limits of the last responses about metadata: their number, and their bytes."""
 
 
-class _Peer(NamedTuple):
-    broker_id: int
-    host: str
-    port: int
-    alive: bool
-    broker: Any
+class MetadataKey(NamedTuple):
+    """The key of a response about metadata: the request, and its client.
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.broker, name)
+    Args:
+        api_key, api_version, body: those of the request.
+        client: further facts that distinguish responses to clients, such as their principals.
+    """
 
-
-class _Controller:
-    """A snapshot of the controller's topics and live brokers."""
-
-    def __init__(self, controller: Any) -> None:
-        self.topics = copy.deepcopy(controller.topics)
-        self.live = dict(controller.live)
-        self._controller = controller
-
-    def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """Return a partition's state in the snapshot."""
-        topic = self.topics.get(topic_partition.topic)
-        if topic is None or topic_partition.partition >= len(topic.partitions):
-            return None
-        state: PartitionState = topic.partitions[topic_partition.partition]
-        return state
-
-    def topic_with_id(self, topic_id: object) -> Any:
-        """Return the topic with an id in the snapshot, or None. O(topics)."""
-        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._controller, name)
+    api_key: int
+    api_version: int
+    body: Any
+    client: object = None
 
 
-class FrozenCluster:
-    """A snapshot of a cluster's topics, leaders and live brokers. O(partitions)."""
+class MetadataResponses:
+    """The last encoded responses about metadata, oldest first. O(1) for each."""
 
-    def __init__(self, cluster: LiveCluster) -> None:
-        # A topic that is missing in the snapshot may be there: it would be created again.
-        self.config = replace(cluster.config, auto_create_topics=False)
-        self.controller = _Controller(cluster.controller)
-        self.brokers = {
-            number: _Peer(number, broker.host, broker.port, broker.alive, broker)
-            for number, broker in cluster.brokers.items()
-        }
-        self._cluster = cluster
+    def __init__(self, responses: Mapping[MetadataKey, bytes] = MappingProxyType({})) -> None:
+        self._responses = dict(responses)
+        self.size_bytes = sum(map(len, self._responses.values()))
 
-    def live_broker(self, broker_id: int) -> Any:
-        """Return a broker if it was alive at the snapshot, or None."""
-        broker = self.brokers.get(broker_id)
-        return broker if broker is not None and broker.alive else None
+    def __len__(self) -> int:
+        return len(self._responses)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
+    def get(self, key: MetadataKey) -> bytes | None:
+        """Return the last response, or None."""
+        return self._responses.get(key)
 
+    def put(self, key: MetadataKey, response: bytes) -> None:
+        """Store a response, and drop the oldest ones above the limits."""
+        self.size_bytes += len(response) - len(self._responses.pop(key, b""))
+        self._responses[key] = response
+        while len(self._responses) > _MAX_RESPONSES or self.size_bytes > _MAX_RESPONSE_BYTES:
+            self.size_bytes -= len(self._responses.pop(next(iter(self._responses))))
 
-class FrozenBroker:
-    """A broker with a snapshot of the cluster."""
+    def copy(self) -> MetadataResponses:
+        """Return a copy. O(responses)."""
+        return MetadataResponses(self._responses)
 
-    def __init__(self, broker: Any, cluster: FrozenCluster) -> None:
-        self.cluster = cluster
-        self._broker = broker
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._broker, name)
-
-
-Handler = Callable[[Any, Request, Connection], Response | Awaitable[Response]]
-"""Handles a request to a broker by a connection."""
 
 _log = Logger("purgatory.cluster")
 
@@ -246,9 +213,11 @@ class FaultyBroker(Protocol):
 
 
 class FaultTarget(Protocol):
-    """What has brokers, and clients that come to them."""
+    """Brokers with clients: a cluster, or a proxy."""
 
-    apis: Mapping[int, Api]
+    @property
+    def apis(self) -> Mapping[int, ServedApi]:
+        """The APIs that are served, by key."""
 
     @property
     def brokers(self) -> Mapping[int, FaultyBroker]:
@@ -262,7 +231,7 @@ class ClusterTarget(FaultTarget, Protocol):
     controller: Controller
 
     def live_broker(self, broker_id: int) -> object | None:
-        """Return a broker that lives, or None."""
+        """Return a live broker, or None."""
 
     async def kill(self, broker_id: int, lost_records: int = 0) -> None:
         """Kill a broker, and notify the controller."""
@@ -295,8 +264,9 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         self._target = target
         self._waiters: list[asyncio.Future[None]] = []
         self._silenced_connections: weakref.WeakSet[ResponseConnection] = weakref.WeakSet()
-        self._frozen: dict[int, Any] = {}
-        """What a broker with frozen metadata responds by, by the fault's number."""
+        self._metadata = MetadataResponses()
+        self._frozen: dict[int, MetadataResponses] = {}
+        """The responses of brokers with frozen metadata, by the fault's number."""
         self.on_refused: OnRefused | None = None
         """Called for each error that was injected into a request instead of executing it."""
 
@@ -318,12 +288,8 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
             )
             active_fault.end()
         if isinstance(fault, FreezeMetadata):
-            self._frozen[active_fault.number] = self._snapshot()
+            self._frozen[active_fault.number] = self._metadata.copy()
         return active_fault
-
-    @abstractmethod
-    def _snapshot(self) -> Any:
-        """Return the metadata as they are now."""
 
     @abstractmethod
     async def revive(self, broker: int) -> None:
@@ -380,8 +346,35 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
                 return True
         return False
 
-    def frozen_metadata(self, broker: int) -> Any:
-        """Return the snapshot that a broker responds by; None if none is frozen. Counts it."""
+    async def metadata_response(
+        self,
+        broker: int,
+        request: Request,
+        execute: Callable[[Request], Response | Awaitable[Response]],
+        client: object = None,
+    ) -> Response:
+        """Return the response to a request; of `METADATA_APIS`, an old one from a broker with
+        frozen metadata.
+
+        Args:
+            client: as `MetadataKey` has it.
+        """
+        if request.api_name not in METADATA_APIS:
+            return await await_response(execute(request))
+        key = MetadataKey(request.api_key, request.api_version, request.body, client)
+        frozen = self._frozen_responses(broker)
+        last = None if frozen is None else frozen.get(key)
+        if last is not None:
+            return last
+        response = await await_response(execute(request))
+        if response is None:
+            return None
+        encoded = encode_body(request.api_key, request.api_version, response)
+        (self._metadata if frozen is None else frozen).put(key, encoded)
+        return encoded
+
+    def _frozen_responses(self, broker: int) -> MetadataResponses | None:
+        """Return the responses of a broker with frozen metadata, or None. Counts an injection."""
         for active_fault in self.active:
             frozen = self._frozen.get(active_fault.number)
             if frozen is not None and active_fault.fault.brokers in ((), (broker,)):
@@ -447,7 +440,7 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
 
 
 class Served(Protocol):
-    """What clients connect to: a cluster, or a proxy."""
+    """A cluster or a proxy, to which clients connect."""
 
     @property
     def fault(self) -> ConnectionFaults:
@@ -455,13 +448,13 @@ class Served(Protocol):
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given."""
+        """The ``bootstrap.servers`` of clients."""
 
     async def start(self) -> None:
-        """Start it."""
+        """Start."""
 
     async def stop(self) -> None:
-        """Stop it, however far it was started."""
+        """Stop, also after an incomplete start."""
 
 
 class Faults(ConnectionFaults):
@@ -471,7 +464,7 @@ class Faults(ConnectionFaults):
         super().__init__(cluster)
         self._cluster = cluster
 
-    # Begin and end.
+    # Begins and ends.
 
     async def begin(self, fault: Fault) -> ActiveFault:
         if isinstance(fault, Kill):
@@ -487,15 +480,12 @@ class Faults(ConnectionFaults):
             self._cluster.controller.remove_from_isr(topic_partition, fault.broker)
         return active_fault
 
-    def _snapshot(self) -> FrozenCluster:
-        return FrozenCluster(self._cluster)
-
     async def kill(
         self, broker: int, *, lost_records: int = 0, for_s: float | timedelta | None = None
     ) -> ActiveFault:
         """Kill a broker as SIGKILL does; it is revived when the fault ends.
 
-        The last ``lost_records`` of each of its logs are gone then, as after damage to its disk.
+        The last ``lost_records`` of each of its logs are then lost, as after damage to its disk.
         """
         return await self.begin(Kill(broker, lost_records=lost_records, for_s=for_s))
 
@@ -531,24 +521,32 @@ class Faults(ConnectionFaults):
         await self.wait_for_fetch(follower, leader)
 
     async def serve(
-        self, broker_id: int, request: Request, connection: Connection, handler: Handler
+        self,
+        broker_id: int,
+        request: Request,
+        connection: ResponseConnection,
+        handle: Callable[[Request], Response | Awaitable[Response]],
+        client: object,
+        session: Callable[[int], Sequence[SessionPartition]],
     ) -> Response:
-        """Return the response of a broker to a request, with the active faults."""
+        """Return the response of a broker to a request, with the active faults.
+
+        Args:
+            handle: handles what the faults leave of the request.
+            client: as `MetadataKey` has it.
+            session: returns the partitions of the fetch session that has an id.
+        """
         await self.wait_while_paused(broker_id)
         if self.loses_request(broker_id, connection, request):
             return None
-        broker = self._cluster.brokers[broker_id]
-        if request.api_name in METADATA_APIS:
-            frozen = self.frozen_metadata(broker_id)
-            if frozen is not None:
-                broker = FrozenBroker(broker, frozen)
+        in_session = request.api_name == "fetch" and getattr(request.body, "session_epoch", 0) > 0
         return await self.respond(
             broker_id,
             request,
             connection,
-            lambda rest: handler(broker, rest, connection),
+            lambda rest: self.metadata_response(broker_id, rest, handle, client),
             self._topic_of,
-            _session_partitions(broker, request),
+            session(request.body.session_id) if in_session else (),
         )
 
     def _topic_of(self, topic_id: uuid.UUID) -> str | None:
@@ -580,15 +578,6 @@ class Faults(ConnectionFaults):
                 f"broker {fault.broker} is no follower of {topic_partition}: its replicas "
                 f"are {state.replicas}, and broker {state.leader} leads"
             )
-
-
-def _session_partitions(broker: Any, request: Request) -> Sequence[SessionPartition]:
-    """Return the partitions that a fetch requests without listing them."""
-    if request.api_name != "fetch" or getattr(request.body, "session_epoch", -1) < 1:
-        return ()
-    sessions = broker.fetch_sessions
-    partitions: Sequence[SessionPartition] = sessions.session_keys(request.body.session_id)
-    return partitions
 
 
 def _call_later(seconds: float, function: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode as WireError
@@ -31,23 +31,19 @@ from purgatory.cluster.protocol.error_responses import (
 )
 from purgatory.cluster.protocol.wire import (
     Request,
+    Versions,
     element_class,
     new_entity,
-    read_response,
-    write_response,
+    response_entity,
 )
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.faults import (
     TARGET_KEYS,
-    ErrorFault,
-    LoadCoordinator,
     LowerLeaderEpochs,
+    ReturnError,
     Throttle,
 )
 from purgatory.kafka.faults.active_faults import ActiveFaults, ResponseOutcome, draw_injection
-
-if TYPE_CHECKING:
-    from purgatory.cluster.api.registry import Api
 
 TopicOf = Callable[[uuid.UUID], str | None]
 """Returns the name of the topic that has an id, or None."""
@@ -59,13 +55,33 @@ _FETCH, _METADATA, _FIND_COORDINATOR = 1, 3, 10
 _TRANSACTION_KEY = 1
 _TOPIC_RESOURCE = 2
 _PARTITION_DEPTH = 2
-"""Where errors of partitions are, within topics."""
+"""The depth of errors of partitions, within topics."""
 _OLD_FIELD_PREFIX = "v3_and_below_"
 """The prefix of AddPartitionsToTxn's fields in the versions of clients."""
 
 
+class ServedApi(Protocol):
+    """An API, as far as faults are injected into its messages: a row of `api.registry`."""
+
+    @property
+    def versions(self) -> Versions:
+        """The oldest and the newest version that is served."""
+
+    @property
+    def errors(self) -> str:
+        """The error path of its responses: see `error_responses`."""
+
+    @property
+    def redirect(self) -> ErrorCode | None:
+        """The error by which brokers other than the leader or the coordinator redirect clients."""
+
+    @property
+    def all_versions(self) -> range:
+        """Each version that is served."""
+
+
 class FaultyResponse(NamedTuple):
-    """A response, whether it hides that the request was executed, and what was not executed."""
+    """A response, whether it hides that the request was executed, and the refused parts."""
 
     response: Response
     hides_execution: bool = False
@@ -76,7 +92,7 @@ async def faulty_response(
     faults: ActiveFaults,
     broker: int,
     request: Request,
-    api: Api,
+    api: ServedApi,
     connection: ResponseConnection,
     handle: Callable[[Request], Response | Awaitable[Response]],
     topic_of: TopicOf,
@@ -95,7 +111,7 @@ async def faulty_response(
             isinstance(fault, Throttle) and hasattr(places.response, "throttle_time")
         ):
             altering.append((active, fault))
-        if isinstance(fault, ErrorFault) and remaining is not None:
+        if isinstance(fault, ReturnError) and remaining is not None:
             error = inject_error(remaining, api, fault, topic_of, session)
             if error is not None and draw_injection(active, fault):
                 injected.append(error)
@@ -105,13 +121,13 @@ async def faulty_response(
     response = None if remaining is None else await await_response(handle(remaining))
     if not injected and not altering:
         return FaultyResponse(response)
-    hides_execution = any(error.fault.executes_request for error in injected)
-    refused = [error for error in injected if not error.fault.executes_request]
+    hides_execution = any(error.fault.after for error in injected)
+    refused = [error for error in injected if not error.fault.after]
     if getattr(request.body, "acks", None) == 0:
         if injected:
             connection.abort()
         return FaultyResponse(None, hides_execution, refused)
-    entity = None if response is None else read_response(request, response)
+    entity = None if response is None else response_entity(request, response)
     for error in reversed(injected):
         entity = error.apply(entity)
     if entity is None:
@@ -123,7 +139,7 @@ async def faulty_response(
             altered = lower_epochs(entity, fault.epochs, fault.topic, topic_of)
         if altered is not entity and draw_injection(active, fault):
             entity = altered
-    return FaultyResponse(write_response(entity), hides_execution, refused)
+    return FaultyResponse(entity, hides_execution, refused)
 
 
 class InjectedElement(NamedTuple):
@@ -141,7 +157,7 @@ class InjectedError(NamedTuple):
         body: the original request.
         remaining: the part of the request to execute; None: nothing.
         fault: has the error and its targets.
-        places: where the response has error codes.
+        places: the places of errors in the response.
         depth: how many arrays contain the error code; 0: it is a top-level field.
         elements: the elements of the request that get it; None: targets among the response's.
         topic_of: returns a topic's name by its id.
@@ -149,7 +165,7 @@ class InjectedError(NamedTuple):
 
     body: Any
     remaining: Any
-    fault: ErrorFault
+    fault: ReturnError
     places: ErrorPlaces
     depth: int
     elements: tuple[InjectedElement, ...] | None
@@ -203,7 +219,7 @@ class InjectedError(NamedTuple):
     ) -> int | None:
         """Return the index of the response's element for one of the request, or None."""
         if not array.fields:
-            is_there = self.fault.executes_request and injected.place < len(elements)
+            is_there = self.fault.after and injected.place < len(elements)
             return injected.place if is_there else None
         keys = [(array.fields[key], value) for key, value in injected.keys.items()]
         for index, element in enumerate(elements):
@@ -234,8 +250,8 @@ class InjectedError(NamedTuple):
 
 def inject_error(
     request: Request,
-    api: Api,
-    fault: ErrorFault,
+    api: ServedApi,
+    fault: ReturnError,
     topic_of: TopicOf,
     session: Sequence[SessionPartition] = (),
 ) -> InjectedError | None:
@@ -245,12 +261,12 @@ def inject_error(
 
     Args:
         request, api: the request, and the row of its API.
-        fault: has the error, and chooses.
-        topic_of: returns topics' names.
+        fault: has the error and its targets.
+        topic_of: returns a topic's name by its id.
         session: the partitions that a fetch requests without listing them.
     """
     body = request.body
-    if isinstance(fault, LoadCoordinator) and (
+    if fault.only_coordinators and (
         api.redirect != ErrorCode.NOT_COORDINATOR or getattr(body, "transactional_id", "") is None
     ):
         return None
@@ -278,7 +294,7 @@ def inject_error(
         else:
             if not elements:
                 return None
-    if fault.executes_request:
+    if fault.after:
         remaining = body
     elif depth == 0:
         remaining = None
@@ -354,7 +370,7 @@ def _list_session(body: Any, session: Sequence[SessionPartition]) -> Any:
 # Targets of a fault.
 
 
-def supported_choices(api_key: int, api: Api) -> set[str]:
+def supported_choices(api_key: int, api: ServedApi) -> set[str]:
     """Return the keys by which a fault can target requests of an API, of all versions."""
     if api_key == _FIND_COORDINATOR:
         return {"group_id", "transactional_id"}
@@ -447,7 +463,7 @@ def lower_epochs(response: Any, epochs: int, topic: str | None, topic_of: TopicO
 # Delays, losses, truncation.
 
 _CHUNKS_PER_S = 20
-"""How many chunks a second a slow response is sent in."""
+"""The chunks of a slow response, per second."""
 
 
 async def send_faulty(

@@ -7,8 +7,8 @@
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* A request completes once, by the response of its broker, or when that broker's process dies: so it
-  can't have an effect after it has completed.
+* A request completes once, by the response of its broker, or when that broker's process dies, and
+  has no effect after that.
 * A request of share partitions is retried for a while after retriable errors: the coordinator may
   be moving.
 """
@@ -61,8 +61,8 @@ class InterBrokerClient:
         """Call ``request(broker, respond)``, and return the response; None: the broker died.
 
         Args:
-            is_cancelled: polled while the link is cut: whether another broker is responsible by
-                now. Then the result is None, too, and the request can have no more effect.
+            is_cancelled: polled while the link is cut; true: another broker is responsible by now.
+                Then the result is None, too, and the request can have no more effect.
         """
         if not await self._pass_link(broker_id, is_cancelled):
             return None
@@ -128,12 +128,12 @@ _Call = Callable[[ShareCoordinator, RespondState], object]
 
 
 class SharePersister:
-    """The coordinators of share partitions, as one broker sees them (`ShareStateStore`).
+    """The coordinators of share partitions, for one broker (`ShareStateStore`).
 
     Args:
-        calls: how it asks others.
-        cluster: its cluster.
-        own: its own coordinator, which tells whom to ask.
+        calls: the broker's client of the others.
+        cluster: the state that all brokers share.
+        own: its own coordinator, which knows the partition of each key.
     """
 
     def __init__(
@@ -231,11 +231,11 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class InterBrokerMarkerChannel:
-    """The cluster, as the coordinator of one broker sees it (`MarkerChannel`).
+    """The leaders of partitions, for the coordinator of one broker (`MarkerChannel`).
 
     Args:
-        calls: how its broker asks others.
-        cluster: its cluster.
+        calls: the broker's client of the others.
+        cluster: the state that all brokers share.
     """
 
     def __init__(self, calls: InterBrokerClient, cluster: ClusterMetadata) -> None:
@@ -255,9 +255,9 @@ class InterBrokerMarkerChannel:
     ) -> None:
         """Send markers to a broker; ``respond`` is called with their error codes.
 
-        Where the link to it is cut, and another one leads by then, they are refused: whoever leads
-        is asked next. One that was written before, and is written again, ends nothing else: until
-        all are, the producer has no other transaction.
+        If the link is cut, and another broker leads by then, the markers fail, and the new leader
+        gets them next. A marker that is written twice ends nothing else: until all are written, the
+        producer has no other transaction.
         """
         self._calls.begin(self._send(broker_id, markers, respond))
 

@@ -1,8 +1,8 @@
-"""Listeners: where a broker listens, by which protocol, and how clients authenticate.
+"""Listeners: addresses of brokers, their protocols, and the authentication of clients.
 
-Each broker has all listeners of its cluster, one port for each; a client is told the addresses of
-the listener that it came by. The ports of a killed broker stay bound: else a client on this machine
-could be given one as its own port, and even be connected to itself.
+Each broker has all listeners of its cluster, one port for each; a client gets the addresses of its
+own listener. The ports of a killed broker stay bound: otherwise the system could give such a port
+to a client on this machine, which might even connect to itself.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -25,20 +25,20 @@ from purgatory.settings.addresses import host_and_port, split_host_and_port
 
 _log = Logger("purgatory.cluster")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
-"""How OpenSSL calls bytes that are no TLS."""
+"""OpenSSL's reasons for bytes that are no TLS."""
 
 MAX_PORT = 65_535
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
-"""How a client can say who it is (SASL)."""
+"""The mechanisms of authentication (SASL)."""
 
 MECHANISMS: Sequence[Mechanism] = get_args(Mechanism)
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""How clients can come, as they call it."""
+"""The security protocols, in the words of clients."""
 
 
 @contextlib.contextmanager
 def refusing_file(name: str, path: Path | None) -> Iterator[None]:
-    """Have a `ClusterError` say which file of certificates can't be used."""
+    """Raise `ClusterError` with the name of an unusable file of certificates."""
     try:
         yield
     except (OSError, ssl.SSLError) as error:
@@ -47,15 +47,14 @@ def refusing_file(name: str, path: Path | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Tls:
-    """What a listener speaks TLS by.
+    """The TLS files of a listener.
 
     Args:
         certificate: a file with the certificate chain (PEM).
         key: its key, if not in the same file.
-        client_ca: a file with certificates; a client has to have one that they signed, and is who
-            its subject says. None: clients are not asked for one.
-        client_auth: "requested": a client without a certificate is let in, too, as nobody in
-            particular.
+        client_ca: a file with certificates that sign those of clients, whose subjects are the
+            principals. None: clients need no certificate.
+        client_auth: "requested": a client without a certificate is accepted, too, as anonymous.
     """
 
     certificate: Path
@@ -67,7 +66,7 @@ class Tls:
         """Read the files.
 
         Raises:
-            ClusterError: one of them can't be used.
+            ClusterError: a file can't be used.
         """
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         with refusing_file("certificate", self.certificate):
@@ -83,14 +82,15 @@ class Tls:
 
 @dataclass(frozen=True)
 class Listener:
-    """Where each broker listens, and how.
+    """A listener of each broker.
 
     Args:
-        name: which one, in what the cluster prints: "PLAINTEXT".
-        first_port: of the first broker; the others have the ports after it. 0: the system chooses.
-        host: where; None: where the cluster says.
-        tls: speak TLS; None: plain connections.
-        sasl: by which mechanisms clients say who they are; none: nobody is asked.
+        name: its name, such as "PLAINTEXT".
+        first_port: the port of the first broker; the others have the ports after it. 0: the system
+            chooses.
+        host: the host; None: that of the cluster.
+        tls: the TLS files; None: plain connections.
+        sasl: the mechanisms of authentication; empty: there is none.
     """
 
     name: str
@@ -101,12 +101,12 @@ class Listener:
 
     @property
     def security_protocol(self) -> str:
-        """What clients call it: "SASL_SSL"."""
+        """The security protocol in the words of clients, such as "SASL_SSL"."""
         return ("SASL_" if self.sasl else "") + ("SSL" if self.tls else "PLAINTEXT")
 
 
 PLAINTEXT = Listener("PLAINTEXT")
-"""A listener by which anybody may come."""
+"""A listener without authentication."""
 
 
 def _reason(error: ssl.SSLError) -> str:
@@ -128,10 +128,10 @@ class Endpoint(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `str` gives: "kafka-1:9092".
+        """Parse an address such as "kafka-1:9092".
 
         Raises:
-            ClusterError: it is no address.
+            ClusterError: the text is no address.
         """
         host, port = split_host_and_port(text.strip())
         if not host or not port.isdecimal() or int(port) > MAX_PORT:
@@ -140,9 +140,9 @@ class Endpoint(NamedTuple):
 
 
 class _Handshake(asyncio.Protocol):
-    """A client until it has agreed on TLS; then its connection has it.
+    """A client during its TLS handshake; then its connection takes over.
 
-    asyncio could do that by itself, but tells nobody who such clients are, nor of their errors.
+    asyncio's own handshakes tell neither the clients nor their errors.
     """
 
     def __init__(
@@ -157,10 +157,10 @@ class _Handshake(asyncio.Protocol):
         self._tls = tls
         self._tasks = tasks
         self._early = b""
-        """What came before TLS reads, and then what came with the end of the handshake."""
+        """The bytes before TLS reads, and then those with the end of the handshake."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        plain = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        plain = cast(asyncio.Transport, transport)  # uvloop's class is not derived from it
         task = asyncio.get_running_loop().create_task(self._agree(plain))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -226,12 +226,12 @@ class Listening:
         """Listen.
 
         Args:
-            listeners: which ones.
-            new_connection: makes the protocol of one that came by a listener.
-            tls: by the names of the listeners that speak it.
+            listeners: the listeners.
+            new_connection: makes the protocol of a listener's connection.
+            tls: the TLS contexts by the names of listeners.
 
         Raises:
-            ClusterError: it can't listen there.
+            ClusterError: an address can't be listened on.
         """
         self.release()
         for listener in listeners:
@@ -257,14 +257,14 @@ class Listening:
             start_serving=False,
         )
         try:
-            # Two steps: `stop` closes what it knows, also while this waits for the second one.
+            # Two steps, so that `stop` can close the server while this waits for the second one.
             server = await create(port)
             while len(ports := {sock.getsockname()[1] for sock in server.sockets}) > 1:
-                # A name with an address of each family: the system gave each a port of its own.
+                # A name with an address of each family: the system chose a port for each.
                 server.close()
                 try:
                     server = await create(min(ports))
-                except OSError:  # somebody has that one at the other address
+                except OSError:  # the port is taken at the other address
                     server = await create(port)
             self._servers.append(server)
             self._endpoints[listener.name] = Endpoint(host, *ports)
@@ -277,8 +277,8 @@ class Listening:
     async def stop(self) -> None:
         """Stop accepting connections, cut those in their handshakes, and keep the ports.
 
-        Whom asyncio has accepted already gets a connection in the next turn, to be turned away:
-        once the server is closed it could not make one, and would leave the socket open.
+        Sockets that asyncio has accepted get a connection in the next turn, which is refused: a
+        closed server could not make one, and would leave the socket open.
         """
         servers, self._servers = self._servers, []
         bound = [(sock.family, sock.getsockname()) for server in servers for sock in server.sockets]
@@ -299,12 +299,12 @@ class Listening:
             kept = socket.socket(family, socket.SOCK_STREAM)
             self._kept.append(kept)
             kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:  # as asyncio does: the other family has its own
+            if family == socket.AF_INET6:  # as asyncio does: each family has its own
                 kept.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            with contextlib.suppress(OSError):  # somebody was quicker: `start` will say so
+            with contextlib.suppress(OSError):  # the port was taken meanwhile: `start` will fail
                 kept.bind(address)
 
     def release(self) -> None:
-        """Give up the ports that are kept."""
+        """Release the kept ports."""
         while self._kept:
             self._kept.pop().close()

@@ -41,7 +41,7 @@ from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.groups.consumer_group_member import Principal
-from purgatory.kafka.groups.share_group_coordinator import SHARE_ASSIGNORS
+from purgatory.kafka.groups.share_group import SHARE_ASSIGNORS
 from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
 from purgatory.kafka.settings.group_settings import GroupSettings, default_group_settings
 from purgatory.kafka.settings.topic_settings import validate_settings

@@ -1,8 +1,8 @@
 """The observer of a running cluster: its topics, groups, transactions and faults.
 
-Ten times a second it compares the state with the one before, for the trace's table `changes` and
-for the live feed; of many partitions some, the others in the next turns. Operations are not polled:
-a purgatory reports each that settles to its ``on_settled``, and the state of a broker is reported
+Ten times a second the observer compares the state with the previous one, for the trace's table
+`changes` and for the live feed; of many partitions some, the others in the next turns. Operations
+are not polled: a purgatory notifies its observer of each completion, and a broker reports its state
 by itself.
 
 Ground rules: everything happens on the event loop's thread.
@@ -11,16 +11,12 @@ Ground rules: everything happens on the event loop's thread.
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING, Any
 
-from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.operation import DelayedOperation
+from purgatory.cluster.metadata import ClusterMetadata
+from purgatory.cluster.traced_brokers import ElapsedClock
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka import DelayedFetch, TopicPartition
+from purgatory.kafka import TopicPartition
 from purgatory.kafka.faults.active_faults import ActiveFaults
-from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
-from purgatory.kafka.share_groups.share_partition import DelayedAcquisitionLock
 from purgatory.kafka.topics import PartitionState
 from purgatory.trace.change_rows import (
     FAULT,
@@ -39,70 +35,15 @@ from purgatory.trace.observer import (
     StateObserver,
 )
 
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
-    from purgatory.cluster.cluster import Cluster
-    from purgatory.cluster.metadata import ClusterMetadata
-
 _INTERVAL_S = 0.1
 PARTITIONS_PER_ITERATION = 200
-"""How many partitions are compared in a turn, and all new ones besides."""
+"""The number of partitions that are compared in a turn, beside new ones."""
 
-_NS_PER_MS = 1_000_000
-_NS_PER_US = 1_000
-_KINDS_BY_PURGATORY = {
-    "Produce": "producer",
-    **dict.fromkeys(("Rebalance", "Sync", "Heartbeat"), "member"),
-    **dict.fromkeys(("TransactionMarker", "TransactionTimeout"), "transaction"),
-    **dict.fromkeys(("DeleteRecords", "ElectLeader", "Topic", "AlterAcls"), "admin"),
-}
 _log = Logger("purgatory.cluster")
 
 
-def operation_keys(operation: DelayedOperation) -> tuple[Any, ...]:
-    """Return the keys that it waits on.
-
-    Those of a fetch say also which end of the log it waits for, and one that completes at once is
-    watched under nothing.
-    """
-    if isinstance(operation, DelayedFetch | DelayedShareFetch | DelayedAcquisitionLock):
-        return tuple(operation.topic_partitions)
-    return operation._op_keys
-
-
-def operation_kind(purgatory: str, operation: DelayedOperation) -> str:
-    """Return the kind of an operation's client: producer, follower, consumer, member, ..."""
-    if isinstance(operation, DelayedFetch):
-        return "consumer" if operation.params.replica_id < 0 else "follower"
-    return _KINDS_BY_PURGATORY.get(purgatory, "consumer")
-
-
-class ElapsedClock:
-    """Measures the time since a trace or a live feed began, in microseconds.
-
-    Its origin is a whole millisecond, as timers count: what is due lies in the bucket it lay in.
-    """
-
-    def __init__(self) -> None:
-        self.start_ms, since_ns = divmod(time.monotonic_ns(), _NS_PER_MS)
-        """What the timers' clocks showed then."""
-        self._start_wall_s = time.time() - since_ns / 1_000_000_000
-
-    def now_us(self) -> int:
-        """Return the time now."""
-        return self.us_of_ns(time.monotonic_ns())
-
-    def us_of_ns(self, monotonic_ns: int) -> int:
-        """Return the time at which the timers' clocks showed this."""
-        return (monotonic_ns - self.start_ms * _NS_PER_MS) // _NS_PER_US
-
-    def us_of_wall_s(self, seconds: float) -> int:
-        """Return the time at which the time of day was this, in seconds since 1970."""
-        return int((seconds - self._start_wall_s) * 1_000_000)
-
-
 def observe_faults(observer: StateObserver, faults: ActiveFaults, clock: ElapsedClock) -> None:
-    """Compare the faults with those before. O(active and recent faults)."""
+    """Compare the faults with the previous ones. O(active and recent faults)."""
     by_number = {fault.number: fault for fault in (*faults.recent, *faults.active)}
     states = {
         number: FaultState.of(fault, clock.us_of_wall_s)
@@ -110,16 +51,16 @@ def observe_faults(observer: StateObserver, faults: ActiveFaults, clock: Elapsed
     }
     for number, state in states.items():
         observer.observe(FAULT, number, state)
-    observer.last_values[FAULT] = states  # those that ended long ago are forgotten
+    observer.last_values[FAULT] = states  # faults that ended long ago are dropped
 
 
 class ClusterObserver:
     """Reports changes of a cluster, beginning with its whole state.
 
     Args:
-        cluster: which.
+        cluster: the observed cluster.
         clock: measures when transactions and faults began.
-        on_change: is called with each change.
+        on_change: called with each change.
     """
 
     def __init__(self, cluster: ClusterMetadata, clock: ElapsedClock, on_change: OnChange) -> None:
@@ -129,7 +70,7 @@ class ClusterObserver:
         self._next = 0
 
     async def run(self) -> None:
-        """Observe again and again."""
+        """Observe in a loop, until cancelled."""
         while True:
             self.observe_or_log()
             await asyncio.sleep(_INTERVAL_S)
@@ -142,7 +83,7 @@ class ClusterObserver:
             _log.error("trace_failed", exc_info=error)
 
     def observe(self) -> None:
-        """Compare the state with the one before.
+        """Compare the state with the previous one.
 
         O(partitions + 200 * replicas + groups + transactions).
         """
@@ -175,7 +116,7 @@ class ClusterObserver:
             tuple(sorted(state.isr)),
             self._cluster.controller.topics[topic_partition.topic].internal,
         )
-        high_watermark, ends = _offsets(self._cluster, topic_partition, state)
+        high_watermark, ends = replica_offsets(self._cluster, topic_partition, state)
         observe = self.state.observe
         observe(PARTITION, topic_partition, role)
         observe(HIGH_WATERMARK, topic_partition, high_watermark)
@@ -189,7 +130,7 @@ class ClusterObserver:
             if not broker.alive:
                 continue
             groups = broker.groups
-            for group_state in groups.groups.values():
+            for group_state in groups.classic.groups.values():
                 found[group_state.group_id] = CoordinatorState(
                     broker.broker_id,
                     group_state.state.value,
@@ -219,10 +160,10 @@ class ClusterObserver:
         return found
 
 
-def _offsets(
+def replica_offsets(
     cluster: ClusterMetadata, topic_partition: TopicPartition, state: PartitionState
 ) -> tuple[int | None, dict[int, int]]:
-    """Return a partition's high watermark and its replicas' log ends, of brokers that live."""
+    """Return a partition's high watermark and its log ends on live brokers."""
     high_watermark, ends = None, {}
     for broker_id in state.replicas:
         broker = cluster.live_broker(broker_id)
@@ -232,77 +173,3 @@ def _offsets(
             if broker_id == state.leader:
                 high_watermark = replica.high_watermark
     return high_watermark, ends
-
-
-def cluster_state(cluster: Cluster) -> dict[str, Any]:
-    """Return brokers, topics, groups, purgatories and faults. O(partitions)."""
-    return {
-        "bootstrap_servers": cluster.bootstrap_servers,
-        "elections": cluster.controller.elections,
-        "brokers": [_broker(broker) for broker in cluster.brokers.values()],
-        "topics": [
-            {
-                "name": topic.name,
-                "internal": topic.internal,
-                "settings": topic.configs,
-                "partitions": [
-                    _partition(cluster, TopicPartition(topic.name, number), state)
-                    for number, state in enumerate(topic.partitions)
-                ],
-            }
-            for topic in cluster.controller.topics.values()
-        ],
-        "groups": [
-            {
-                "name": group.group_id,
-                "broker": broker.broker_id,
-                "state": group.state.value,
-                "generation": group.generation,
-                "members": list(group.members),
-            }
-            for broker in cluster.brokers.values()
-            if broker.alive
-            for group in broker.groups.groups.values()
-        ],
-        "faults": [fault.as_dict() for fault in cluster.fault.recent],
-    }
-
-
-def _partition(
-    cluster: Cluster, topic_partition: TopicPartition, state: PartitionState
-) -> dict[str, Any]:
-    high_watermark, ends = _offsets(cluster, topic_partition, state)
-    leader = cluster.live_broker(state.leader)
-    led = None if leader is None else leader.manager.partition(topic_partition)
-    return {
-        "partition": topic_partition.partition,
-        "leader": state.leader,
-        "leader_epoch": state.leader_epoch,
-        "replicas": state.replicas,
-        "isr": state.isr,
-        "high_watermark": high_watermark,
-        "log_end_offsets": ends,
-        "log_start_offset": None if led is None else led.log_start_offset,
-    }
-
-
-def _broker(broker: Broker) -> dict[str, Any]:
-    return {
-        "id": broker.broker_id,
-        "host": broker.host,
-        "port": broker.port,
-        "alive": broker.alive,
-        "connections": broker.connection_count,
-        "purgatories": [_purgatory(purgatory) for purgatory in broker.purgatories]
-        if broker.alive
-        else [],
-    }
-
-
-def _purgatory(purgatory: AsyncPurgatory) -> dict[str, Any]:
-    return {
-        "name": purgatory.name,
-        "pending": purgatory.num_delayed,
-        "oldest_ms": purgatory.core.oldest_pending_ns // _NS_PER_MS,
-        "outcomes": purgatory.counters.outcomes,
-    }

@@ -1,13 +1,13 @@
 """The records inside batches: decompressed, searched by timestamp, compacted, and written.
 
-A broker stores and delivers batches as they are; here is the one place that looks into them. It
-writes batches of its own for internal topics (`new_batch`) and transaction markers (`new_marker`).
+A broker stores and delivers batches unread; only this module reads their records, and writes the
+broker's own batches of internal topics (`new_batch`) and transaction markers (`new_marker`).
 
 Ground rules
 ------------
-* What comes out of a batch is bounded before it is decompressed: a few kilobytes may claim to be
-  gigabytes. Nothing is reserved that isn't filled.
-* A client wrote what is inside. Each length in it is checked, and each record is behind the one
+* The decompressed size of a batch is bounded before it is decompressed: a few kilobytes may expand
+  to gigabytes. No memory is reserved before it is filled.
+* Clients wrote the records: each length in them is checked, and each record is behind the one
   before.
 """
 
@@ -52,49 +52,49 @@ _MIN_RECORD_BYTES = 6
 _VARINT_BITS = 70
 _TIMESTAMP_RANGE_MS = range(-(2**63), 2**63)
 MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
-"""What is opened of a batch at most: as much as a request may have that isn't compressed."""
+"""The limit of decompressed bytes of a batch: that of an uncompressed request."""
 
 RECORD_BYTES = 100
-"""What each record of a compressed batch counts for besides its bytes: it takes time and memory to
-look at."""
+"""The bytes that each record of a compressed batch counts for beside its own: each takes time and
+memory."""
 
 
 _LENGTH_AT, _LENGTH_END = 8, 12
-"""Where a batch has the length of what follows."""
+"""The position of a batch's length."""
 
 
 class DecompressionBudget:
-    """How much compressed records may swell, those of one request together.
+    """The limit of decompressed bytes of the records of one request together.
 
     Args:
-        left_bytes: so much may come out of them, each record counted with 100 bytes more.
+        remaining_bytes: the limit, in which each record counts for 100 bytes more.
     """
 
-    __slots__ = ("left_bytes",)
+    __slots__ = ("remaining_bytes",)
 
-    def __init__(self, left_bytes: int = MAX_DECOMPRESSED_BYTES) -> None:
-        self.left_bytes = left_bytes
+    def __init__(self, remaining_bytes: int = MAX_DECOMPRESSED_BYTES) -> None:
+        self.remaining_bytes = remaining_bytes
 
     def opened(self, codec: int, data: bytes, record_count: int) -> bytes:
         """Return a batch's records without compression. O(uncompressed bytes).
 
         Raises:
-            SwollenBatchError: it would be more than there is room for.
-            ValueError: it can't be decompressed.
+            SwollenBatchError: the records exceed the limit.
+            ValueError: the batch can't be decompressed.
         """
         if not codec:
             return data
         open_it = _CODECS.get(codec)
         if open_it is None:
             raise ValueError(f"a batch with the unknown compression {codec}")
-        most = self.left_bytes - RECORD_BYTES * record_count
+        most = self.remaining_bytes - RECORD_BYTES * record_count
         if most <= 0:
             raise SwollenBatchError(f"{record_count} compressed records in one batch")
         try:
             found = open_it(data, most)
         except (OSError, EOFError, zlib.error, cramjam.DecompressionError) as error:
             raise ValueError(f"a batch can't be decompressed: {error}") from error
-        self.left_bytes = most - len(found)
+        self.remaining_bytes = most - len(found)
         return found
 
 
@@ -108,14 +108,14 @@ class Record(NamedTuple):
 
 
 def read_records(batch: RecordBatch, budget: DecompressionBudget | None = None) -> Iterator[Record]:
-    """Yield each record of a batch; none, where it has no bytes.
+    """Yield each record of a batch; none of a batch without bytes.
 
     Args:
-        batch: to be looked into.
-        budget: how much may come out of it; None: 100 MiB.
+        batch: the batch.
+        budget: the limit of decompressed bytes; None: 100 MiB.
 
     Raises:
-        SwollenBatchError: more would come out of it.
+        SwollenBatchError: the records exceed the limit.
         ValueError: the batch can't be decompressed, or its records are no records.
     """
     payload = batch.payload
@@ -175,7 +175,7 @@ def records_data(batch: RecordBatch, budget: DecompressionBudget | None = None) 
         ValueError: as for ``read_records``.
     """
     if batch.payload is None or not batch.record_count:
-        return b""  # one that compaction left without records isn't compressed, by its attributes
+        return b""  # after compaction, whatever its attributes are
     data, codec = batch.payload[_RECORDS_AT:], codec_of(batch)
     return (
         (budget or DecompressionBudget()).opened(codec, data, batch.record_count) if codec else data
@@ -188,7 +188,7 @@ def compressed(attributes: int, records: bytes, level: int | None = None) -> byt
     Args:
         attributes: their lowest bits are the codec.
         records: their bytes.
-        level: how hard the codec tries, where it has levels; None: as it does by default.
+        level: the codec's level, if it has any; None: its default.
     """
     levels = () if level is None else (level,)
     return bytes(_COMPRESSIONS[attributes & _CODEC_BITS](records, *levels))
@@ -222,7 +222,7 @@ def _snappy_block(data: bytes, max_bytes: int) -> bytes:
 
 
 def _decompress_into(decompress: Callable[[bytes, Any], int]) -> Callable[[bytes, int], bytes]:
-    """Return what decompresses into memory that is only there as far as something is in it."""
+    """Return a decompressor whose memory grows with the decompressed bytes."""
 
     def bounded_decompress(data: bytes, max_bytes: int) -> bytes:
         with mmap.mmap(-1, max_bytes) as budget:
@@ -265,7 +265,7 @@ _COMPRESSIONS: Mapping[int, Callable[..., Any]] = {
 
 
 def _record_positions(data: bytes, record_count: int) -> Iterator[tuple[int, int, int]]:
-    """Yield where each record's length is, where it begins, and where it ends."""
+    """Yield the positions of each record's length, begin and end."""
     at = 0
     for _ in range(record_count):
         length, begin = _varint(data, at)
@@ -348,7 +348,7 @@ def find_by_timestamp(log: Log, timestamp_ms: int, upto_offset: int) -> Record |
 def earliest_offset_since(partition: Partition, since_ms: int) -> int:
     """Return the offset of the first committed record that is not older; -1: there is none.
 
-    Where a batch can't be looked into, it is the log's start. O(batches).
+    With an unreadable batch, it is the log's start. O(batches).
     """
     try:
         found = find_by_timestamp(partition.log, since_ms, partition.high_watermark)
@@ -439,7 +439,7 @@ def recompressed(
     """Return a batch compressed by a codec, or itself where it is already. O(bytes).
 
     Raises:
-        SwollenBatchError: more would come out of it than there is room for.
+        SwollenBatchError: the records exceed the limit.
         ValueError: the batch can't be decompressed.
     """
     was = codec_of(batch)

@@ -156,7 +156,7 @@ class RequestTraces:
                 continue
             if response.error is ErrorCode.NONE:
                 request_trace.outcome = "ok"
-                if response.base_offset >= 0:  # a duplicate is where it was
+                if response.base_offset >= 0:  # a duplicate has its former offset
                     request_trace.end += response.base_offset - request_trace.first
                     request_trace.first = response.base_offset
             else:

@@ -1,7 +1,7 @@
-"""The users and the access control lists of a cluster, and their file.
+"""The users and the ACLs of a cluster, and their file.
 
-Each broker decides by a copy of the access control lists, as in Kafka: a change is made here, and
-counts everywhere once every broker has it.
+Each broker decides by a copy of the ACLs, as in Kafka: a change is complete once every broker has
+it.
 
 Ground rules
 ------------
@@ -23,10 +23,10 @@ from purgatory.kafka.security.sasl import Credentials, ScramCredential, UserMech
 
 
 class ClusterSecurity:
-    """Users, their credentials, and the access control lists.
+    """Users, their credentials, and the ACLs.
 
     Args:
-        config: of the cluster.
+        config: the configuration of the cluster.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
@@ -36,7 +36,7 @@ class ClusterSecurity:
         self.credentials = Credentials(config.users or {})
         self.acls: dict[Acl, None] = {}
         self.version = 0
-        """Counts the changes of the access control lists."""
+        """The number of changes of the ACLs."""
         self.on_acls_changed: Callable[[], object] = lambda: None
         self._folder: Path | None = None
         self._disk = REAL_DISK
@@ -45,11 +45,11 @@ class ClusterSecurity:
         """Load the saved state, and the entries of the configuration.
 
         Args:
-            folder: where changes are saved; None keeps them in memory.
-            disk: on which the folder is.
+            folder: the folder of the saved changes; None: they are in memory.
+            disk: the disk of the folder.
 
         Raises:
-            ClusterError: what was saved can't be read.
+            ClusterError: the saved state can't be read.
         """
         self._folder, self._disk = folder, disk
         configured = [spec.acl for spec in self.authorization.acls]
@@ -71,7 +71,7 @@ class ClusterSecurity:
         """Add and remove entries. Idempotent.
 
         Raises:
-            ClusterError: it can't be saved; nothing is changed then.
+            ClusterError: the change can't be saved, and is not made.
         """
         gone = set(removed)
         acls = {acl: None for acl in self.acls if acl not in gone} | dict.fromkeys(added)
@@ -84,7 +84,7 @@ class ClusterSecurity:
         """Change credentials; None removes one.
 
         Raises:
-            ClusterError: it can't be saved; nothing is changed then.
+            ClusterError: the change can't be saved, and is not made.
         """
         altered = {**self.credentials.altered, **changes}
         self._save(self.acls, altered)

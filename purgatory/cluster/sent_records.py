@@ -1,12 +1,12 @@
-"""Which record a send has: a new one, or one that was sent before.
+"""The identity of sent records: a send has a new record, or one that was sent before.
 
-Where a producer numbers its records on the wire, as idempotent ones do, they are told apart by
-producer id, epoch and sequence number: equal records are different ones, and the same number is the
-same record. A producer that begins a new epoch numbers again what it doesn't know to be stored.
+Records of idempotent producers are told apart by producer id, epoch and sequence number: equal
+records with different numbers are different records. A producer that begins a new epoch numbers the
+records again that it doesn't know to be stored.
 
 Without such numbers an equal record is the same one if the client had no response, or may have had
-none: on another connection, within ten seconds. Else it is another record, of which nobody can tell
-whether it was meant to be one: it names the earlier one, to which it is equal.
+none: on another connection, within ten seconds. Otherwise it is a different record, perhaps an
+unintended one: its row names the earlier record, to which it is equal.
 
 Records have the number of their content (key and value); of several equal ones in a topic the
 later ones have numbers of their own. A read finds those by the numbers on the wire, or by offset.
@@ -25,12 +25,12 @@ from purgatory.trace.table_rows import SendRow
 UNKNOWN = "unknown"
 RESPONSE_LOST, RESENT = "answer lost", "sent again"
 LOST_REASONS = frozenset({RESPONSE_LOST, RESENT})
-"""Why a client may not know the outcome of a send that has a response."""
+"""The reasons why a client may not know the outcome of a send that has a response."""
 
 RESEND_WINDOW_US = 10_000_000
-"""How long after its response a record may be sent again by a client that didn't get it."""
+"""The time after a response in which a client that didn't get it may send the record again."""
 _RETENTION_US = 300_000_000
-"""How long a record is kept after its last send: longer than clients retry."""
+"""The retention of a record after its last send, longer than clients retry."""
 
 _OUTCOME = SendRow._fields.index("outcome")  # the error is behind it
 _RESPONSE_TIME = SendRow._fields.index("answer_us")
@@ -44,7 +44,7 @@ _Place: TypeAlias = tuple[str, int | Wire, int]
 
 
 class Sender(NamedTuple):
-    """Who sends a batch, by which connection, and in which transaction."""
+    """The client, connection and transaction of a batch."""
 
     client: str
     connection: int
@@ -62,11 +62,11 @@ class SentRecord:
     equal_to: int | None = None
     attempts: int = 0
     last_us: int = 0
-    """When it was last sent."""
+    """The time of the last attempt."""
     outcome: str = ""
-    """Of the last attempt."""
+    """The outcome of the last attempt."""
     answered_us: int | None = None
-    """When its last response was delivered."""
+    """The time of the last delivered response."""
     pending: PendingSend | None = None
     equals: _EqualRecords | None = None
 
@@ -84,20 +84,20 @@ class SentRecord:
         return send
 
     def set_outcome(self, outcome: str) -> None:
-        """Set what the last attempt came to."""
+        """Set the outcome of the last attempt."""
         self.outcome = outcome
         if self.equals is not None:
-            self.equals.settle(self)
+            self.equals.update(self)
 
     def may_have_been_answered(self, now_us: int) -> bool:
-        """Whether the last response is so recent that its client may not have got it."""
+        """Whether the client may have missed the last response, as it is recent."""
         answered_us = self.answered_us
         return answered_us is not None and now_us - answered_us <= RESEND_WINDOW_US
 
 
 @dataclass(slots=True, eq=False)
 class PendingSend:
-    """A row of the table of sends until it is written: its outcome may change."""
+    """A row of the table of sends whose outcome may change until it is written."""
 
     row: SendRow
     sent: SentRecord
@@ -105,7 +105,7 @@ class PendingSend:
     def mark_unknown(self, reason: str) -> None:
         """Set the outcome to unknown."""
         row = self.row
-        # As `_replace` does it, in a third of the time.
+        # A third of the time of `_replace`.
         self.row = SendRow._make((*row[:_OUTCOME], UNKNOWN, reason, *row[_OUTCOME + 2 :]))
         if self.sent.pending is self:
             self.sent.set_outcome(UNKNOWN)
@@ -119,39 +119,40 @@ class PendingSend:
 
 
 class _EqualRecords:
-    """Equal records of a topic: those that may yet be sent again."""
+    """The equal records of a topic that may be sent again."""
 
-    __slots__ = ("recent", "unsettled")
+    __slots__ = ("recent", "resendable")
 
     def __init__(self, first: SentRecord) -> None:
         self.recent = deque([first])
-        """The last ones, in the order in which they were first sent."""
-        self.unsettled: dict[SentRecord, None] = {}
-        """Those whose last attempt failed or is unknown."""
-        self.settle(first)
+        """The last records, in the order of their first sends."""
+        self.resendable: dict[SentRecord, None] = {}
+        """The records whose last attempt failed or is unknown."""
+        self.update(first)
 
-    def settle(self, record: SentRecord) -> None:
+    def update(self, record: SentRecord) -> None:
+        """Update whether a record may be sent again, after a change of its outcome."""
         if record.outcome == "ok":
-            self.unsettled.pop(record, None)
+            self.resendable.pop(record, None)
         else:
-            self.unsettled.setdefault(record)
+            self.resendable.setdefault(record)
 
     def forget(self, now_us: int) -> None:
-        """Forget old ones, but the last. O(1) for each."""
+        """Drop old records, but the last. O(1) for each."""
         while len(self.recent) > 1 and self.recent[0].last_us < now_us - RESEND_WINDOW_US:
             first = self.recent.popleft()
-            if first in self.unsettled and first.last_us >= now_us - _RETENTION_US:
+            if first in self.resendable and first.last_us >= now_us - _RETENTION_US:
                 self.recent.appendleft(first)
                 return
-            self.unsettled.pop(first, None)
+            self.resendable.pop(first, None)
 
 
 class SentRecords:
     """The records that were sent, by their content.
 
     Args:
-        forgets: whether it forgets records that nobody has sent for five minutes: equal ones that
-            come later count as the same.
+        forgets: whether records that were not sent for five minutes are dropped: later equal ones
+            then count as the same.
     """
 
     def __init__(self, forgets: bool = True) -> None:
@@ -159,7 +160,7 @@ class SentRecords:
         self._latest: dict[_Content, SentRecord] = {}
         self._by_time: deque[tuple[int, _Content]] = deque()
         self._ids: dict[_Place, int] = {}
-        """The records that don't have the number of their content, by where they are."""
+        """The numbers of records that don't have that of their content, by place."""
         self._equal = 0
 
     def __len__(self) -> int:
@@ -171,15 +172,15 @@ class SentRecords:
     def find(
         self, content: _Content, sender: Sender, wire: Wire | None, is_next: bool, now_us: int
     ) -> SentRecord | None:
-        """Return the record that is sent again; None: it is a new one. O(equal records), O(1) if
+        """Return the record that is sent again; None: the record is new. O(equal records), O(1) if
         there are none.
 
         Args:
-            content: of the record.
-            sender: who sends it.
+            content: the record's content.
+            sender: its sender.
             wire: its numbers.
             is_next: whether its number is beyond all of its producer in its epoch.
-            now_us: when it came.
+            now_us: its time.
         """
         latest = self._latest.get(content)
         if latest is None:
@@ -187,7 +188,7 @@ class SentRecords:
         equals = latest.equals
         if wire is None:
             if equals is not None:
-                for record in equals.unsettled:
+                for record in equals.resendable:
                     if record.wire is None and record.sender.client == sender.client:
                         return record
             return latest if _is_resent(latest, sender, now_us) else None
@@ -195,7 +196,7 @@ class SentRecords:
             for record in (latest,) if equals is None else reversed(equals.recent):
                 if record.wire == wire:
                     return record
-        for record in (latest,) if equals is None else equals.unsettled:
+        for record in (latest,) if equals is None else equals.resendable:
             if _is_renumbered(record, sender, wire):
                 record.wire = wire
                 return record
@@ -225,7 +226,7 @@ class SentRecords:
     def place(
         self, record: SentRecord, content: _Content, partition: int, offset: int | None
     ) -> None:
-        """Say where a record is, if it can't be known by its content."""
+        """Store the place of a record that doesn't have the number of its content."""
         if record.value_id == content[0]:
             return
         topic, wire = content[1], record.wire
@@ -246,7 +247,7 @@ class SentRecords:
         return self._ids.get(place, content[0])
 
     def expire(self, now_us: int) -> None:
-        """Forget records that nobody has sent for long. O(1) for each."""
+        """Drop records that were not sent for long. O(1) for each."""
         known, us = self._by_time, now_us - _RETENTION_US
         while known and known[0][0] < us:
             _, content = known.popleft()

@@ -1,5 +1,4 @@
-"""A process that is a cluster, or a proxy: with its control and planned faults, until it is
-stopped.
+"""The process of a cluster or a proxy, with its control and planned faults, until a signal.
 
 A plan of faults is a TOML file:
 
@@ -56,7 +55,7 @@ class PlannedFault(BaseModel):
 
     @cached_property
     def fault(self) -> Fault:
-        """What is to go wrong; a `ClusterError` says why that makes no sense."""
+        """The fault; raises `ClusterError` if its arguments are invalid."""
         return parse_fault(self.model_extra)
 
 
@@ -70,7 +69,7 @@ def load_fault_plan(path: Path) -> Sequence[PlannedFault]:
     """Read a plan.
 
     Raises:
-        ClusterError: it can't be read, or something in it is wrong; says where and what.
+        ClusterError: the plan can't be read, or is invalid; the message says where and why.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -102,7 +101,7 @@ async def _follow(faults: ConnectionFaults, planned: PlannedFault) -> None:
     while True:
         try:
             await faults.begin(planned.fault)
-        except ClusterError as error:  # to kill a broker that is dead already, say
+        except ClusterError as error:  # such as a kill of a dead broker
             _log.warning("planned_fault_failed", kind=planned.fault.kind, reason=str(error))
         if planned.every_s is None:
             return
@@ -111,16 +110,16 @@ async def _follow(faults: ConnectionFaults, planned: PlannedFault) -> None:
 
 @dataclass(frozen=True)
 class Serving:
-    """What goes with a cluster that is a process.
+    """The arguments of a cluster's process.
 
     Args:
-        config: what the cluster is to be.
-        control_port, control_host: where it is controlled.
-        control_token: what the control asks for; None: nothing on the loopback interface, and a
-            token that is made up and printed beyond it.
-        metrics_port: where /metrics is served besides, where the brokers listen.
-        trace: takes down what happens.
-        plan: the faults that come by themselves.
+        config: the configuration of the cluster.
+        control_port, control_host: the address of the control.
+        control_token: the token of the control; None: none on the loopback interface, and a new
+            one, which is printed, beyond it.
+        metrics_port: another port of /metrics, on the brokers' host.
+        trace: records events.
+        plan: the planned faults.
         view: whether to open its page in the browser.
         companion: a context entered while the cluster runs, such as one that publishes its trace.
     """
@@ -140,7 +139,7 @@ async def serve(serving: Serving) -> None:
     """Run a cluster until SIGINT or SIGTERM.
 
     Raises:
-        ClusterError: it can't start.
+        ClusterError: the start failed.
     """
     cluster, companion = Cluster(serving.config, serving.trace), serving.companion
 
@@ -172,15 +171,15 @@ async def serve_until_stopped(
     view: bool = False,
     companion: Callable[[], AbstractAsyncContextManager[None]] | None = None,
 ) -> None:
-    """Run a cluster or a proxy until SIGINT or SIGTERM, and print where it is.
+    """Run a cluster or a proxy until SIGINT or SIGTERM, and print its addresses.
 
     Args:
-        served: which one.
+        served: the cluster or the proxy.
         new_control: makes its control.
         plan, view, companion: as `Serving` has them.
 
     Raises:
-        ClusterError: it can't start.
+        ClusterError: the start failed.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -197,24 +196,24 @@ async def serve_until_stopped(
             await asyncio.wait([starting])
             return
         starting.result()
-        # What it stands on is a third of all that is imported at the start: clients are served
+        # The imports of the control are a third of all imports at the start: clients are served
         # meanwhile.
         await loop.run_in_executor(None, import_module, "purgatory.cluster.control.control")
         control = new_control()
         stack.push_async_callback(control.stop)
         await control.start()
-        # What is there now stays. Looking through it at each full collection would keep all clients
-        # waiting for 30 ms and more.
+        # The present objects stay: scanning them at each full collection would delay all clients by
+        # 30 ms and more.
         gc.freeze()
-        # Requests leave next to no garbage in cycles, and batches that stay: to look for it after
-        # each 700 objects, Python's default, is a twelfth of all that a produce costs.
+        # Requests leave hardly any garbage in cycles, and batches stay: a collection after each 700
+        # objects, Python's default, is a twelfth of the cost of a produce.
         gc.set_threshold(10_000, 5, 10)
         if companion is not None:
             await stack.enter_async_context(companion())
         following = loop.create_task(follow_fault_plan(served.fault, plan))
         stack.callback(following.cancel)
         print(f"bootstrap.servers={served.bootstrap_servers}")
-        # Who reads the last line may use all of it.
+        # After the last line, all addresses are in use.
         print("\n".join(control.addresses()), flush=True)
         if view:
             await loop.run_in_executor(None, webbrowser.open, control.page_url)
@@ -222,7 +221,7 @@ async def serve_until_stopped(
 
 
 def _allow_open_files() -> None:
-    """Allow as many open files as the system does: each client takes one, or two of a proxy's."""
+    """Raise the limit of open files: each client takes one, or two in a proxy."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # where there is a lower limit that nobody tells
+    with suppress(OSError, ValueError):  # an undocumented lower limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -7,7 +7,8 @@
 
 Ground rules
 ------------
-* The cluster lives on the thread's event loop. Every call here is passed to it and waited for.
+* The cluster lives on the event loop of a thread, the only one that touches it. Calls are passed to
+  the loop (`asyncio.run_coroutine_threadsafe`), and waited for: so the cluster needs no locks.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from purgatory.cluster.cluster import Cluster
+from purgatory.cluster.cluster import Cluster, cluster_state
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import FaultMethod, FaultMethods, Served
-from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
@@ -53,10 +53,10 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
     """Runs something on the event loop of a thread of its own.
 
     Args:
-        name: what it is: "cluster".
-        trace: takes down what happens.
-        recorded: keep in memory what happens, for `audit`: some hundred bytes for each record that
-            is sent or read. In the place of `trace`.
+        name: its name in errors, such as "cluster".
+        trace: records events.
+        recorded: record events in memory, for `audit`, in place of `trace`: some hundred bytes for
+            each record that is sent or read.
     """
 
     def __init__(
@@ -81,29 +81,29 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
 
     @property
     def running(self) -> AnyServed:
-        """The cluster or proxy itself, to be touched on its own thread only: see `call`."""
+        """The cluster or proxy itself, to be used on its own thread only: see `call`."""
         if self._served is None:
             raise ClusterError(f"the {self._name} was not started")
         return self._served
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given."""
+        """The ``bootstrap.servers`` of clients."""
         return self.running.bootstrap_servers
 
     @abstractmethod
     def _running(self) -> AbstractAsyncContextManager[AnyServed]:
-        """Start it, and stop it in the end, on the loop."""
+        """Start the cluster or proxy, and stop it in the end, on the loop."""
 
     @abstractmethod
     def _new_control(self, host: str, port: int, token: str | None) -> FaultControl:
-        """Return a control that isn't started."""
+        """Return a control that is not started."""
 
     def start(self) -> None:
-        """Start it, and return when clients can connect.
+        """Start the thread, and return when clients can connect.
 
         Raises:
-            ClusterError: it can't start.
+            ClusterError: the start failed.
         """
         self._thread.start()
         if not self._started.wait(_START_TIMEOUT_S):
@@ -113,10 +113,10 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
             raise self._failure
 
     def stop(self) -> None:
-        """Stop it; stopping again has no effect."""
+        """Stop the thread. Idempotent."""
         loop, stopping = self._loop, self._stopping
         if loop is not None and stopping is not None:
-            with suppress(RuntimeError):  # its loop is closed
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(stopping.set)
         if self._thread.ident is not None:
             self._thread.join()
@@ -137,7 +137,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         """Call ``function`` on the thread, and return its awaited result.
 
         Raises:
-            ClusterError: it does not run, or stopped before it could respond.
+            ClusterError: the thread does not run, or stopped before the response.
         """
 
         async def call() -> Any:
@@ -149,7 +149,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         if loop is not None:
             with suppress(RuntimeError):  # the loop is closed
                 future = asyncio.run_coroutine_threadsafe(called, loop)
-                # A loop that ends drops the calls that it has not begun: they would never be done.
+                # A loop that ends drops the calls that it has not begun: they would never complete.
                 wait([future, self._ended], return_when=FIRST_COMPLETED)
         if future.done():
             with suppress(CancelledError):
@@ -160,7 +160,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
     def serve_control(
         self, host: str = "127.0.0.1", port: int = 0, token: str | None = None
     ) -> str:
-        """Serve the page that shows it, and the rest of its control, until it stops.
+        """Serve the control with its page, until the thread stops.
 
         Args:
             host, port, token: as `Control` has them.
@@ -169,7 +169,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
             The page's address, "http://127.0.0.1:40001/".
 
         Raises:
-            ClusterError: it does not run, or can't be served there.
+            ClusterError: the thread does not run, or the address can't be used.
         """
         address: str = self.call(partial(self._serve_control, host, port, token))
         return address
@@ -190,22 +190,22 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
     ) -> Findings:
         """Audit the sends and reads so far: order, duplicates and losses.
 
-        In this process, without Java; some tenths of a second for 10,000 records. What a broker
-        can't see, as whether a producer is idempotent, `configuration` tells: without it, what
-        depends on that is indeterminate.
+        In this process, without Java; some tenths of a second for 10,000 records. Facts that a
+        broker can't see, such as idempotence of a producer, come from `configuration`: without it,
+        results that depend on them are indeterminate.
 
         Args:
-            configuration: of the clients, by their client ids and consumer groups.
-            expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
-                settings permit it.
-            witnesses: how many cases of each anomaly come with their rows.
-            effects: what the service did, in its order: for each record that it processed a tuple
-                of topic, partition and offset, the client's message, or an `Effect`. Without them,
-                nothing tells whether a record that was delivered was processed.
+            configuration: that of the clients, by client ids and consumer groups.
+            expect: `order`, `once`, `no-loss`, `one-writer`: violations even if the settings permit
+                them.
+            witnesses: the number of cases of each anomaly with their rows.
+            effects: the effects of the service, in its order: for each processed record a tuple of
+                topic, partition and offset, the client's message, or an `Effect`. Without them,
+                whether a delivered record was processed is unknown.
 
         Raises:
-            ClusterError: it was not made with `recorded`.
-            ValueError: an effect is none, or it is not known whose it is.
+            ClusterError: the cluster was not made with `recorded`.
+            ValueError: an effect is invalid, or of an unknown record.
             SessionError: DuckDB is not installed (the extra `analysis`).
         """
         rows, trace = self._rows, self._trace
@@ -220,7 +220,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
                 self._name, AUDIT_TABLES, trace.unwritten_rows(), trace.unwritten_reads()
             )
 
-        # What is open in one that was stopped stays so.
+        # After the stop, open sends and reads stay open.
         tables_copy = dict(tables() if self._loop is None else self.call(tables))
         if effects is not None:
             reads, commits = tables_copy["reads"], tables_copy["commits"]
@@ -257,7 +257,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
 
 
 class ThreadedFault(Endable):
-    """A fault in force, for blocking code."""
+    """An active fault, for blocking code."""
 
     def __init__(self, cluster: ThreadedLoop[Any], begun: ActiveFault) -> None:
         self._cluster = cluster
@@ -268,16 +268,16 @@ class ThreadedFault(Endable):
 
     @property
     def active(self) -> bool:
-        """Whether it is in force."""
+        """Whether the fault has not ended."""
         return self._begun.active
 
     @property
     def uses(self) -> int:
-        """How often it was injected."""
+        """The number of injections."""
         return self._begun.uses
 
     def end(self) -> None:
-        """Let things go right again. Ending twice has no effect."""
+        """End the fault. Ending twice has no effect."""
         self._cluster.call(self._begun.end)
 
 
@@ -285,11 +285,11 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
     """Runs a cluster beside blocking code. Use it as a context manager, or start and stop it.
 
     Args:
-        config: what it is to be; by default three brokers on ports that the system chooses.
-        trace: takes down what happens.
-        tls: the first listener speaks TLS with it, whatever the config says.
-        recorded: keep in memory what happens, for `audit`: some hundred bytes for each record that
-            is sent or read. In the place of `trace`.
+        config: the configuration; by default three brokers on ports that the system chooses.
+        trace: records events.
+        tls: the TLS context of the first listener, in place of the configured one.
+        recorded: record events in memory, for `audit`, in place of `trace`: some hundred bytes for
+            each record that is sent or read.
 
     ``fault`` has the methods of `Faults`, each of which returns a `ThreadedFault`.
     """
@@ -305,10 +305,10 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
         self.config = config or ClusterConfig()
         self._tls = tls
 
-    # What it can be asked.
+    # Its interface.
 
     def _new_control(self, host: str, port: int, token: str | None) -> Control:
-        # It comes with aiohttp, which takes as long as nearly all the rest, and few need it.
+        # The import of aiohttp takes nearly as long as all others, and few need it.
         from purgatory.cluster.control.control import Control
 
         return Control(self.running, host, port, token)
@@ -340,8 +340,7 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
         """Create a topic. Its settings in milliseconds may be timedeltas.
 
         Raises:
-            ClusterError: there is one of this name, or none can have it, or a count or a setting
-                can't be as it is given.
+            ClusterError: the name is taken or invalid, or a count or a setting is invalid.
         """
 
         def create() -> None:

@@ -1,21 +1,23 @@
 """The trace of a cluster: all tables of a trace except effects.
 
-It contains what the brokers observe. A send is a record of a produce request, with its response. A
-broker does not know whether a client received the response. The outcome is unknown if the response
+The trace has the brokers' observations. A send is a record of a produce request, and its response.
+A broker does not know whether a client received a response. The outcome is unknown if the response
 was lost (by a fault, or because the connection was closed within a second), or if the client sends
-the same record again within ten seconds: which record that is, `sent_records` decides. A read is a
-record in a response that was delivered to a consumer; whether the consumer processed it is unknown.
-Keys are identified by 63 bits of their hash, records by those of key and value together.
+the same record again within ten seconds: `sent_records` identifies it. A read is a record in a
+response that was delivered to a consumer; whether the consumer processed it is unknown. Keys are
+identified by 63 bits of their hash, records by those of key and value together.
 
-A topic that was deleted and made anew is another one: "orders#2". No topic may be named like that.
+A topic that was deleted and created again is another one: "orders#2", which no topic is named.
 
 Ground rules: everything happens on the event loop's thread.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -32,14 +34,13 @@ from purgatory.cluster.sent_records import (
     Wire,
     record_number,
 )
-from purgatory.cluster.traced_brokers import TracedBrokers
+from purgatory.cluster.traced_brokers import TracedBrokers, TracedTopics
 from purgatory.cluster.traced_readers import (
     GROUP_APIS,
     SharedReads,
     SharedRecords,
     TracedReaders,
 )
-from purgatory.cluster.traced_topics import TracedTopics
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
@@ -61,14 +62,14 @@ if TYPE_CHECKING:
 
 
 _IN_TRANSIT_US = 1_000_000
-"""How long a response may be in transit: if the connection closes before, it may be lost."""
+"""The longest transit of a response, which may be lost if the connection closes before."""
 
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
 _TIMED_OUT_RESPONSE = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
 _READ_COMMITTED = 1
 _TIMES_AT_PRODUCER = (None,) * 4
-"""What brokers don't see."""
+"""The times that brokers don't see."""
 _PRODUCE = 0
 _FETCHES = (1, 78)
 """Fetch and ShareFetch."""
@@ -82,8 +83,8 @@ class ClusterTrace(TracedBrokers):
         change: writes rows of the table `changes`, for the view; None: no such rows.
         operations: whether to write a row for each completed operation.
         texts: keeps prefixes of keys and values by their ids; None: none are kept.
-        forgets: whether it forgets what was sent five minutes ago: then an equal record looks like
-            the same one.
+        forgets: whether records that were sent five minutes ago are dropped: an equal one then
+            counts as the same.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class ClusterTrace(TracedBrokers):
         self._orders: dict[tuple[int, TopicPartition], ProducerOrder] = {}
         self._clients: dict[str, int] = {}
         self._connections: dict[int, int] = {}
-        """The numbers of those that are open: another one may have its `id` later."""
+        """The numbers of open connections by their `id`, which another one may have later."""
         self._connection_count = 0
         self._polls: dict[int, int] = {}
         self._pending_responses: dict[tuple[int, int], list[PendingSend]] = {}
@@ -121,7 +122,7 @@ class ClusterTrace(TracedBrokers):
         responses: Mapping[TopicPartition, PartitionProduceResponse],
         received_us: int,
     ) -> None:
-        """Record a produce and its response; it counts once the response is delivered."""
+        """Record a produce and its response, which counts once it is delivered."""
         sends: list[PendingSend] = []
         for topic_partition, batches in entries.items():
             response = responses.get(topic_partition)
@@ -165,8 +166,7 @@ class ClusterTrace(TracedBrokers):
         """Record that a fault responds to some partitions with an error, and does nothing else.
 
         Args:
-            connection, request: whose.
-            partitions: which; None: all.
+            partitions: the partitions; None: all.
             code: the error.
             topic_of: returns a topic's name by its id.
         """
@@ -336,7 +336,7 @@ class ClusterTrace(TracedBrokers):
     def _place_equal(
         self, sent: SentRecord, content: tuple[int, str], partition: int, offset: int | None
     ) -> None:
-        """Say where a record is that doesn't have the number of its content."""
+        """Record the place of a record that doesn't have the number of its content."""
         self._sent.place(sent, content, partition, offset)
         if self._texts is not None:
             self._texts[sent.value_id] = self._texts[content[0]]
@@ -374,13 +374,12 @@ class ClusterTrace(TracedBrokers):
         from_offsets: Mapping[TopicPartition, int],
         received_us: int | None = None,
     ) -> None:
-        """Record the records in a response to a consumer; they count once it is delivered.
+        """Record the records in a response to a consumer, which count once it is delivered.
 
         Args:
-            connection, request: whose.
             responses: by partition.
-            from_offsets: from where each partition is fetched.
-            received_us: when the request came; None: just now.
+            from_offsets: the fetch offset of each partition.
+            received_us: the time of the request; None: now.
         """
         client, client_id, readers = self._client(request), request.client_id or "", self._readers
         poll = self._polls[client] = self._polls.get(client, 0) + 1
@@ -420,7 +419,7 @@ class ClusterTrace(TracedBrokers):
                             offset,
                             self._read_id(record, topic, partition, batch),
                             now_us,
-                            False,  # what a client does with it, a broker doesn't know
+                            False,  # a broker doesn't know whether the client processes it
                             isolation,
                             first,
                             group,
@@ -436,7 +435,7 @@ class ClusterTrace(TracedBrokers):
         request: Request,
         records: Mapping[TopicPartition, SharedRecords],
     ) -> None:
-        """Record what a member of a share group acquired; it counts once it is delivered."""
+        """Record the records that a share consumer acquired, which count once delivered."""
         client = self._client(request)
         poll = self._polls[client] = self._polls.get(client, 0) + 1
         now_us, group_id = self.now_us(), request.body.group_id
@@ -460,7 +459,7 @@ class ClusterTrace(TracedBrokers):
                             now_us,
                             False,
                             None,
-                            record.offset,  # it began wherever the group was
+                            record.offset,  # the group's position
                             group_id,
                             self._readers.restarts(group_id),
                             None,
@@ -472,7 +471,7 @@ class ClusterTrace(TracedBrokers):
     def record_acknowledgements(
         self, group_id: str, acknowledgements: Mapping[TopicPartition, Sequence[Acknowledgement]]
     ) -> None:
-        """Record what members of a share group did with records; those that were taken."""
+        """Record the accepted acknowledgements of a share group."""
         for (name, partition), ranges in acknowledgements.items():
             place = TopicPartition(self.topics.name(name), partition)
             for one in ranges:
@@ -484,7 +483,7 @@ class ClusterTrace(TracedBrokers):
         if rows:
             self._pending_reads[self._number_of(connection), request.correlation_id] = rows
 
-    # ---- the parts of all these
+    # ---- helpers
 
     def _read_id(self, record: Any, topic: str, partition: int, batch: RecordBatch) -> int:
         return self._sent.id_of((self._ids(record)[1], topic), partition, batch, record.offset)
@@ -492,7 +491,7 @@ class ClusterTrace(TracedBrokers):
     def _ids(self, record: Any) -> tuple[int, int]:
         """Return the numbers of a record's key, and of key and value together.
 
-        A tombstone of one key is another record than that of another.
+        Tombstones of different keys are different records.
         """
         key, value = record.key, record.value
         before = b"" if key is None else b"%d:" % len(key) + key
@@ -530,7 +529,7 @@ class ClusterTrace(TracedBrokers):
         self.transactions.close()
 
     def _number_of(self, connection: ResponseConnection) -> int:
-        """Return a connection's number, which no other one has. O(1)."""
+        """Return a connection's unique number. O(1)."""
         number = self._connections.get(id(connection))
         if number is None:
             self._connection_count += 1
@@ -554,7 +553,7 @@ def _readable(batch: RecordBatch) -> list[Any]:
     try:
         return list(read_records(batch))
     except ValueError:
-        return []  # a broker stores it unread; its records can't be identified
+        return []  # a broker stores it unread, so that its records are unknown
 
 
 def _outcome(error: ErrorCode) -> tuple[str, str | None]:
@@ -564,5 +563,46 @@ def _outcome(error: ErrorCode) -> tuple[str, str | None]:
 
 
 def _compaction(record: Any) -> str:
-    """Return what compaction may take: a record that has a later one of its key, or tombstones."""
+    """Return the records that compaction may remove: those with a later one, or tombstones, too."""
     return "tombstone" if record.value is None else "key"
+
+
+def start_trace(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> tuple[ClusterTrace, Any]:
+    """Begin a trace in a new folder; return it, and the writer to be finished.
+
+    Args:
+        folder: created by the call.
+        name: the run's name.
+        producers, consumers: the configuration of clients, by client id (`group`), for the audit.
+
+    Raises:
+        ValueError: the folder can't be created, or is not empty.
+    """
+    writer = trace_writer(folder, name, producers, consumers)
+    return ClusterTrace(writer, writer.change), writer
+
+
+def trace_writer(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> Any:
+    """As `start_trace`, without the `ClusterTrace`."""
+    from purgatory.trace.trace_writer import TraceWriter
+
+    run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    return TraceWriter(
+        folder,
+        run_id=run_id,
+        scenario=name,
+        seed=0,
+        producers=producers,
+        consumers=consumers,
+        observed=True,
+    )

@@ -1,11 +1,11 @@
-"""Who reads: the group of a client, stretches of reading, and deliveries of share groups.
+"""The readers in a trace: groups of clients, readings, and deliveries of share groups.
 
-A fetch has a client id and no group. Its group is the one with a member of that client id, as the
-requests of members tell; with several, it is unknown.
+A fetch has a client id and no group. Its group is the one with a member of that client id, by the
+requests of members; with several such groups, it is unknown.
 
-A reading is a stretch in which one connection reads a partition without any reason to go back:
-another one begins when the client may not have got everything (an error, a lost response), when its
-group may have assigned partitions anew, and when another connection has read the partition since.
+A reading is a stretch in which one connection reads a partition without a reason to go back.
+Another one begins when the client may have missed something (an error, a lost response), when its
+group may have assigned partitions again, and when another connection has read the partition since.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _HEARTBEAT, _JOIN, _LEAVE, _SYNC = 12, 11, 13, 14
 _CONSUMER_HEARTBEAT, _SHARE_HEARTBEAT = 68, 76
 GROUP_APIS = frozenset({_HEARTBEAT, _JOIN, _LEAVE, _SYNC, _CONSUMER_HEARTBEAT, _SHARE_HEARTBEAT})
-"""The requests that tell who is in a group."""
+"""The requests that show the members of a group."""
 _LEAVE_EPOCH = -1
 _LEAVES_BY_LIST = 3
 _SESSION_US = 45_000_000
-"""How long a member is one without a heartbeat, where its request doesn't tell."""
+"""The session timeout of members whose requests have none."""
 
 _ACKNOWLEDGED: Mapping[AcknowledgeType, str] = {
     AcknowledgeType.ACCEPT: "accept",
@@ -53,7 +53,7 @@ class _Member:
 class _Group:
     members: dict[str, _Member] = field(default_factory=dict)
     restarts: int = 0
-    """How often it began anew, from no members."""
+    """The number of restarts without members."""
     was_left: bool = False
     session_us: int = _SESSION_US
 
@@ -62,7 +62,7 @@ class _Group:
 class _Reading:
     number: int
     key: tuple[int, int]
-    """How many assignments and errors there had been."""
+    """The number of assignments and errors before the reading."""
 
 
 @dataclass(slots=True)
@@ -74,14 +74,14 @@ class _Reader:
 
 
 class TracedReaders:
-    """Knows the groups of clients, and numbers readings."""
+    """The groups of clients, and their numbered readings."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._assignments: dict[str, tuple[int, int]] = {}
-        """By the client id: how many there were, and when the last one was."""
+        """By client id: the number of assignments, and the time of the last one."""
         self._group_of: dict[str, tuple[str, int] | tuple[None, None]] = {}
-        """What `group_of` returned since a member came or went."""
+        """The results of `group_of` since a member came or went."""
         self._readers: dict[int, _Reader] = {}
         self._last_reader: dict[tuple[str, TopicPartition], int] = {}
         self._readings = 0
@@ -89,11 +89,11 @@ class TracedReaders:
     # Groups.
 
     def observe(self, request: Request, now_us: int) -> None:
-        """Take down what a request of `GROUP_APIS` tells. O(1), O(members) where one comes or goes.
+        """Record a request of `GROUP_APIS`. O(1); O(members) if one comes or goes.
 
         Args:
-            request: that was responded to.
-            now_us: when.
+            request: a request with a response.
+            now_us: its time.
         """
         body, client, api_key = request.body, request.client_id or "", request.api_key
         group = self._groups.setdefault(body.group_id or "", _Group())
@@ -102,8 +102,8 @@ class TracedReaders:
             self._assigned(client, now_us)
         elif api_key == _LEAVE:
             members = getattr(body, "members", ()) if request.api_version >= _LEAVES_BY_LIST else ()
-            for left in members or (body,):
-                self._leave(group, left.member_id)
+            for leaving in members or (body,):
+                self._leave(group, leaving.member_id)
             self._assigned(client, now_us)
         elif api_key in (_SYNC, _HEARTBEAT):
             if api_key == _SYNC:
@@ -113,7 +113,7 @@ class TracedReaders:
             self._observe_epochs(group, body, client, now_us)
 
     def _observe_epochs(self, group: _Group, body: Any, client: str, now_us: int) -> None:
-        """Take down what a heartbeat of KIP-848 or KIP-932 tells."""
+        """Record a heartbeat of KIP-848 or KIP-932."""
         epoch = body.member_epoch
         known = group.members.get(body.member_id)
         owned = getattr(body, "topic_partitions", None)
@@ -148,7 +148,7 @@ class TracedReaders:
         self._assignments[client] = self._assignments.get(client, (0, 0))[0] + 1, now_us
 
     def group_of(self, client: str) -> tuple[str, int] | tuple[None, None]:
-        """Return the group of a client, and how often it began anew. O(1) mostly."""
+        """Return the group of a client, and its number of restarts. O(1) mostly."""
         found = self._group_of.get(client)
         if found is None:
             groups = [
@@ -160,7 +160,7 @@ class TracedReaders:
         return found
 
     def restarts(self, group_id: str) -> int:
-        """Return how often a group began anew."""
+        """Return a group's number of restarts."""
         group = self._groups.get(group_id)
         return 0 if group is None else group.restarts
 
@@ -172,11 +172,11 @@ class TracedReaders:
         """Return the number of a connection's present reading of a partition. O(1).
 
         Args:
-            connection: who fetches.
+            connection: the fetching connection.
             client: its client id.
-            partition: what it reads.
-            received_us: when the fetch came: what was fetched before an assignment belongs to the
-                one before it; None: just now.
+            partition: the fetched partition.
+            received_us: the time of the fetch, None: now. A fetch from before an assignment belongs
+                to the reading before it.
         """
         reader = self._readers.setdefault(connection, _Reader())
         assignments, assigned_us = self._assignments.get(client, (0, 0))
@@ -207,10 +207,10 @@ class TracedReaders:
 
 
 class SharedReads:
-    """The deliveries of share groups: each is written once it is known what became of it.
+    """The deliveries of share groups: each is written once its outcome is known.
 
     Args:
-        write: takes a row.
+        write: writes a row.
     """
 
     def __init__(self, write: Callable[[ReadRow], object]) -> None:
@@ -218,7 +218,7 @@ class SharedReads:
         self._open: dict[tuple[str, TopicPartition, int], ReadRow] = {}
 
     def deliver(self, row: ReadRow) -> None:
-        """Take a delivery; one of the same record before it had no acknowledgement."""
+        """Record a delivery; an earlier one of the same record had no acknowledgement."""
         key = row.consumer_group or "", TopicPartition(row.topic, row.partition), row.offset
         before = self._open.pop(key, None)
         if before is not None:
@@ -231,7 +231,7 @@ class SharedReads:
         partition: TopicPartition,
         ranges: Iterable[tuple[int, int, AcknowledgeType]],
     ) -> None:
-        """Take what became of some deliveries. O(records)."""
+        """Record acknowledgements of deliveries. O(records)."""
         for first, last, kind in ranges:
             name = _ACKNOWLEDGED.get(kind)
             if name is None:
@@ -254,13 +254,13 @@ class SharedReads:
 
 @dataclass(frozen=True, slots=True)
 class SharedRecords:
-    """What a share fetch acquired of one partition."""
+    """The records of one partition that a share fetch acquired."""
 
     batches: Sequence[RecordBatch]
     acquired: Sequence[AcquiredRecords]
 
     def delivery_of(self, offset: int) -> int | None:
-        """Return which delivery of a record it is; None: it was not acquired. O(ranges)."""
+        """Return the delivery count of a record; None: not acquired. O(ranges)."""
         for one in self.acquired:
             if one.first <= offset <= one.last:
                 return one.delivery_count

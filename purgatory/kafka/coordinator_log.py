@@ -1,16 +1,16 @@
-"""The log of a coordinator: the records of an internal topic, of which the latest of a key holds.
+"""The log of a coordinator: an internal topic, in which the latest record of a key holds.
 
 The leader of a partition holds the state of its records in memory. A new leader loads them.
 
 Ground rules
 ------------
 * One thread at a time calls it.
-* Nothing is taken for known before its record is replicated: what was acknowledged survives the
-  death of a broker. Who begins to lead has read records that may not be: it may tell nothing until
-  all in sync have what its log held then.
-* What is there of a partition is written again, and what lies before it deleted, once most records
-  of it say what is no longer so. That is done while no append is under way: then memory is what the
-  log says up to there.
+* No state is returned before its record is replicated: acknowledged state survives the death of a
+  broker. A new leader has loaded records that may not be replicated: it returns nothing until all
+  in-sync replicas have them (`is_committed`).
+* Once most records of a partition are stale, its live entries are written again, and the records
+  before them deleted. That is done while no append is pending: then the entries in memory are those
+  of the log up to its end.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class CoordinatorLog(Generic[Entry]):
     Args:
         snapshot: returns the live entries of a partition; None while it can't be compacted.
             O(entries).
-        errors: the error for clients by that of a failed append; without one, there is no
-            coordinator yet.
+        errors: the error for clients by that of a failed append; by default
+            COORDINATOR_NOT_AVAILABLE.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class CoordinatorLog(Generic[Entry]):
         self._checked_records: Counter[int] = Counter()
         self._pending_appends: Counter[int] = Counter()
 
-    # Which partitions are led here.
+    # Partitions.
 
     def load(self, partition: int) -> Iterator[RecordBatch]:
-        """Begin to lead a partition, and yield all of its batches. O(batches)."""
+        """Load a partition that this broker now leads: yield all of its batches. O(batches)."""
         self._loaded.add(partition)
         self._pending_appends.pop(partition, None)
         self._records.pop(partition, None)
@@ -107,14 +107,14 @@ class CoordinatorLog(Generic[Entry]):
             offset = batches[-1].next_offset
 
     def unload(self, partition: int) -> None:
-        """Cease to lead a partition."""
+        """Unload a partition that this broker no longer leads."""
         self._loaded.discard(partition)
         self._records.pop(partition, None)
         self._checked_records.pop(partition, None)
         self._loaded_offsets.pop(partition, None)
 
     def leads(self, partition: int) -> bool:
-        """Whether a partition is led here, and loaded."""
+        """Whether this broker leads a partition, and has loaded it."""
         return partition in self._loaded
 
     def is_committed(self, partition: int) -> bool:
@@ -132,13 +132,13 @@ class CoordinatorLog(Generic[Entry]):
         del self._loaded_offsets[partition]
         return True
 
-    # Writing.
+    # Appends.
 
     def append(self, partition: int, entries: Sequence[Entry], respond: Respond) -> None:
         """Write entries.
 
         Args:
-            partition: one that is led here.
+            partition: a loaded one.
             entries: at least one.
             respond: called once they are replicated, or can't be; never, if this broker was
                 killed meanwhile.

@@ -2,17 +2,17 @@
 
 A response that has the address of a broker (Metadata, FindCoordinator, DescribeCluster, the
 endpoints in Produce and Fetch) is rewritten: the client is sent to the proxy's listener for that
-broker. Which responses these are is read from their schemas: wherever an id of a node stands beside
-a host and a port. A broker that was unknown gets a listener first.
+broker. These responses are recognised by their schemas: an id of a node beside a host and a port. A
+new broker gets a listener first.
 
-In ApiVersions, clients are offered no newer versions of these APIs than the codec knows: else they
-and the brokers would speak past the rewriting.
+ApiVersions offers clients no newer versions of these APIs than the codec knows: otherwise responses
+would pass without being rewritten.
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* No response is decoded whose lengths were not checked (`frame_check`).
-* A frame without a broker's address is passed as it came.
+* The lengths of a response are checked before it is decoded (`frame_check`).
+* A frame without a broker's address is passed unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from kio.index import load_response_schema
@@ -31,6 +31,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.listeners import Endpoint, Listening
+from purgatory.cluster.protocol.connection import ResponseConnection
 from purgatory.cluster.protocol.frame_check import check_frame
 from purgatory.cluster.protocol.wire import (
     API_VERSIONS,
@@ -39,27 +40,23 @@ from purgatory.cluster.protocol.wire import (
     element_class,
     encode_response,
     readers,
-    write_response,
 )
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from purgatory.proxy.connection import ClientConnection
 
 _log = Logger("purgatory.proxy")
 _PREFIX_BYTES = 4
 _BODY_AT = 8
 _MAX_ELEMENTS = 20_000_000
-"""So many elements may a response have: those of the largest clusters have some millions."""
+"""The limit of elements of a response: those of the largest clusters have some millions."""
 _MAX_WARNINGS = 1_000
 _CONNECT_TIMEOUT_S = 10.0
 BUFFER_BYTES = 256 * 1024
-"""So much of what a side sent may wait, about; then it is not read from."""
+"""About the limit of a side's waiting bytes, beyond which nothing is read from it."""
 
 _METADATA = 3
 UNKNOWN_BROKER = -1
-"""The id of a broker by which no response has called an address yet."""
+"""The id of a broker until a response has its address with an id."""
 
 
 KNOWN_VERSIONS: Mapping[int, Versions] = {
@@ -141,10 +138,10 @@ class BadResponseError(BadRequestError):
 def open_response(request: Request, frame: bytes) -> tuple[bytes, Any]:
     """Return the body of a response, a frame with its length, as bytes and as an entity of `kio`.
 
-    What follows the fields is left out: librdkafka's mock cluster ends some by a byte too much.
+    Excess bytes behind the fields are dropped: some of librdkafka's mock cluster have one.
 
     Raises:
-        BadResponseError: it can't be decoded.
+        BadResponseError: the response can't be decoded.
     """
     response_class, read_header, read_body = readers(
         load_response_schema, request.api_key, request.api_version
@@ -154,7 +151,7 @@ def open_response(request: Request, frame: bytes) -> tuple[bytes, Any]:
         checked = check_frame(rest, header_class, response_class, len(rest), _MAX_ELEMENTS)
         body = checked[read_header(checked, 0)[1] :]
         return body, read_body(body, 0)[0]
-    except Exception as error:  # whatever the codec stumbles over, such as an unknown error code
+    except Exception as error:  # any error of the codec, such as an unknown error code
         name = f"{request.api_name} v{request.api_version}"
         raise BadResponseError(f"a response to {name} can't be decoded: {error}") from error
 
@@ -163,29 +160,29 @@ class ProxiedBroker:
     """A broker behind the proxy.
 
     Args:
-        address: where it is.
+        address: its address.
         broker_id: its id, or `UNKNOWN_BROKER`.
     """
 
     def __init__(self, address: Endpoint, broker_id: int = UNKNOWN_BROKER) -> None:
         self.address = address
         self.broker_id = broker_id
-        self.connections: set[ClientConnection] = set()
+        self.connections: set[ResponseConnection] = set()
         self.requests: Counter[str] = Counter()
-        """How many came, by API."""
+        """The number of requests by API."""
         self.tls: ssl.SSLContext | None = None
-        """By what it is connected to; None: a plain connection."""
+        """The TLS context of connections to it; None: plain connections."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self.listening: Listening | None = None
         self.endpoint = address
-        """The address that clients are given: of the proxy, once that listens."""
+        """The address for clients: that of the proxy, once it listens."""
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the broker.
 
         Raises:
-            OSError: that can't be done.
+            OSError: the connection failed.
         """
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
@@ -197,11 +194,11 @@ class ProxiedBroker:
                 )
         except TimeoutError:
             raise OSError(f"no connection within {_CONNECT_TIMEOUT_S:g} s") from None
-        except UnicodeError as error:  # a name that can't be one
+        except UnicodeError as error:  # an invalid name
             raise OSError(str(error)) from error
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a connection's task, for the end of which `close` waits."""
+        """Start a connection's task, which `close` waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -215,7 +212,7 @@ class ProxiedBroker:
         return len(connections)
 
     async def close(self) -> None:
-        """Listen no more, cut all connections, and return when none is open or served."""
+        """Stop listening, cut all connections, and return when none is open or served."""
         if self.listening is not None:
             await self.listening.stop()
             self.listening.release()
@@ -225,14 +222,14 @@ class ProxiedBroker:
             task.cancel()
         while self.connections or self._tasks:
             await asyncio.sleep(0)
-        await asyncio.sleep(0)  # those to the broker were aborted at last
+        await asyncio.sleep(0)  # connections to the broker are aborted last
 
 
 class Addresses:
     """Rewrites the addresses in responses.
 
     Args:
-        brokers: those that are known from the start.
+        brokers: the known brokers at the start.
         listen: listens for a broker, and sets its ``endpoint``.
     """
 
@@ -243,27 +240,27 @@ class Addresses:
     ) -> None:
         self.brokers = list(brokers)
         self.topic_names: dict[UUID, str] = {}
-        """The names of topics by their ids, as far as Metadata told them."""
+        """The names of topics by their ids, from Metadata responses."""
         self.topic_ids: dict[str, UUID] = {}
-        """The ids of topics by their names: of those of one name the one that was told last."""
+        """The ids of topics by their names: the latest of each name."""
         self._listen = listen
         self._learning = asyncio.Lock()
         self._warned: set[object] = set()
 
     def may_concern(self, request: Request) -> bool:
-        """Whether a response has to be looked into before it is passed on."""
+        """Whether a response has to be decoded before it is passed on."""
         api_key, version = request.api_key, request.api_version
         if api_key == API_VERSIONS:
             return is_known(api_key, version)
         return has_addresses(api_key, version)
 
     async def rewrite(self, request: Request, frame: bytes) -> bytes:
-        """Return a response, with its length, that has the proxy's addresses, and versions of which
-        it can rewrite them.
+        """Return a response, with its length, that has the proxy's addresses, and the versions in
+        which they can be rewritten.
 
         Raises:
-            BadResponseError: it can't be decoded.
-            ClusterError: the proxy can't listen for a broker that was unknown.
+            BadResponseError: the response can't be decoded.
+            ClusterError: the proxy can't listen for a new broker.
         """
         if is_unsupported_version(request, frame):
             return frame
@@ -271,11 +268,12 @@ class Addresses:
         rewritten = await self.rewrite_entity(request, entity)
         if rewritten is entity:
             return frame
-        body = write_response(rewritten)
-        return encode_response(request.api_key, request.api_version, request.correlation_id, body)
+        return encode_response(
+            request.api_key, request.api_version, request.correlation_id, rewritten
+        )
 
     async def rewrite_entity(self, request: Request, entity: Any) -> Any:
-        """As `rewrite`, of a response that is decoded; the same object if nothing has changed."""
+        """As `rewrite`, for a decoded response; the same object without a change."""
         if request.api_key == API_VERSIONS:
             apis = tuple(map(self._lowered, entity.api_keys))
             return entity if apis == entity.api_keys else replace(entity, api_keys=apis)
@@ -291,8 +289,8 @@ class Addresses:
         return _with_endpoints(entity, lambda broker_id, _: endpoints[broker_id])
 
     def _lowered(self, api: Any) -> Any:
-        """Return an API that a broker offers; of one with addresses, not the versions that the
-        codec doesn't know."""
+        """Return an API that a broker offers; of one with addresses, only versions that the codec
+        knows."""
         oldest, newest = KNOWN_VERSIONS.get(api.api_key, (0, -1))
         if not api.min_version <= newest < api.max_version or not any(
             has_addresses(api.api_key, version) for version in range(oldest, newest + 1)
@@ -307,15 +305,15 @@ class Addresses:
         return replace(api, max_version=type(api.max_version)(newest))
 
     def warn_once(self, event: str, **values: Any) -> None:
-        """Log a warning, the first time."""
+        """Log a warning once."""
         key = event, *values.items()
         if key not in self._warned and len(self._warned) < _MAX_WARNINGS:
             self._warned.add(key)
             _log.warning(event, **values)
 
     async def learn(self, broker_id: int, address: Endpoint) -> Endpoint:
-        """Take down where a broker is, and listen for it if it is new; return where."""
-        async with self._learning:  # two responses may tell of it at a time
+        """Record a broker's address, and listen for a new one; return the proxy's address."""
+        async with self._learning:  # two responses may have it at the same time
             broker = self._find(broker_id) or next(
                 (
                     broker

@@ -1,21 +1,20 @@
-"""One client's connection through the proxy, and the one to the broker that belongs to it.
+"""One client's connection through the proxy, and its connection to the broker.
 
 Requests and responses are passed on as bytes. Of a request the header is read: its API, version,
-number and client id, and the acks of a produce, which say whether there is a response. After
-SaslHandshake 0, frames are tokens of a mechanism, without headers, until one is a request again. Of
-a response the number is compared with that of the oldest request without one. A frame is taken
-whole, and held back, only where somebody has to look into it: a fault, the trace, or because it has
-the address of a broker.
+number and client id, and the acks of a produce, which tell whether there is a response. After
+SaslHandshake 0, frames are tokens of a mechanism, without headers, until one is a request again.
+The number of a response is compared with that of the oldest pending request. A frame is read whole,
+and held back, only for a fault, the trace, or the address of a broker in it.
 
-A request into which a fault may be injected is served as brokers serve all requests: the responses
-to those before it come first, and those behind it wait.
+A request into which a fault may be injected is served as by a broker: after the responses to the
+requests before it, and before the requests behind it.
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* One task reads from the client, one from the broker. Each waits while the other side doesn't take
-  what came, or a frame is held back.
-* While a client doesn't take a response, none of its requests is served.
+* One task reads from the client, one from the broker. Each waits while the other side doesn't read,
+  or a frame is held back.
+* While a client doesn't read a response, none of its requests is served.
 * Bytes that are no frame of the protocol close both connections, with one line in the log, and
   touch no others.
 """
@@ -26,7 +25,7 @@ import asyncio
 import struct
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from kio.schema.index import api_key_map
 
@@ -41,9 +40,6 @@ from purgatory.kafka.errors import ClusterError
 from purgatory.proxy.addresses import BUFFER_BYTES, BadResponseError, ProxiedBroker, is_known
 from purgatory.settings.addresses import host_and_port
 
-if TYPE_CHECKING:
-    from purgatory.proxy.faults import ProxyFaults
-
 _log = Logger("purgatory.proxy")
 
 PREFIX_BYTES, _RESPONSE_START_BYTES = 4, 8
@@ -57,13 +53,13 @@ _MAX_TOKEN_BYTES = 512 * 1024
 """As Kafka's ``sasl.server.max.receive.size``."""
 
 _MAX_BEFORE_ACKS_BYTES = 64 * 1024
-"""A produce has a transactional id, and tagged fields, before its acks: kept until these come."""
+"""The limit of a produce's bytes before its acks: a transactional id, and tagged fields."""
 
 _START_BYTES = 64
-"""So much is read at a time until the header is known: mostly once."""
+"""The bytes of each read until the header is complete, mostly one."""
 
 _PART_BYTES = 64 * 1024
-"""A longer frame is passed on in parts of so many bytes."""
+"""The size of the parts in which longer frames are passed on."""
 
 
 class RequestHeader(NamedTuple):
@@ -84,12 +80,12 @@ async def read_header(
     """Read the header of a request.
 
     Args:
-        reader: has the request.
-        listener: by which it came.
-        takes_tokens: whether it may be a token of SASL.
+        reader: the client's bytes.
+        listener: the client's listener.
+        takes_tokens: whether the frame may be a token of SASL.
 
     Raises:
-        BadRequestError: that is no request.
+        BadRequestError: the frame is no request.
         EOFError: the client is gone.
     """
     head = await reader.readexactly(PREFIX_BYTES)
@@ -150,20 +146,41 @@ async def _pass(
     head: bytes, size: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Pass on a frame that begins with ``head``."""
-    part, left = head, size - len(head)
+    part, remaining = head, size - len(head)
     while True:
-        if left:
-            more = await reader.readexactly(min(left, _PART_BYTES))
-            part, left = part + more, left - len(more)
+        if remaining:
+            more = await reader.readexactly(min(remaining, _PART_BYTES))
+            part, remaining = part + more, remaining - len(more)
         writer.write(part)
         await writer.drain()
-        if not left:
+        if not remaining:
             return
         part = b""
 
 
+class FrameFaults(Protocol):
+    """The faults of a proxy, as its connections use them: `faults.ProxyFaults`."""
+
+    def concerns_request(self, broker: ProxiedBroker, request: Request) -> bool:
+        """Whether a request has to be served by `serve`."""
+
+    def concerns_response(self, broker: ProxiedBroker, request: Request) -> bool:
+        """Whether a response is taken whole, and sent by `deliver`."""
+
+    async def serve(
+        self, connection: ClientConnection, header: RequestHeader, frame: bytes
+    ) -> None:
+        """Serve a request, with the active faults."""
+
+    async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
+        """Send a response."""
+
+    def on_close(self, connection: ClientConnection) -> None:
+        """Record that a client is gone."""
+
+
 class _ClientProtocol(asyncio.StreamReaderProtocol):
-    """Tells a connection that its client is gone, whatever it waits for."""
+    """Notifies a connection that its client is gone, during any wait."""
 
     def __init__(self, connection: ClientConnection) -> None:
         super().__init__(connection.reader, connection.begin)
@@ -182,12 +199,12 @@ class ClientConnection:
     """A client's connection, with that to the broker.
 
     Args:
-        broker: whose listener it came by.
-        listener: how that listens.
-        faults: look into frames.
+        broker: the broker.
+        listener: the client's listener.
+        faults: serves frames.
     """
 
-    def __init__(self, broker: ProxiedBroker, listener: Listener, faults: ProxyFaults) -> None:
+    def __init__(self, broker: ProxiedBroker, listener: Listener, faults: FrameFaults) -> None:
         self.broker = broker
         self.reader = asyncio.StreamReader(BUFFER_BYTES)
         self.protocol = _ClientProtocol(self)
@@ -197,15 +214,15 @@ class ClientConnection:
         self._faults = faults
         self._takes_tokens = False
         self._writers: list[asyncio.StreamWriter] = []
-        """To the client, and to the broker once that is connected to."""
+        """The writers to the client, and to the broker once it is connected."""
         self._pending: asyncio.Queue[tuple[Request | None, asyncio.Future[bytes] | None]] = (
             asyncio.Queue()
         )
-        """Requests without a response, None for a token of SASL; who waits for the response."""
+        """Pending requests, None for a token of SASL; and futures of awaited responses."""
         self._ends_with_client = False
-        """Whether the task waits for something else than the client's bytes."""
+        """Whether the task waits for anything but the client's bytes."""
         self._executing = asyncio.Lock()
-        """Held while a request is served, once the responses to those before it are there."""
+        """Held while a request is served, after the responses to those before it."""
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, _: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
@@ -221,7 +238,7 @@ class ClientConnection:
             self._task = self.broker.start_task(self._run())
 
     def on_client_lost(self) -> None:
-        """End what nobody waits for any more."""
+        """End the task, if it waits for anything but the client."""
         self.broker.connections.discard(self)
         if self._task is not None and self._ends_with_client:
             self._task.cancel()
@@ -255,7 +272,7 @@ class ClientConnection:
         responses = self.broker.start_task(self._pass_responses(reader))
         try:
             await self._guard("request_failed", self._pass_requests())
-            if self in self.broker.connections:  # the broker is gone, and its responses may be late
+            if self in self.broker.connections:  # the broker is gone; late responses may follow
                 self._ends_with_client = True
                 await responses
         finally:
@@ -322,7 +339,7 @@ class ClientConnection:
     async def _serve(self, header: RequestHeader) -> None:
         frame = header.head + await self.reader.readexactly(header.size - len(header.head))
         self._ends_with_client = True
-        # Of a client that is gone, what needs no waiting is served, such as its acks=0.
+        # After a disconnect, requests that don't wait are served, such as those with acks=0.
         ending = None
         if self not in self.broker.connections and self._task is not None:
             ending = asyncio.get_running_loop().call_soon(self._task.cancel)

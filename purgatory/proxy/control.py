@@ -1,4 +1,4 @@
-"""The control of a proxy, and what its page shows: requests by API, connections, faults.
+"""The control of a proxy, and the model of its page: requests by API, connections, faults.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -29,8 +29,8 @@ class ProxyModel(LiveModel):
     """The state of a proxy as sent to viewers.
 
     Args:
-        proxy: which.
-        batch: takes the changes.
+        proxy: the proxy.
+        batch: collects the changes.
     """
 
     def __init__(self, proxy: Proxy, batch: FeedBatch, _: object = None) -> None:
@@ -39,10 +39,10 @@ class ProxyModel(LiveModel):
         self._brokers = proxy.state()["brokers"]
         self._observer = StateObserver(lambda _, *change: self._record_fault(*change))
         self._observe_faults()
-        batch.end()  # what was recorded so far is part of the state
+        batch.end()  # changes so far are part of the state
 
     def compare(self) -> None:
-        """Record what has changed. O(brokers * APIs)."""
+        """Record the changes. O(brokers * APIs)."""
         known, self._brokers = self._brokers, self._proxy.state()["brokers"]
         for before, now in zip(known, self._brokers, strict=True):
             for api, count in now["requests"].items():

@@ -1,23 +1,21 @@
 """The faults of a proxy: those of the cluster that concern connections and messages.
 
-A request into which a fault may be injected is decoded, and what the faults leave of it goes to the
-broker. A response that a fault alters is decoded, too; for one that is lost, late or torn its API
-and client are enough. So these go on in versions that the codec doesn't know.
+A request into which a fault may be injected is decoded, and the rest of it goes to the broker. A
+response that a fault alters is decoded, too; for losses, delays and truncations its API and client
+suffice, so that these faults work in versions that the codec doesn't know.
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* Stale metadata is what any broker responded to the same request before: clients ask one and then
-  another. The last responses are kept.
 * While an error may be injected into fetches, clients have no fetch sessions, so that each fetch
-  lists its partitions. A session that began before is ended by the error by which brokers end one.
+  lists its partitions. An earlier session is ended by the error with which brokers end one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn
+from typing import NoReturn
 
 from purgatory.cluster.fault_injection import METADATA_APIS, ConnectionFaults, FaultTarget
 from purgatory.cluster.protocol.connection import Response
@@ -28,15 +26,13 @@ from purgatory.cluster.protocol.wire import (
     decode_request,
     encode_request,
     encode_response,
-    write_response,
 )
 from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.kafka.faults import (
-    ErrorFault,
     Fault,
     LoseRequests,
-    RefuseProduces,
     ResponseFault,
+    ReturnError,
 )
 from purgatory.kafka.replication.fetch_session import FINAL_EPOCH, FIRST_EPOCH
 from purgatory.proxy.addresses import (
@@ -61,33 +57,17 @@ REFUSALS: Mapping[str, str] = {
     "cut_connections cuts its clients, and `purgatory cluster` has brokers to kill",
     "jump_clock": "a broker has a clock of its own; `purgatory cluster` has this fault",
 }
-"""Why a proxy doesn't have a kind of fault, and what does."""
-
-_MAX_RESPONSES, _MAX_RESPONSE_BYTES = 1_000, 64 * 1024 * 1024
-"""So many of the last responses about metadata are kept, and so many bytes of them."""
+"""The kinds of faults that a proxy doesn't have, and the alternatives."""
 
 _FETCH = "fetch"
-_PRODUCE = "produce"
 
 
 class _UntouchedResponseError(Exception):
-    """A response that is sent as it is."""
+    """A response that is sent unchanged."""
 
     def __init__(self, frame: bytes) -> None:
         super().__init__()
         self.frame = frame
-
-
-class _MetadataKey(NamedTuple):
-    """What the same response is expected for, by whichever broker."""
-
-    api_key: int
-    api_version: int
-    body: Any
-
-
-_Responses = dict[_MetadataKey, bytes]
-"""The last responses about metadata, oldest first."""
 
 
 class ProxyFaults(ConnectionFaults):
@@ -96,7 +76,7 @@ class ProxyFaults(ConnectionFaults):
     Args:
         target: the brokers, and the rows of APIs.
         addresses: rewrites responses.
-        recorder: records what passes; None: nothing is recorded.
+        recorder: records requests and responses; None: there is no trace.
     """
 
     refusals = REFUSALS
@@ -109,12 +89,8 @@ class ProxyFaults(ConnectionFaults):
         if recorder is not None:
             self.on_refused = recorder.trace.record_injected_error
         self._addresses = addresses
-        self._metadata: _Responses = {}
 
-    # Begin and end.
-
-    def _snapshot(self) -> _Responses:
-        return dict(self._metadata)
+    # Begins and ends.
 
     def _check(self, fault: Fault) -> None:
         if fault.kind in REFUSALS:
@@ -124,7 +100,7 @@ class ProxyFaults(ConnectionFaults):
     async def revive(self, broker: int) -> NoReturn:
         raise ClusterError(f"revive: not in a proxy: {REFUSALS['kill']}")
 
-    # What concerns a message.
+    # Concerns.
 
     def concerns_request(self, broker: ProxiedBroker, request: Request) -> bool:
         """Whether a request has to be served by `serve`."""
@@ -142,15 +118,10 @@ class ProxyFaults(ConnectionFaults):
         matching = [fault for _, fault in self.matching(broker_id, name, request.client_id)]
         if self.is_paused(broker_id) or any(isinstance(one, LoseRequests) for one in matching):
             return True
-        refuses_produces = name == _PRODUCE and any(
-            isinstance(one.fault, RefuseProduces) for one in self.active
-        )
-        return is_readable and (
-            refuses_produces or any(not isinstance(one, ResponseFault) for one in matching)
-        )
+        return is_readable and any(not isinstance(fault, ResponseFault) for fault in matching)
 
     def concerns_response(self, broker: ProxiedBroker, request: Request) -> bool:
-        """Whether a response is looked into, and so taken whole."""
+        """Whether a response is read whole, and sent by `deliver`."""
         return self._addresses.may_concern(request) or self._alters_response(broker, request)
 
     def _alters_response(self, broker: ProxiedBroker, request: Request) -> bool:
@@ -183,7 +154,7 @@ class ProxyFaults(ConnectionFaults):
     async def serve(
         self, connection: ClientConnection, header: RequestHeader, frame: bytes
     ) -> None:
-        """Have a request answered, with the active faults."""
+        """Serve a request, with the active faults."""
         broker_id = connection.broker.broker_id
         await self.wait_while_paused(broker_id)
         assert header.request is not None, "tokens pass"
@@ -216,7 +187,7 @@ class ProxyFaults(ConnectionFaults):
                 if recorder is not None:
                     recorder.record_exchange(connection, remaining, entity, received_us)
             rewritten = await self._addresses.rewrite_entity(request, entity)
-            return body if rewritten is entity else write_response(rewritten)
+            return body if rewritten is entity else rewritten
 
         code = None
         if self._refuses_sessions(broker_id, request):
@@ -224,25 +195,17 @@ class ProxyFaults(ConnectionFaults):
                 code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             # The broker begins no session, and ends the one that it may name.
             request = request._replace(body=replace(request.body, session_epoch=FINAL_EPOCH))
-        elif request.api_name == _PRODUCE and self.refuses_produce(broker_id):
-            if request.body.acks == 0:
-                connection.abort()
-                return
-            code = ErrorCode.NOT_ENOUGH_REPLICAS
         try:
             if code is not None:
                 errors = self._target.apis[request.api_key].errors
                 places = error_places(request.api_key, request.api_version, errors)
-                response: Response = write_response(error_response(places, request.body, code))
-                if code is ErrorCode.NOT_ENOUGH_REPLICAS and recorder is not None:
-                    topic_of = self._addresses.topic_names.get
-                    recorder.trace.record_injected_error(connection, request, None, code, topic_of)
+                response: Response = error_response(places, request.body, code)
             else:
                 response = await self.respond(
                     broker_id,
                     request,
                     connection,
-                    lambda remaining: self._with_metadata(broker_id, remaining, execute),
+                    lambda remaining: self.metadata_response(broker_id, remaining, execute),
                     self._addresses.topic_names.get,
                 )
         except _UntouchedResponseError as untouched:
@@ -257,32 +220,13 @@ class ProxyFaults(ConnectionFaults):
         if recorder is not None:
             recorder.trace.record_delivery(connection, request, arrived)
 
-    async def _with_metadata(
-        self, broker_id: int, request: Request, execute: Callable[[Request], Awaitable[Response]]
-    ) -> Response:
-        """Return the response to a request: an old one, while its broker's metadata is frozen."""
-        if request.api_name not in METADATA_APIS:
-            return await execute(request)
-        key = _MetadataKey(request.api_key, request.api_version, request.body)
-        frozen: _Responses | None = self.frozen_metadata(broker_id)
-        if frozen is not None and key in frozen:
-            return frozen[key]
-        response = await execute(request)
-        if isinstance(response, bytes):
-            kept = self._metadata if frozen is None else frozen
-            kept.pop(key, None)
-            kept[key] = response
-            while len(kept) > _MAX_RESPONSES or sum(map(len, kept.values())) > _MAX_RESPONSE_BYTES:
-                del kept[next(iter(kept))]
-        return response
-
     def _refuses_sessions(self, broker_id: int, request: Request) -> bool:
-        """Whether this is a fetch of which it has to be known which partitions it is for."""
+        """Whether a request is a fetch that has to list its partitions."""
         return (
             request.api_name == _FETCH
             and hasattr(request.body, "session_epoch")
             and any(
-                isinstance(fault, ErrorFault)
+                isinstance(fault, ReturnError)
                 for _, fault in self.matching(broker_id, _FETCH, request.client_id)
             )
         )

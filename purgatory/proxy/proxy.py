@@ -4,9 +4,8 @@
     async with Proxy(config) as proxy:
         print(proxy.bootstrap_servers)
 
-The first listeners are those of the brokers that it is given. It asks one of these which others
-there are; where it may not ask, as without a login, it learns of them by the responses to its
-clients.
+The first listeners are those of the configured brokers. The proxy asks one of these for the others;
+if that is refused, as without a login, it learns of them from the responses to its clients.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -27,7 +26,6 @@ from kio.index import load_request_schema
 
 from purgatory.cluster.api.registry import APIS
 from purgatory.cluster.errors import BadRequestError
-from purgatory.cluster.fault_injection import FaultTarget
 from purgatory.cluster.listeners import (
     MAX_PORT,
     Endpoint,
@@ -65,12 +63,12 @@ def _is_host(text: str) -> bool:
 
 @dataclass(frozen=True)
 class UpstreamTls:
-    """How brokers are connected to by TLS.
+    """The TLS files of connections to brokers.
 
     Args:
         ca: a file with the certificates that sign those of brokers (PEM); None: those of the
             system.
-        certificate: a file with the proxy's own, if brokers ask for one.
+        certificate: a file with the proxy's own, if brokers require one.
         key: its key, if not in the same file.
     """
 
@@ -82,7 +80,7 @@ class UpstreamTls:
         """Read the files.
 
         Raises:
-            ClusterError: one of them can't be used.
+            ClusterError: a file can't be used.
         """
         with refusing_file("ca", self.ca):
             context = ssl.create_default_context(cafile=self.ca)
@@ -94,18 +92,19 @@ class UpstreamTls:
 
 @dataclass(frozen=True)
 class ProxyConfig:
-    """What a proxy is to be.
+    """The configuration of a proxy.
 
     Args:
         to: the addresses of brokers, as bootstrap servers: "kafka-1:9092".
-        host: where it listens.
-        first_port: of the first broker; the others have the ports after it. 0: the system chooses.
-        advertised_host: what clients are given; None: ``host``.
-        tls: speak TLS with clients; None: plain connections.
-        to_tls: speak TLS with brokers; None: plain connections.
+        host: the host of its listeners.
+        first_port: the port of the first broker; the others have the ports after it. 0: the system
+            chooses.
+        advertised_host: the host that clients get; None: ``host``.
+        tls: the TLS files for clients; None: plain connections.
+        to_tls: the TLS files for brokers; None: plain connections.
 
     Raises:
-        ClusterError: an address is none.
+        ClusterError: an address is invalid.
     """
 
     to: Sequence[str]
@@ -133,12 +132,12 @@ class ProxyConfig:
             )
 
 
-class Proxy(FaultTarget):
+class Proxy:
     """A proxy, as a context manager on an event loop; ``fault`` injects faults.
 
     Args:
-        config: what it is to be.
-        trace: records what passes.
+        config: the configuration.
+        trace: records requests and responses.
     """
 
     def __init__(self, config: ProxyConfig, trace: ClusterTrace | None = None) -> None:
@@ -172,7 +171,7 @@ class Proxy(FaultTarget):
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given."""
+        """The ``bootstrap.servers`` of clients."""
         return ",".join(str(broker.endpoint) for broker in self._bootstrap)
 
     def state(self) -> dict[str, Any]:
@@ -192,10 +191,10 @@ class Proxy(FaultTarget):
         }
 
     async def start(self) -> None:
-        """Listen, and learn which brokers there are.
+        """Listen, and ask for all brokers.
 
         Raises:
-            ClusterError: it can't listen there, or no broker can be connected to.
+            ClusterError: an address can't be used, or no broker can be connected to.
         """
         if self.config.tls is not None:
             self._tls = {self._listener.name: self.config.tls.context()}
@@ -210,7 +209,7 @@ class Proxy(FaultTarget):
             raise
 
     async def stop(self) -> None:
-        """Listen no more, and cut all connections; all are closed on return."""
+        """Stop listening, and close all connections."""
         self.fault.forget_all()
         for broker in self._addresses.brokers:
             await broker.close()
@@ -226,7 +225,7 @@ class Proxy(FaultTarget):
         """Listen for a broker.
 
         Raises:
-            ClusterError: it can't listen there.
+            ClusterError: the address can't be used.
         """
         first, host = self.config.first_port, without_brackets(self.config.host)
         port = first + self._listeners if first else 0
@@ -242,7 +241,7 @@ class Proxy(FaultTarget):
                 lambda listener: ClientConnection(broker, listener, self.fault).protocol,
                 self._tls,
             )
-        except asyncio.CancelledError:  # whose response told of the broker, that client is gone
+        except asyncio.CancelledError:  # the client whose response had the broker is gone
             await listening.stop()
             listening.release()
             raise
@@ -257,7 +256,7 @@ class Proxy(FaultTarget):
         broker.endpoint = bound if advertised is None else Endpoint(advertised, bound.port)
 
     async def _discover(self) -> None:
-        """Ask the first broker that can be connected to which others there are.
+        """Ask the first reachable broker for all brokers.
 
         Raises:
             ClusterError: none can be connected to.
@@ -287,7 +286,7 @@ class Proxy(FaultTarget):
 
 
 def _reason(error: Exception) -> str:
-    """Return why a broker doesn't say which others there are."""
+    """Return the reason why a broker doesn't list the others."""
     if isinstance(error, TimeoutError):
         return f"no response within {_RESPONSE_TIMEOUT_S:g} s"
     if isinstance(error, EOFError):

@@ -5,8 +5,7 @@
         with proxy.fault.lose_responses(count=1, api="Produce"):
             ...
 
-Ground rules: the proxy lives on the thread's event loop; each call here is passed to it, and waited
-for.
+Ground rules: those of `threaded_cluster`.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ class ThreadedProxy(ThreadedLoop[Proxy]):
     """Runs a proxy beside blocking code. Use it as a context manager, or start and stop it.
 
     Args:
-        config: what it is to be.
-        trace: records what passes.
-        recorded: keep the trace in memory, for `audit`; then give no `trace`. It lacks what brokers
-            do by themselves, such as the abort of a transaction by its coordinator.
+        config: the configuration.
+        trace: records requests and responses.
+        recorded: keep the trace in memory, for `audit`, in place of `trace`. Actions of brokers are
+            missing, such as the abort of a transaction by its coordinator.
 
     ``fault`` has the methods of `ProxyFaults`, each of which returns a `ThreadedFault`.
     """
@@ -53,7 +52,7 @@ class ThreadedProxy(ThreadedLoop[Proxy]):
         return Proxy(self.config, self._trace)
 
     def _new_control(self, host: str, port: int, token: str | None) -> FaultControl:
-        # It comes with aiohttp, which takes as long as nearly all the rest, and few need it.
+        # The import of aiohttp takes nearly as long as all others, and few need it.
         from purgatory.proxy.control import new_control
 
         return new_control(self.running, host, port, token)

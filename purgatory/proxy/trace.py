@@ -1,13 +1,13 @@
-"""The trace of a proxy: sends, reads, commits and transactions, as far as frames tell them.
+"""The trace of a proxy: sends, reads, commits and transactions, by their frames.
 
-A send is recorded with what its broker responded, and whether the client got that. What only
-brokers see is missing: operations that wait, replication, and transactions that coordinators abort
-by themselves, unless their producers begin anew. A produce with acks=0 has an unknown outcome.
-Which records a client of `read_committed` doesn't show is known by the aborted transactions in its
-responses.
+A send is recorded with its broker's response, and whether the client got that. Facts that only
+brokers know are missing: operations that wait, replication, and transactions that coordinators
+abort by themselves, unless their producers begin again. A produce with acks=0 has an unknown
+outcome. Records that a client of `read_committed` hides are known by the aborted transactions in
+its responses.
 
-Transactions are recorded as coordinators would write them: who may use a transactional id by
-InitProducerId, their begin by what is added to them, or sent in them, their end by EndTxn.
+Transactions are recorded as coordinators would write them: the producer of a transactional id by
+InitProducerId, the begin by added partitions or sent records, the end by EndTxn.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from purgatory.cluster.protocol.connection import ResponseConnection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.records import whole_batches
 from purgatory.cluster.trace import ClusterTrace
+from purgatory.cluster.traced_brokers import TopicFacts
 from purgatory.cluster.traced_readers import GROUP_APIS, SharedRecords
-from purgatory.cluster.traced_topics import TopicFacts
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
@@ -36,13 +37,12 @@ from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords
 from purgatory.kafka.share_groups.share_state import Acknowledgement
 from purgatory.kafka.transactions.transaction_metadata import TransactionRecord, TransactionState
 from purgatory.proxy.addresses import Addresses
-from purgatory.proxy.connection import ClientConnection
 
 _PRODUCE, _FETCH, _OFFSET_COMMIT = 0, 1, 8
 _SHARE_FETCH, _SHARE_ACKNOWLEDGE = 78, 79
 _INIT_PRODUCER_ID, _ADD_PARTITIONS, _ADD_OFFSETS, _END_TXN, _TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 _NEWER_PRODUCE, _NEWER_TXN_OFFSET_COMMIT, _NEWER_END_TXN = 12, 5, 5
-"""From these versions on, brokers add to transactions what is sent in them (KIP-890)."""
+"""From these versions on, brokers add the partitions of sent records to transactions (KIP-890)."""
 
 
 _REFUSALS = frozenset(
@@ -62,42 +62,41 @@ _ABORT_STATES = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT
 
 
 class _Exchange(NamedTuple):
-    """A request as far as it came to the broker, and the response; None: none came."""
+    """A request as the broker received it, and the response, or None."""
 
-    connection: ClientConnection
+    connection: ResponseConnection
     request: Request
     response: Any
     received_us: int
 
     @property
     def producer(self) -> ProducerIdentity:
-        """Who sends a request of a transaction."""
+        """The producer of a request of a transaction."""
         return ProducerIdentity(self.request.body.producer_id, self.request.body.producer_epoch)
 
 
 class ProxyTrace:
-    """Records what passes a proxy.
+    """Records the requests and responses of a proxy.
 
     Args:
         trace: writes the rows.
-        addresses: knows topics by their ids.
+        addresses: has the topics by their ids.
     """
 
     def __init__(self, trace: ClusterTrace, addresses: Addresses) -> None:
         self.trace = trace
         trace.topics.facts = self._topic_facts
         self._addresses = addresses
-        self._offsets: WeakKeyDictionary[ClientConnection, dict[TopicPartition, int]] = (
+        self._offsets: WeakKeyDictionary[ResponseConnection, dict[TopicPartition, int]] = (
             WeakKeyDictionary()
         )
-        """By the partition, from where a client fetches; sessions don't repeat it."""
+        """By connection and partition, the fetch offset, which sessions don't repeat."""
         self._producers: dict[str, ProducerIdentity] = {}
-        """By the transactional id, who may use it."""
+        """The producers by transactional id."""
         self._pending_offsets: dict[ProducerIdentity, dict[OffsetKey, CommittedOffset]] = {}
-        """What was committed in transactions that are open."""
+        """The committed offsets of open transactions."""
         self._unknown_ends: set[ProducerIdentity] = set()
-        """Whose transaction may be committed or not: their EndTxn had no response, or an error that
-        doesn't tell."""
+        """The producers whose last EndTxn had no response, or an ambiguous error."""
         self._records: Mapping[int, Callable[[_Exchange], None]] = {
             _PRODUCE: self._record_produce,
             _FETCH: self._record_fetch,
@@ -116,19 +115,19 @@ class ProxyTrace:
         return request.api_key in self._records or request.api_key in GROUP_APIS
 
     def _topic_facts(self, name: str) -> TopicFacts:
-        """Return what clients' requests told; of compaction, nothing."""
+        """Return the facts from clients' requests, none about compaction."""
         return TopicFacts(self._addresses.topic_ids.get(name), compacts=False)
 
     def record_exchange(
-        self, connection: ClientConnection, request: Request, response: Any, received_us: int
+        self, connection: ResponseConnection, request: Request, response: Any, received_us: int
     ) -> None:
         """Record a request that was carried out.
 
         Args:
             connection: the client's.
-            request: as far as it came to the broker.
-            response: an entity of `kio`; None: none came.
-            received_us: when the request came.
+            request: the request as the broker received it.
+            response: an entity of `kio`, or None.
+            received_us: the time of the request.
         """
         if request.api_key not in (_PRODUCE, _FETCH, _END_TXN) and (
             response is None or getattr(response, "error_code", None)
@@ -141,7 +140,7 @@ class ProxyTrace:
     # Transactions.
 
     def _record_init_producer_id(self, exchange: _Exchange) -> None:
-        """Record who may use a transactional id from now on; the one before is fenced."""
+        """Record the new producer of a transactional id; the one before is fenced."""
         transactional_id, response = exchange.request.body.transactional_id, exchange.response
         if transactional_id is None:
             return
@@ -159,7 +158,7 @@ class ProxyTrace:
         body = exchange.request.body
         results = getattr(exchange.response, "results_by_topic_v3_and_below", ())
         partitions = (one for topic in results for one in topic.results_by_partition)
-        if not all(one.partition_error_code for one in partitions):  # else it is brokers' own
+        if not all(one.partition_error_code for one in partitions):  # otherwise a broker added them
             producer = ProducerIdentity(
                 body.v3_and_below_producer_id, body.v3_and_below_producer_epoch
             )
@@ -200,9 +199,9 @@ class ProxyTrace:
         is_committed: bool,
     ) -> None:
         transactional_id = exchange.request.body.transactional_id
-        if self.trace.transactions.is_open(transactional_id):  # else a request was repeated
+        if self.trace.transactions.is_open(transactional_id):  # otherwise a request was repeated
             prepared, complete = _COMMIT_STATES if is_committed else _ABORT_STATES
-            # Others may read what is committed before the response to that comes.
+            # Others may read the records before the response to the commit.
             self._record_state(transactional_id, prepared, ended_by, exchange.received_us)
             self._record_state(transactional_id, complete, ended_by)
         for key, offset in self._pending_offsets.pop(producer, {}).items():
@@ -283,7 +282,7 @@ class ProxyTrace:
             self.trace.record_share_fetch(exchange.connection, exchange.request, records)
 
     def _record_acknowledgements(self, exchange: _Exchange) -> None:
-        """Record the acknowledgements of a ShareFetch or ShareAcknowledge that were taken."""
+        """Record the accepted acknowledgements of a ShareFetch or ShareAcknowledge."""
         body = exchange.request.body
         field = (
             "error_code"

@@ -157,7 +157,7 @@ def _section_model(kind: str, fault: type[Fault]) -> type[FaultSection]:
         "kind": (Annotated[Literal[kind], Field(description="Kind of the fault.")], ...)
     }
     for argument in fields(fault):
-        if argument.name != "for_s":
+        if argument.init and argument.name != "for_s":
             keys[argument.name] = _field_definition(
                 argument, type(None) in getattr(hints[argument.name], "__args__", ())
             )

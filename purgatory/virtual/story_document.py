@@ -324,12 +324,12 @@ class _KafkaFrames:
     def _response(self, request: Request, frame: bytes) -> list[str]:
         from kio.index import load_response_schema
 
-        from purgatory.cluster.protocol.wire import API_VERSIONS, read_response
+        from purgatory.cluster.protocol.wire import API_VERSIONS, response_entity
 
         flexible = load_response_schema(request.api_key, request.api_version).__flexible__
         begin = 5 if flexible and request.api_key != API_VERSIONS else 4
         try:
-            return self._records(read_response(request, frame[begin:]))
+            return self._records(response_entity(request, frame[begin:]))
         except Exception:  # whatever the codec stumbles over: a fault may have cut it off
             return []
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from purgatory.cli import fault_command
 from purgatory.cli.main import build_app
-from purgatory.kafka.faults import KINDS
+from purgatory.kafka.faults import FORMER_KINDS, KINDS
 
 Asked = list[tuple[Any, ...]]
 
@@ -92,6 +92,15 @@ def test_a_fault_is_asked_for_as_it_was_typed(
     ran = CliRunner().invoke(build_app(), ["fault", *typed.split()])
     assert (ran.exit_code, asked) == (0, [("POST", "/faults", sent)]), ran.output
     assert ran.output.startswith(said)
+
+
+@pytest.mark.parametrize("former", FORMER_KINDS)
+def test_former_commands_exit_with_the_present_name(former: str) -> None:
+    name, present = (kind.replace("_", "-") for kind in (former, FORMER_KINDS[former]))
+    ran = CliRunner().invoke(build_app(), ["fault", name, "1", "--count", "1"])
+    assert ran.exit_code == 2
+    assert f"purgatory fault: the fault {name} is gone; use {present}" in ran.stderr
+    assert name not in CliRunner().invoke(build_app(), ["fault", "--help"]).output
 
 
 def test_each_kind_has_a_command() -> None:

@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def cluster() -> Iterator[ThreadedCluster]:
     """Three brokers for all tests of a module: each uses topics and groups of its own.
 
-    Who breaks something in it mends it before the test ends.
+    A test that breaks something in it repairs that before its end.
     """
     groups = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
     with ThreadedCluster(ClusterConfig(groups=groups, min_insync_replicas=2)) as running:
@@ -80,14 +80,14 @@ def require_client(client_name: str) -> None:
 
 
 def leader_of(cluster: Cluster, topic: str) -> int:
-    """Return who leads partition 0; to be called on the cluster's thread."""
+    """Return the leader of partition 0; to be called on the cluster's thread."""
     state = cluster.controller.state_of(TopicPartition(topic, 0))
     assert state is not None
     return state.leader
 
 
 def isr_of(cluster: Cluster, topic: str) -> set[int]:
-    """Return who is in sync in partition 0; to be called on the cluster's thread."""
+    """Return the ISR of partition 0; to be called on the cluster's thread."""
     state = cluster.controller.state_of(TopicPartition(topic, 0))
     assert state is not None
     return set(state.isr)

@@ -63,7 +63,7 @@ class Worker:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait for its end; return its exit status. It owns nothing then."""
+        """Wait for its end, when it owns nothing; return its exit status."""
         status = self.process.wait(WAIT_S)
         for listener in self._listeners:
             listener.join(WAIT_S)
@@ -82,7 +82,7 @@ class Worker:
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            # What a killed process was about to say has no end.
+            # The last line of a killed process may be incomplete.
             if not line.endswith("\n"):
                 continue
             kind, _, rest = line.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""What the tests ask of every client, in the same words for all of them."""
+"""The interface of the tests to every client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class KafkaClient(Protocol):
         """Send the values to partition 0 in one go, and return when all are acknowledged.
 
         Args:
-            topic: where to.
+            topic: the topic.
             values: without newlines.
             acks: "0", "1" or "all".
             idempotent: whether the producer is.

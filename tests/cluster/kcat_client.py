@@ -9,7 +9,7 @@ from tests.cluster.kafka_client import TIMEOUT_S, Record
 
 _STARTS = 5
 _KNEW_ONE_ALONE = b"All broker connections are down: 1/1"
-"""It gives up when the first of its servers refuses before it has taken up the second one."""
+"""kcat, which gives up if its first server refuses before it has tried the second one."""
 
 
 class KcatClient:
@@ -58,7 +58,7 @@ class KcatClient:
         """Run kcat, and return what it printed.
 
         Raises:
-            RuntimeError: it failed; with what it says of it.
+            RuntimeError: kcat failed; with its output.
         """
         for _ in range(_STARTS):
             ran = subprocess.run(

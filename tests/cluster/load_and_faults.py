@@ -11,7 +11,7 @@ of a partition ready when one is refused, and sends it first:
   done, after half of the time.
 * With idempotence, that request is out of sequence, and librdkafka begins new sequences for all
   partitions: a batch of another one that was stored, and whose answer was lost, is stored again,
-  and no broker can know it. So this producer never has two batches of a partition under way: it
+  and no broker can know it. This producer thus never has two batches of a partition in flight: it
   fills one for each, and waits for them.
 """
 
@@ -42,7 +42,7 @@ PARTITIONS = 3
 IDEMPOTENT = "idempotent"
 IN_FLIGHT_1 = "in-flight-1"
 PRODUCERS: Mapping[str, Mapping[str, Any]] = {
-    # It lingers until it is flushed.
+    # The producer lingers until it is flushed.
     IDEMPOTENT: {"enable.idempotence": True, "acks": "all", "linger.ms": 20_000},
     "in-flight-5": {"max.in.flight.requests.per.connection": 5, "acks": "all"},
     IN_FLIGHT_1: {"max.in.flight.requests.per.connection": 1, "acks": "all"},

@@ -89,7 +89,7 @@ def done(futures: dict[Any, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_clients_write_what_they_may_and_are_told_what_they_may_not(
+def test_clients_write_to_allowed_topics_and_get_errors_for_others(
     serve_authorized: ThreadedCluster, name: str
 ) -> None:
     require_client(name)
@@ -100,7 +100,7 @@ def test_clients_write_what_they_may_and_are_told_what_they_may_not(
         client.produce("secrets", [b"x"], **chosen)
 
 
-def test_an_expression_reads_only_topics_that_its_member_may_know_of(
+def test_expression_subscribes_only_to_topics_that_its_member_may_describe(
     serve_authorized: ThreadedCluster,
 ) -> None:
     ann = {"bootstrap.servers": serve_authorized.bootstrap_servers, **settings("ann", "b")}
@@ -115,7 +115,7 @@ def test_an_expression_reads_only_topics_that_its_member_may_know_of(
         consumer.close()
 
 
-def test_entries_are_made_found_and_removed(serve_authorized: ThreadedCluster) -> None:
+def test_entries_are_created_found_and_deleted(serve_authorized: ThreadedCluster) -> None:
     admin = admin_of(serve_authorized)
     allow = binding("secrets", AclOperation.WRITE, AclPermissionType.ALLOW)
     deny = binding("secrets", AclOperation.WRITE, AclPermissionType.DENY)
@@ -138,7 +138,7 @@ def test_entries_are_made_found_and_removed(serve_authorized: ThreadedCluster) -
         client.produce("secrets", [b"4"], **ann)
 
 
-def test_who_is_no_administrator_changes_nothing(serve_authorized: ThreadedCluster) -> None:
+def test_clients_without_alter_permission_change_nothing(serve_authorized: ThreadedCluster) -> None:
     admin = admin_of(serve_authorized, "ann", "b")
     allow = binding("secrets", AclOperation.ALL, AclPermissionType.ALLOW)
     with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
@@ -149,7 +149,7 @@ def test_who_is_no_administrator_changes_nothing(serve_authorized: ThreadedClust
     assert admin.list_consumer_groups().result(_TIMEOUT_S).errors == []
 
 
-def test_a_group_is_its_readers(serve_authorized: ThreadedCluster) -> None:
+def test_group_operations_need_permissions_on_the_group(serve_authorized: ThreadedCluster) -> None:
     from confluent_kafka import Consumer
 
     ConfluentClient(serve_authorized.bootstrap_servers).produce(
@@ -205,7 +205,7 @@ def _outcomes(cluster: Cluster) -> dict[str, int]:
     return {name: count for name, count in purgatory.counters.outcomes.items() if count}
 
 
-def test_a_change_waits_until_all_brokers_that_live_have_it() -> None:
+def test_change_completes_when_all_live_brokers_apply_it() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         await cluster.fault.kill(3)
         pause = cluster.fault.pause(2)
@@ -224,7 +224,7 @@ def test_a_change_waits_until_all_brokers_that_live_have_it() -> None:
     _run(main)
 
 
-def test_a_change_does_not_wait_for_a_broker_that_dies() -> None:
+def test_change_does_not_wait_for_a_broker_that_dies() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         cluster.fault.pause(2)
         asked = asyncio.ensure_future(client.ask(_CREATE_ACLS, 3, _creation()))
@@ -235,7 +235,7 @@ def test_a_change_does_not_wait_for_a_broker_that_dies() -> None:
     _run(main)
 
 
-def test_a_change_that_does_not_get_everywhere_times_out_and_is_made() -> None:
+def test_change_that_misses_a_broker_times_out_and_holds() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         cluster.fault.pause(2)
         answer = await client.ask(_CREATE_ACLS, 3, _creation())
@@ -276,7 +276,7 @@ def test_entries_and_credentials_outlive_the_cluster(tmp_path: Path, version: in
         _run(find, data_dir=tmp_path)
 
 
-def test_nothing_changes_that_cannot_be_saved(
+def test_change_that_can_not_be_saved_is_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
@@ -316,9 +316,7 @@ _UPSERTION = {
         ({"resource_name": ""}, "not empty"),
     ],
 )
-def test_entries_that_make_no_sense_are_refused_each_by_itself(
-    wrong: dict[str, Any], said: str
-) -> None:
+def test_invalid_entries_are_refused_one_by_one(wrong: dict[str, Any], said: str) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         both = _creation()["creations"] + _creation(**wrong)["creations"]
         sound, refused = (await client.ask(_CREATE_ACLS, 3, {"creations": both})).results
@@ -341,7 +339,7 @@ def test_without_authorization_there_are_no_entries() -> None:
     _run(main, brokers=1, authorization=None)
 
 
-def test_by_default_only_what_has_entries_is_guarded() -> None:
+def test_resources_without_entries_are_open_by_default() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         async def write(topic: str) -> int:
             data = [{"index": 0, "records": record_batch([b"x"])}]
@@ -359,7 +357,7 @@ def test_by_default_only_what_has_entries_is_guarded() -> None:
     _run(main, brokers=1, topics=[TopicSpec("t"), TopicSpec("u")])
 
 
-def test_a_spec_names_what_is_wrong_with_it() -> None:
+def test_invalid_acl_spec_names_its_error() -> None:
     of_cluster = AclSpec("User:ann", "CREATE", "CLUSTER").acl
     assert of_cluster == Acl(
         Resource.CLUSTER,

@@ -1,4 +1,4 @@
-"""What administrators do today: move replicas, elect leaders, look at folders, delete offsets."""
+"""Administration by clients: reassignments, elections, log folders, deletion of offsets."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def test_kafka_python_moves_a_partition_with_its_records(
     assert name not in str([one for one in described if one.get("broker") == before])
 
 
-def test_a_move_is_listed_until_all_new_replicas_are_in_sync(
+def test_reassignment_is_listed_until_all_new_replicas_are_in_sync(
     cluster: ThreadedCluster, admin: KafkaAdminClient, name: str
 ) -> None:
-    """A copy of little takes milliseconds: who is to see it under way holds the follower up."""
+    """A small copy takes milliseconds: a held-up follower makes it visible."""
     cluster.create_topic(name, replication=1)
     state = cluster.call(lambda: cluster.running.controller.state_of(TopicPartition(name, 0)))
     assert state is not None
@@ -78,7 +78,7 @@ def test_a_move_is_listed_until_all_new_replicas_are_in_sync(
     assert cluster.call(lambda: state.replicas) == (to,)
 
 
-def test_topics_that_are_made_by_themselves_have_the_replicas_that_are_said() -> None:
+def test_auto_created_topics_have_the_configured_replicas() -> None:
     config = ClusterConfig(brokers=3, default_replication=2, topics=[TopicSpec("first")])
     with ThreadedCluster(config) as cluster:
         client = ConfluentClient(cluster.bootstrap_servers)
@@ -101,7 +101,7 @@ def test_topics_that_are_made_by_themselves_have_the_replicas_that_are_said() ->
         assert told.result()["default.replication.factor"].value == "2"
 
 
-def test_a_replica_moves_to_the_folder_where_it_is_and_to_no_other(
+def test_alter_replica_log_dirs_accepts_only_the_present_folder(
     cluster: ThreadedCluster, admin: KafkaAdminClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -136,7 +136,9 @@ def test_kafka_python_elects_the_preferred_leader(
     assert cluster.call(leads_preferred)
 
 
-def test_confluent_kafka_elects_and_is_told_why_not(cluster: ThreadedCluster, name: str) -> None:
+def test_confluent_kafka_elects_leaders_and_gets_errors(
+    cluster: ThreadedCluster, name: str
+) -> None:
     from confluent_kafka import ElectionType
 
     cluster.create_topic(name)
@@ -147,7 +149,7 @@ def test_confluent_kafka_elects_and_is_told_why_not(cluster: ThreadedCluster, na
     assert codes == {0: "ELECTION_NOT_NEEDED", 7: "UNKNOWN_TOPIC_OR_PART"}
 
 
-def test_kafka_python_deletes_offsets_of_topics_that_nobody_reads(
+def test_kafka_python_deletes_offsets_of_unsubscribed_topics(
     cluster: ThreadedCluster, admin: KafkaAdminClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -210,7 +212,7 @@ def test_topics_are_described_a_page_at_a_time() -> None:
     asyncio.run(main())
 
 
-def test_a_moved_replica_is_off_the_disk_also_of_a_broker_that_was_dead(tmp_path: Path) -> None:
+def test_moved_replica_is_deleted_from_the_disk_of_a_dead_broker_too(tmp_path: Path) -> None:
     async def main() -> None:
         first = TopicPartition("t", 0)
         config = ClusterConfig(
@@ -291,7 +293,7 @@ def test_offsets_have_the_epoch_of_their_record_and_an_old_epoch_is_fenced() -> 
     asyncio.run(main())
 
 
-def test_the_end_of_a_log_does_not_go_back_where_a_new_leader_does_not_know_it() -> None:
+def test_latest_offset_never_goes_back_under_a_new_leader() -> None:
     async def main() -> None:
         topics = [TopicSpec("t", 1, 3)]
         async with Cluster(ClusterConfig(brokers=3, topics=topics)) as cluster:
@@ -332,7 +334,7 @@ def test_the_end_of_a_log_does_not_go_back_where_a_new_leader_does_not_know_it()
     asyncio.run(main())
 
 
-def test_confluent_kafka_creates_partitions_where_it_wants_them(
+def test_confluent_kafka_creates_partitions_with_an_assignment(
     cluster: ThreadedCluster, name: str
 ) -> None:
     from confluent_kafka.cimpl import NewPartitions

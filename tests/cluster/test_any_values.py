@@ -153,7 +153,7 @@ async def _ask(requests: _Requests, client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_values_a_request_has_nothing_of_ours_fails(seed: int, tmp_path: Path) -> None:
+def test_requests_with_any_values_raise_no_internal_error(seed: int, tmp_path: Path) -> None:
     config = ClusterConfig(
         brokers=2,
         topics=[

@@ -1,4 +1,4 @@
-"""What the audit says of real clients that do nothing wrong, and of some that do."""
+"""The audit of real clients, correct and incorrect ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def cases(findings: Findings) -> set[tuple[str, str]]:
     return {(one.anomaly, one.verdict) for one in findings if one.count}
 
 
-def test_a_transaction_that_is_aborted_and_tried_again_loses_nothing() -> None:
+def test_retried_transaction_after_an_abort_loses_nothing() -> None:
     with cluster() as on:
         by = producer(on, transactional_id="x")
         by.init_transactions()
@@ -77,7 +77,7 @@ def test_a_transaction_that_is_aborted_and_tried_again_loses_nothing() -> None:
 
 @pytest.mark.parametrize("producers", [1, 2])
 @pytest.mark.parametrize("idempotence", [True, False])
-def test_equal_records_on_purpose_are_no_violation(idempotence: bool, producers: int) -> None:
+def test_intended_equal_records_are_no_violation(idempotence: bool, producers: int) -> None:
     with cluster() as on:
         for number in range(producers):
             by = producer(on, enable_idempotence=idempotence)
@@ -118,7 +118,7 @@ def test_refused_sends_are_recorded(fault: str, through_proxy: bool) -> None:
             found.assert_no_violations()
 
 
-def test_a_topic_that_is_made_anew_is_another_one() -> None:
+def test_recreated_topic_is_another_topic() -> None:
     with cluster(brokers=3) as on:
         admin = AdminClient({"bootstrap.servers": on.bootstrap_servers})
         for life in (1, 2):
@@ -132,7 +132,7 @@ def test_a_topic_that_is_made_anew_is_another_one() -> None:
 
 
 @pytest.mark.parametrize("commits", [False, True])
-def test_a_group_that_reads_all_twice_is_found_if_it_never_commits(commits: bool) -> None:
+def test_audit_finds_a_group_that_reads_twice_without_commits(commits: bool) -> None:
     with cluster() as on:
         send(producer(on, enable_idempotence=True), *map(str, range(5)))
         for _ in range(1 if commits else 2):
@@ -153,7 +153,7 @@ def test_groups_of_one_client_id_are_not_one_consumer() -> None:
             on.audit(expect=expect).assert_no_violations()
 
 
-def test_an_offset_beyond_what_was_processed_is_found_by_effects() -> None:
+def test_effects_reveal_commits_of_unprocessed_records() -> None:
     with running("classic", is_right=True) as run:
         run.order()
         worker = run.worker()
@@ -182,7 +182,7 @@ def test_an_offset_beyond_what_was_processed_is_found_by_effects() -> None:
         ([("elsewhere", 0, 0)], "nobody read elsewhere, and an effect is of partition 0, offset 0"),
     ],
 )
-def test_what_is_no_effect_is_refused(effects: Sequence[Any], told: str) -> None:
+def test_invalid_effect_is_refused(effects: Sequence[Any], told: str) -> None:
     with cluster() as on, pytest.raises(ValueError, match=told):
         on.audit(effects=effects)
 

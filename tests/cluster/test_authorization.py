@@ -1,4 +1,4 @@
-"""Every API has a rule of who may ask it for what, and refuses those who may nothing."""
+"""Every API has an authorization rule, and refuses clients without permissions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from purgatory.cluster.protocol.error_responses import (
     error_places,
     error_response,
 )
-from purgatory.cluster.protocol.wire import Request, encode_response, write_response
+from purgatory.cluster.protocol.wire import Request, encode_response
 from purgatory.kafka.share_groups.share_state import ShareKey
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import ALL_VERSIONS, fill, read_response
@@ -46,7 +46,7 @@ _REFUSALS = {29, 30, 31, 53, 100}
 _SECRET = "hidden-topic"
 
 
-def test_only_few_apis_are_for_anybody() -> None:
+def test_few_apis_need_no_permission() -> None:
     for_anybody = {key for key, api in APIS.items() if api.rule == Rule()}
     assert for_anybody == _FOR_ANYBODY | {_BY_ITSELF}
 
@@ -78,7 +78,7 @@ def _versions(api_key: int) -> list[int]:
 
 def _read_codes(request: Request, answer: Any) -> set[int]:
     key, version = request.api_key, request.api_version
-    frame = encode_response(key, version, 1, write_response(answer))
+    frame = encode_response(key, version, 1, answer)
     return set(codes_in(read_response(key, version, frame[4:])[1]))
 
 
@@ -98,7 +98,9 @@ def run() -> Iterator[Callable[[Callable[[Cluster], Any]], Any]]:
 
 
 @pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
-def test_who_may_nothing_is_refused_and_told_nothing(run: Any, api_key: int, version: int) -> None:
+def test_client_without_permissions_is_refused_and_learns_nothing(
+    run: Any, api_key: int, version: int
+) -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             request = filled(load_request_schema(api_key, version), _id_of_secret(cluster))
@@ -121,7 +123,7 @@ def test_who_may_nothing_is_refused_and_told_nothing(run: Any, api_key: int, ver
 
 
 @pytest.mark.parametrize("version", range(1, SUPPORTED[3][1] + 1))
-def test_topics_that_may_not_be_described_are_not_told_of(run: Any, version: int) -> None:
+def test_topics_without_describe_permission_are_hidden(run: Any, version: int) -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             everything = await client.ask(3, version, {"topics": None})
@@ -199,7 +201,7 @@ def _has_code_at_top(answer: Any) -> bool:
     return hasattr(answer, "error_code")
 
 
-def test_a_client_is_told_which_operations_it_is_allowed() -> None:
+def test_responses_have_the_authorized_operations_of_the_client() -> None:
     acls = [
         AclSpec("User:ANONYMOUS", "READ", "TOPIC", "mine"),
         AclSpec("User:ANONYMOUS", "ALTER_CONFIGS", "TOPIC", "mine"),
@@ -233,7 +235,7 @@ def test_a_client_is_told_which_operations_it_is_allowed() -> None:
     ("heartbeat", "describe"),
     [((68, 1), (69, 0)), ((68, 1), (69, 1)), ((76, 1), (77, 1))],
 )
-def test_a_group_is_not_described_to_who_may_not_know_its_topics(
+def test_group_description_needs_permission_on_its_topics(
     heartbeat: tuple[int, int], describe: tuple[int, int]
 ) -> None:
     topic_acl = AclSpec("User:ANONYMOUS", "READ", "TOPIC", _SECRET)
@@ -259,7 +261,7 @@ def test_a_group_is_not_described_to_who_may_not_know_its_topics(
     asyncio.run(main())
 
 
-def test_offsets_of_share_groups_are_told_of_topics_that_may_be_described() -> None:
+def test_share_group_offsets_are_shown_for_describable_topics() -> None:
     acls = [
         AclSpec("User:ANONYMOUS", "READ", "GROUP", "g"),
         AclSpec("User:ANONYMOUS", "READ", "TOPIC", "mine"),

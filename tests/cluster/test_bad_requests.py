@@ -81,13 +81,13 @@ def _refused_or_decoded(frame: bytes) -> None:
 @given(st.binary(max_size=200))
 @example(b"")
 @example(b"\x00\x03")
-def test_random_bytes_are_refused_and_nothing_else_is_raised(data: bytes) -> None:
+def test_random_bytes_raise_only_bad_request_errors(data: bytes) -> None:
     _refused_or_decoded(data)
 
 
 @settings(max_examples=300)
 @given(st.sampled_from(ALL_VERSIONS), st.binary(max_size=200))
-def test_random_bytes_after_a_sound_start_are_refused_or_decoded(
+def test_random_bytes_after_a_valid_header_are_refused_or_decoded(
     api: tuple[int, int], rest: bytes
 ) -> None:
     _refused_or_decoded(struct.pack(">hhih", *api, 1, -1) + rest)
@@ -100,7 +100,9 @@ def test_mutated_requests_are_refused_or_decoded(frame: bytes) -> None:
 
 
 @pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
-def test_every_version_is_decoded_and_no_torn_one(api_key: int, version: int) -> None:
+def test_every_version_is_decoded_and_truncated_requests_are_refused(
+    api_key: int, version: int
+) -> None:
     frame = request_frame(api_key, version, 17, _FULL.get(api_key))
     request = decode_request(frame, SUPPORTED)
     assert (request.api_key, request.api_version) == (api_key, version)
@@ -129,7 +131,7 @@ def test_an_array_that_claims_two_thousand_million_elements_costs_no_memory(
         decode_request(bytes(frame), SUPPORTED)
 
 
-def test_an_array_with_more_elements_than_are_taken_is_refused() -> None:
+def test_array_beyond_the_element_limit_is_refused() -> None:
     most = request_frame(20, 1, 1, {"topic_names": [""] * MAX_ELEMENTS})
     assert len(decode_request(most, SUPPORTED).body.topic_names) == MAX_ELEMENTS
     with pytest.raises(BadRequestError, match="array"):
@@ -142,9 +144,7 @@ def test_an_array_with_more_elements_than_are_taken_is_refused() -> None:
     ("api_key", "version", "field"),
     [(22, 4, "transactional_id"), (68, 1, "member_id"), (78, 1, "group_id"), (11, 9, "group_id")],
 )
-def test_a_string_that_no_record_has_place_for_is_refused(
-    api_key: int, version: int, field: str
-) -> None:
+def test_string_beyond_the_length_limit_is_refused(api_key: int, version: int, field: str) -> None:
     for text, longest in (("x", 32_767), ("\u00e4", 16_383)):
         frame = request_frame(api_key, version, 1, {field: text * longest})
         assert getattr(decode_request(frame, SUPPORTED).body, field) == text * longest
@@ -163,7 +163,7 @@ def test_null_in_the_place_of_an_array_is_refused(version: int) -> None:
         decode_request(bytes(frame), SUPPORTED)
 
 
-def test_an_unknown_api_and_an_unknown_version_are_told_by_name() -> None:
+def test_errors_name_unknown_apis_and_versions() -> None:
     with pytest.raises(BadRequestError, match=r"API 12345 \(unknown\)"):
         decode_request(struct.pack(">hhi", 12345, 0, 1), SUPPORTED)
     with pytest.raises(UnsupportedVersionError, match="API 3 version 99") as caught:
@@ -171,7 +171,7 @@ def test_an_unknown_api_and_an_unknown_version_are_told_by_name() -> None:
     assert caught.value.correlation_id == 7
 
 
-def test_a_byte_too_much_is_overlooked_where_librdkafka_sends_one() -> None:
+def test_excess_bytes_of_librdkafka_are_ignored() -> None:
     for api_key, version, most in ((3, 9, 3), (9, 7, 3), (16, 4, 1), (51, 0, 1)):
         frame = request_frame(api_key, version, 1)
         assert decode_request(frame + bytes(most), SUPPORTED) == decode_request(frame, SUPPORTED)
@@ -181,7 +181,7 @@ def test_a_byte_too_much_is_overlooked_where_librdkafka_sends_one() -> None:
         decode_request(request_frame(16, 2, 1) + b"\0", SUPPORTED)
 
 
-def test_tagged_fields_that_nobody_knows_are_ignored() -> None:
+def test_unknown_tagged_fields_are_ignored() -> None:
     tag = b"\x01\x63\x03abc"  # one: number 99, three bytes
     plain = request_frame(1, 12, 1, {"cluster_id": "c", "topics": [{"topic": "t"}]})
     expected = decode_request(plain, SUPPORTED).body

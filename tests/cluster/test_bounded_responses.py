@@ -55,18 +55,18 @@ def _run(scheduler: dict[int, int], batch: bytes, partition_bytes: int, most_byt
     uvloop.run(main())
 
 
-def test_an_answer_has_at_most_a_thousand_batches_and_no_partition_stays_behind() -> None:
+def test_fetch_response_has_at_most_1000_batches_shared_among_partitions() -> None:
     batch = record_batch([b"x"])
     _run({0: _SMALL, 1: 400}, batch, 1 << 20, 1_000 * len(batch))
 
 
-def test_an_answer_has_at_most_4_mib_whatever_its_client_would_take() -> None:
+def test_fetch_response_has_at_most_4_mib_whatever_the_request() -> None:
     batch = record_batch([bytes(900_000)])
     _run({0: 4, 1: 4}, batch, 50 << 20, 4 << 20)
 
 
 @pytest.mark.parametrize("max_bytes", [500_000, 50 << 20])
-def test_a_fetch_waits_for_no_more_than_its_response_may_have(max_bytes: int) -> None:
+def test_fetch_waits_for_no_more_bytes_than_a_response_may_have(max_bytes: int) -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=1, topics=[TopicSpec("t")])
         async with Cluster(config) as cluster, await RawClient.to(cluster) as client:

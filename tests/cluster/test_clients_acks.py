@@ -1,4 +1,4 @@
-"""What a producer is told when followers don't keep up, and when: as it would be with Kafka."""
+"""Responses to producers, and their times, when followers lag: those of Kafka."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ONE_TRY: Mapping[str, Mapping[str, Any]] = {
 
 
 class Replicas(NamedTuple):
-    """Who has partition 0 of a topic."""
+    """The replicas of partition 0 of a topic."""
 
     topic: str
     leader: int
@@ -87,7 +87,7 @@ def test_a_stalled_follower_in_sync_makes_acks_all_time_out_at_the_requests_time
     assert min(late_s) < LATE_S, f"gave up late: {late_s}"
 
 
-def test_acks_all_is_answered_when_the_follower_has_it_and_not_before(
+def test_acks_all_completes_when_the_follower_has_the_records(
     cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
 ) -> None:
     with (
@@ -132,7 +132,7 @@ def test_below_min_insync_acks_all_is_refused_at_once_and_appends_nothing(
     assert len(records) == 61 + 7 + 1, "one record"
 
 
-def test_an_isr_below_the_minimum_commits_nothing_of_what_was_appended(
+def test_isr_below_the_minimum_commits_no_appended_record(
     cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
 ) -> None:
     with all_followers(cluster.fault.shrink_isr, replicas.topic, 0, replicas=replicas):
@@ -211,7 +211,7 @@ def _kafka_python_sender(servers: str) -> Iterator[Callable[[str], object]]:
 
 
 @pytest.mark.parametrize("new_sender", [_confluent_sender, _kafka_python_sender])
-def test_who_sends_with_acks_0_follows_a_leader_that_moved(
+def test_acks_0_producer_follows_a_moved_leader(
     cluster: ThreadedCluster, name: str, new_sender: Callable[[str], Sender]
 ) -> None:
     """No broker dies, so its connection alone can tell the client that what it sends is lost."""
@@ -245,7 +245,7 @@ def failure(client: KafkaClient, topic: str, settings: Mapping[str, Any]) -> str
 
 
 @pytest.mark.parametrize("client_name", CLIENTS)
-def test_a_client_times_out_on_a_stalled_follower_when_it_said_it_would(
+def test_client_times_out_on_a_stalled_follower_at_its_request_timeout(
     cluster: ThreadedCluster, replicas: Replicas, client_name: str
 ) -> None:
     require_client(client_name)
@@ -262,7 +262,7 @@ def test_a_client_times_out_on_a_stalled_follower_when_it_said_it_would(
 
 
 @pytest.mark.parametrize("client_name", CLIENTS)
-def test_a_client_is_told_of_too_few_replicas(
+def test_client_gets_not_enough_replicas(
     cluster: ThreadedCluster, replicas: Replicas, client_name: str
 ) -> None:
     require_client(client_name)
@@ -274,7 +274,7 @@ def test_a_client_is_told_of_too_few_replicas(
     client.produce(replicas.topic, [b"z"])
 
 
-def test_acks_all_goes_on_once_the_stalled_follower_is_out_of_the_isr() -> None:
+def test_acks_all_resumes_once_the_stalled_follower_leaves_the_isr() -> None:
     config = ClusterConfig(min_insync_replicas=2, replica_max_lag_ms=400)
     with ThreadedCluster(config) as cluster:
         cluster.create_topic("orders")

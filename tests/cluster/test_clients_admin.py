@@ -298,7 +298,7 @@ def test_kcat_lists_brokers_and_partitions(cluster: ThreadedCluster, name: str) 
     assert all(sorted(isr["id"] for isr in one["isrs"]) == BROKERS for one in topic["partitions"])
 
 
-def test_kcat_asks_for_offsets(cluster: ThreadedCluster, name: str) -> None:
+def test_kcat_lists_offsets(cluster: ThreadedCluster, name: str) -> None:
     require_client("kcat")
     cluster.create_topic(name)
     CLIENTS["kcat"](cluster.bootstrap_servers).produce(name, VALUES)

@@ -73,7 +73,7 @@ def topics_of(consumer: Any) -> set[tuple[str, int]]:
     return {(one.topic, one.partition) for one in consumer.assignment()}
 
 
-def test_no_record_is_skipped_while_members_join_leave_and_die_and_the_coordinator_too(
+def test_no_record_is_skipped_while_members_and_coordinators_come_and_go(
     cluster: ThreadedCluster, name: str
 ) -> None:
     cluster.create_topic(name, partitions=PARTITIONS)
@@ -109,7 +109,7 @@ def test_no_record_is_skipped_while_members_join_leave_and_die_and_the_coordinat
         assert group.gaps() == []
 
 
-def test_a_static_member_that_comes_back_has_its_partitions_without_an_epoch(
+def test_returning_static_member_keeps_its_partitions_and_epoch(
     cluster: ThreadedCluster, name: str
 ) -> None:
     cluster.create_topic(name, partitions=2)
@@ -124,7 +124,7 @@ def test_a_static_member_that_comes_back_has_its_partitions_without_an_epoch(
         assert group_of(cluster, name).epoch == epoch
 
 
-def test_an_expression_takes_new_topics_and_new_partitions(
+def test_expression_subscribes_to_new_topics_and_partitions(
     cluster: ThreadedCluster, name: str
 ) -> None:
     first, second = f"{name}.a", f"{name}.b"
@@ -148,7 +148,7 @@ def test_an_expression_takes_new_topics_and_new_partitions(
 
 
 @pytest.mark.parametrize("assignor", ["range", "uniform"])
-def test_admin_tools_see_the_group(cluster: ThreadedCluster, name: str, assignor: str) -> None:
+def test_admin_tools_describe_the_group(cluster: ThreadedCluster, name: str, assignor: str) -> None:
     cluster.create_topic(name, partitions=3)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
 
@@ -211,7 +211,7 @@ def test_a_consumer_that_assigns_its_partitions_itself_commits(
     assert ConfluentClient(cluster.bootstrap_servers).committed(name, name) == 5
 
 
-def test_an_assignor_that_is_none_is_an_error(cluster: ThreadedCluster, name: str) -> None:
+def test_unknown_assignor_is_an_error(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name)
     with consuming(cluster, name, name, **{"group.remote.assignor": "sticky"}) as consumer:
         message = consumer.poll(WAIT_S)

@@ -36,7 +36,7 @@ def _end_offset(cluster: ThreadedCluster, topic: str) -> int:
     return partition.log_end_offset
 
 
-def test_a_client_sends_again_what_was_refused(
+def test_client_retries_refused_sends(
     cluster: ThreadedCluster, python_client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -49,7 +49,7 @@ def test_a_client_sends_again_what_was_refused(
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_what_was_done_before_the_error_is_there_twice_without_idempotence(
+def test_error_after_the_append_duplicates_records_without_idempotence(
     cluster: ThreadedCluster, python_client: KafkaClient, name: str, idempotent: bool
 ) -> None:
     cluster.create_topic(name)
@@ -61,7 +61,7 @@ def test_what_was_done_before_the_error_is_there_twice_without_idempotence(
     assert _values(cluster, name, 1 if idempotent else 2) == [b"a"] * (1 if idempotent else 2)
 
 
-def test_an_error_that_no_retry_mends_is_reported(
+def test_fatal_error_is_reported(
     cluster: ThreadedCluster, python_client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -77,7 +77,7 @@ def _named(client_id: str) -> dict[str, Any]:
     return {"client.id": client_id}
 
 
-def test_of_two_clients_one_is_broken(cluster: ThreadedCluster, name: str) -> None:
+def test_fault_of_one_client_id_spares_other_clients(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name)
     client = ConfluentClient(cluster.bootstrap_servers)
     with cluster.fault.return_error(
@@ -90,7 +90,7 @@ def test_of_two_clients_one_is_broken(cluster: ThreadedCluster, name: str) -> No
     assert _values(cluster, name, 1) == [b"good"]
 
 
-def test_a_coordinator_loads_and_members_wait(
+def test_members_wait_while_the_coordinator_loads(
     cluster: ThreadedCluster, python_client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -100,7 +100,7 @@ def test_a_coordinator_loads_and_members_wait(
     assert loading.uses == 3
 
 
-def test_a_reader_goes_on_behind_errors_of_fetches(
+def test_consumer_resumes_after_fetch_errors(
     cluster: ThreadedCluster, python_client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -134,7 +134,7 @@ def _older_epochs(cluster: ThreadedCluster) -> ThreadedFault:
 
 
 @pytest.mark.parametrize("begin", [_torn, _torn_in_the_length, _slow, _late, _older_epochs])
-def test_a_client_bears_it_and_its_records_are_there_once(
+def test_idempotent_client_stores_each_record_once_despite_faults(
     cluster: ThreadedCluster,
     python_client: KafkaClient,
     name: str,
@@ -149,7 +149,7 @@ def test_a_client_bears_it_and_its_records_are_there_once(
     assert _values(cluster, name, 3) == _ALL
 
 
-def test_a_client_that_asks_for_old_metadata_comes_to_the_new_leader_in_the_end(
+def test_client_with_stale_metadata_finds_the_new_leader(
     cluster: ThreadedCluster, python_client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -177,7 +177,7 @@ def test_throttle_times_reach_the_client(cluster: ThreadedCluster, name: str) ->
     assert [event.throttle_time for event in told] == [0.07]
 
 
-def test_a_transaction_bears_a_coordinator_that_loads_and_an_answer_that_was_untrue(
+def test_transaction_survives_a_loading_coordinator_and_a_false_error(
     cluster: ThreadedCluster, name: str
 ) -> None:
     cluster.create_topic(name)

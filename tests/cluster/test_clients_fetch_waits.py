@@ -61,7 +61,7 @@ def topic(cluster: ThreadedCluster, name: str) -> Iterator[Topic]:
         yield topic
 
 
-def test_an_empty_fetch_is_answered_at_its_timeout_and_not_before(topic: Topic) -> None:
+def test_empty_fetch_completes_at_its_timeout(topic: Topic) -> None:
     late_s = []
     for max_wait_ms in (1, 10, 100, 250, 333):
         sent_s = topic.reader.send_fetch(topic.name, 1, min_bytes=1, max_wait_ms=max_wait_ms)
@@ -72,14 +72,14 @@ def test_an_empty_fetch_is_answered_at_its_timeout_and_not_before(topic: Topic) 
     assert min(late_s) < LATE_S, f"answered late: {late_s}"
 
 
-def test_a_fetch_that_must_not_wait_is_answered_at_once_with_what_there_is(topic: Topic) -> None:
+def test_fetch_without_max_wait_returns_available_records_at_once(topic: Topic) -> None:
     topic.reader.send_fetch(topic.name, 1, min_bytes=1 << 19, max_wait_ms=0)
     assert topic.reader.receive_fetched()[1] == b""
     topic.reader.send_fetch(topic.name, 0, min_bytes=1 << 19, max_wait_ms=0)
     assert len(topic.reader.receive_fetched()[1]) == topic.batch_bytes
 
 
-def test_a_fetch_whose_bytes_are_there_does_not_wait(topic: Topic) -> None:
+def test_fetch_with_enough_bytes_does_not_wait(topic: Topic) -> None:
     took_s = []
     for _ in range(TRIES):
         size = topic.batch_bytes
@@ -90,7 +90,7 @@ def test_a_fetch_whose_bytes_are_there_does_not_wait(topic: Topic) -> None:
     assert min(took_s) < LATE_S, took_s
 
 
-def test_a_fetch_is_answered_when_min_bytes_are_there_and_not_before(topic: Topic) -> None:
+def test_fetch_completes_when_min_bytes_are_available(topic: Topic) -> None:
     size = topic.batch_bytes
     late_s = []
     for round_number in range(TRIES):
@@ -107,7 +107,7 @@ def test_a_fetch_is_answered_when_min_bytes_are_there_and_not_before(topic: Topi
     assert min(late_s) < LATE_S, late_s
 
 
-def test_one_byte_more_than_there_is_is_waited_for_to_the_end(topic: Topic) -> None:
+def test_fetch_for_one_more_byte_waits_until_its_timeout(topic: Topic) -> None:
     size = topic.batch_bytes
     sent_s = topic.reader.send_fetch(topic.name, 0, min_bytes=size + 1, max_wait_ms=150)
     came_s, records = topic.reader.receive_fetched()
@@ -192,7 +192,7 @@ def read_with_aiokafka(servers: str, topic: str, min_bytes: int, max_wait_ms: in
 
 
 @pytest.mark.parametrize("read", [read_with_confluent, read_with_kafka_python, read_with_aiokafka])
-def test_a_client_that_asks_for_more_than_there_is_waits_as_long_as_it_allows(
+def test_consumer_with_large_min_bytes_waits_its_max_wait(
     cluster: ThreadedCluster, name: str, read: Any
 ) -> None:
     cluster.create_topic(name)

@@ -1,4 +1,4 @@
-"""What clients wait for when they vanish is finished without them, and nothing fails."""
+"""Requests of clients that disconnect complete without them, and nothing fails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DELETION = {
         ("DeleteRecords", request_frame(21, 2, 9, _DELETION)),
     ],
 )
-def test_what_waits_for_the_followers_completes_without_the_client(name: str, frame: bytes) -> None:
+def test_produce_completes_after_its_client_disconnects(name: str, frame: bytes) -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=2, topics=[TopicSpec("orders")])
         async with Cluster(config) as cluster:

@@ -1,4 +1,4 @@
-"""What a refusal does to the order of a real producer's records: its settings decide."""
+"""The order of a real producer's records after a refusal, which depends on its settings."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def send_with_kafka_python(
     ],
     ids=["five in flight", "idempotent", "one in flight"],
 )
-def test_a_refused_record_is_overtaken_only_where_the_settings_permit_it(
+def test_refused_record_is_overtaken_only_if_settings_permit_it(
     cluster: ThreadedCluster, name: str, send: Any, settings: dict[str, Any], in_order: bool
 ) -> None:
     cluster.create_topic(name)

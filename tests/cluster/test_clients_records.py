@@ -32,7 +32,7 @@ def stored_codecs(cluster: ThreadedCluster, topic: str) -> list[str]:
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_what_is_sent_with_any_acks_is_read_back_in_order(
+def test_records_sent_with_any_acks_are_read_in_order(
     cluster: ThreadedCluster, client: KafkaClient, name: str, acks: str
 ) -> None:
     cluster.create_topic(name)
@@ -42,7 +42,7 @@ def test_what_is_sent_with_any_acks_is_read_back_in_order(
     assert [record.offset for record in read] == list(range(len(VALUES)))
 
 
-def test_an_idempotent_producer_leaves_no_duplicate_when_its_answer_is_lost(
+def test_idempotent_producer_leaves_no_duplicate_after_a_lost_response(
     cluster: ThreadedCluster, client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -68,7 +68,7 @@ def test_each_compression_reaches_the_log_and_is_read_by_every_client(
         assert [record.value for record in read] == 5 * VALUES, f"read by {reader_name}"
 
 
-def test_reading_begins_at_the_offset_asked_for(
+def test_reading_begins_at_the_requested_offset(
     cluster: ThreadedCluster, client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -92,7 +92,7 @@ def test_seeking_by_time_finds_the_first_record_at_or_after_it(
         assert client.read_from_time(name, time_ms, 3) == found
 
 
-def test_a_group_goes_on_where_it_committed(
+def test_group_resumes_at_its_committed_offset(
     cluster: ThreadedCluster, client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -102,9 +102,7 @@ def test_a_group_goes_on_where_it_committed(
     assert client.read_in_group(name, name, 20) == VALUES[80:]
 
 
-def test_what_one_client_committed_is_where_the_next_goes_on(
-    cluster: ThreadedCluster, name: str
-) -> None:
+def test_clients_resume_at_offsets_committed_by_others(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name)
     clients: list[Callable[[str], KafkaClient]] = list(CLIENTS.values())
     require_client("kcat")

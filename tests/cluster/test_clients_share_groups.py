@@ -1,4 +1,4 @@
-"""confluent-kafka's share consumers: no record is lost or processed twice, whoever dies."""
+"""confluent-kafka's share consumers: no record is lost or processed twice, even if brokers die."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def sharing(cluster: ThreadedCluster, group: str, topic: str) -> Iterator[ShareC
 
 
 class Processing:
-    """What share consumers have read, and what they know to be acknowledged."""
+    """The records that share consumers have read, and those that they have acknowledged."""
 
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
@@ -135,7 +135,7 @@ def test_no_record_is_lost_or_acknowledged_twice_while_leaders_and_coordinators_
     assert max(done.read.values()) <= 3
 
 
-def test_a_record_that_is_released_comes_again_until_that_is_enough(
+def test_released_record_is_redelivered_up_to_the_limit(
     cluster: ThreadedCluster, name: str
 ) -> None:
     cluster.create_topic(name, partitions=1)

@@ -20,11 +20,11 @@ LONG_SESSION_MS = 30_000
 def generation_of(cluster: ThreadedCluster, group: str) -> int:
     """Return how often a group has rebalanced."""
     broker = cluster.running.brokers[coordinator_of(cluster, group)]
-    return int(cluster.call(lambda: broker.groups.groups[group].generation))
+    return int(cluster.call(lambda: broker.groups.classic.groups[group].generation))
 
 
 @pytest.mark.parametrize("client_name", PYTHON_CLIENTS)
-def test_a_static_member_that_comes_back_in_time_has_its_partitions_without_a_rebalance(
+def test_static_member_rejoins_within_session_timeout_without_rebalance(
     cluster: ThreadedCluster, name: str, client_name: str
 ) -> None:
     cluster.create_topic(name, partitions=2)
@@ -41,9 +41,7 @@ def test_a_static_member_that_comes_back_in_time_has_its_partitions_without_a_re
         assert second.assignments == assignments
 
 
-def test_a_static_member_whose_place_another_one_took_is_fenced(
-    cluster: ThreadedCluster, name: str
-) -> None:
+def test_replaced_static_member_is_fenced(cluster: ThreadedCluster, name: str) -> None:
     # aiokafka doesn't know the error; kafka-python 3.0 notes it and doesn't wake its poll.
     client_name = "confluent-kafka"
     cluster.create_topic(name)

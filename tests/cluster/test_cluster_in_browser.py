@@ -97,7 +97,7 @@ def produce(cluster: ThreadedCluster, count: int) -> None:
 
 
 def state_of(control: Control) -> dict[str, Any]:
-    """What the control tells."""
+    """The state by the control."""
     with urlopen(f"{control.url}/state", timeout=PATIENT_S) as answer:
         state: dict[str, Any] = json.load(answer)
     return state
@@ -110,7 +110,7 @@ def faults_of(control: Control, kind: str) -> list[bool]:
 
 
 def pending_of(state: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """What waits, by broker and purgatory."""
+    """The waiting operations, by broker and purgatory."""
     return {
         str(broker["id"]): {one["name"]: one["pending"] for one in broker["purgatories"]}
         for broker in state["brokers"]
@@ -128,7 +128,7 @@ MARKS = """Object.fromEntries([...model.brokers.values()].map((broker) => {
 }))"""
 
 
-def test_marks_are_what_waits(browser: Browser, cluster: ThreadedCluster) -> None:
+def test_marks_are_the_waiting_operations(browser: Browser, cluster: ThreadedCluster) -> None:
     with (
         controlled(cluster) as control,
         consumers(cluster, 4),
@@ -171,9 +171,7 @@ def has(*words: str) -> re.Pattern[str]:
     return re.compile(".*".join(words))
 
 
-def test_faults_are_pressed_with_the_token_that_was_asked_for(
-    browser: Browser, cluster: ThreadedCluster
-) -> None:
+def test_fault_buttons_use_the_entered_token(browser: Browser, cluster: ThreadedCluster) -> None:
     with controlled(cluster) as open_to_all, controlled(cluster, token="open sesame") as control:
         faults: Callable[[str], list[bool]] = lambda kind: faults_of(open_to_all, kind)  # noqa: E731
         with opened(browser, f"{control.url}/", expected_errors=("401",)) as page:
@@ -208,7 +206,7 @@ def test_faults_are_pressed_with_the_token_that_was_asked_for(
             until(lambda: faults("pause") == [False], PATIENT_S)
 
 
-def test_a_cluster_that_is_gone_is_said_to_be_and_asked_for_now_and_then(
+def test_page_shows_a_stopped_cluster_and_polls_for_it(
     browser: Browser, cluster: ThreadedCluster
 ) -> None:
     asked_at: list[float] = []

@@ -1,4 +1,4 @@
-"""What a cluster's trace says of a send, whose client the broker can't ask."""
+"""Sends and reads in a cluster's trace, as brokers observe them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OUTCOME, ERROR, ANSWERED_AT, OFFSET = 7, 8, 10, 13
 
 
 class Rows:
-    """Where rows go."""
+    """The written rows."""
 
     def __init__(self) -> None:
         self.operations: list[tuple[Any, ...]] = []
@@ -129,23 +129,23 @@ def fixture_trace(rows: Rows) -> ClusterTrace:
     return ClusterTrace(rows)
 
 
-def test_an_answered_send_is_told_as_answered(trace: ClusterTrace, rows: Rows) -> None:
+def test_acknowledged_send_is_recorded_with_its_response(trace: ClusterTrace, rows: Rows) -> None:
     Client(trace).produce(b"a")
     trace.close()
     assert rows.told() == [(1, "ok", None, True)]
 
 
-def test_a_send_that_nobody_answers_is_told_at_once(trace: ClusterTrace, rows: Rows) -> None:
+def test_acks_0_send_is_recorded_at_once(trace: ClusterTrace, rows: Rows) -> None:
     Client(trace).produce(b"a", acks=0)
     assert rows.told() == [(1, "ok", None, False)]
 
 
-def test_an_answer_that_was_lost_is_unknown(trace: ClusterTrace, rows: Rows) -> None:
+def test_send_with_a_lost_response_has_an_unknown_outcome(trace: ClusterTrace, rows: Rows) -> None:
     Client(trace).produce(b"a", arrives=False)
     assert rows.told() == [(1, "unknown", "answer lost", False)]
 
 
-def test_a_produce_whose_client_left_while_it_waited_is_unknown(
+def test_waiting_produce_of_a_gone_client_has_an_unknown_outcome(
     trace: ClusterTrace, rows: Rows
 ) -> None:
     client = Client(trace)
@@ -156,7 +156,9 @@ def test_a_produce_whose_client_left_while_it_waited_is_unknown(
     assert rows.sends[0][OFFSET] is None
 
 
-def test_a_cut_just_after_the_answer_may_have_lost_it(trace: ClusterTrace, rows: Rows) -> None:
+def test_cut_just_after_a_response_makes_its_outcome_unknown(
+    trace: ClusterTrace, rows: Rows
+) -> None:
     cut, other = Client(trace), Client(trace, "other")
     cut.produce(b"a")
     other.produce(b"b")
@@ -165,9 +167,7 @@ def test_a_cut_just_after_the_answer_may_have_lost_it(trace: ClusterTrace, rows:
     assert rows.told() == [(1, "unknown", "answer lost", False), (1, "ok", None, True)]
 
 
-def test_a_cut_concerns_no_other_connection_at_the_same_address_in_memory(
-    trace: ClusterTrace, rows: Rows
-) -> None:
+def test_cut_spares_a_connection_with_a_reused_id(trace: ClusterTrace, rows: Rows) -> None:
     client = Client(trace)
     client.produce(b"a")
     client.leave(cut=False)
@@ -177,7 +177,9 @@ def test_a_cut_concerns_no_other_connection_at_the_same_address_in_memory(
     assert rows.told() == [(1, "ok", None, True), (1, "unknown", "answer lost", False)]
 
 
-def test_a_client_that_leaves_by_itself_has_its_answers(trace: ClusterTrace, rows: Rows) -> None:
+def test_client_that_closes_its_connection_has_its_responses(
+    trace: ClusterTrace, rows: Rows
+) -> None:
     client = Client(trace)
     client.produce(b"a")
     client.leave(cut=False)
@@ -185,9 +187,7 @@ def test_a_client_that_leaves_by_itself_has_its_answers(trace: ClusterTrace, row
     assert rows.told() == [(1, "ok", None, True)]
 
 
-def test_a_value_sent_again_tells_that_its_first_answer_was_not_taken(
-    trace: ClusterTrace, rows: Rows
-) -> None:
+def test_resent_record_makes_the_first_outcome_unknown(trace: ClusterTrace, rows: Rows) -> None:
     client, again = Client(trace), Client(trace)  # one client, on a new connection
     client.produce(b"a")
     client.leave(cut=False)
@@ -196,14 +196,14 @@ def test_a_value_sent_again_tells_that_its_first_answer_was_not_taken(
     assert rows.told() == [(1, "unknown", "sent again", False), (2, "ok", None, True)]
 
 
-def test_the_same_value_of_another_client_says_nothing(trace: ClusterTrace, rows: Rows) -> None:
+def test_equal_record_of_another_client_is_no_resend(trace: ClusterTrace, rows: Rows) -> None:
     Client(trace).produce(b"a")
     Client(trace, "other").produce(b"a")
     trace.close()
     assert [row[OUTCOME] for row in rows.sends] == ["ok", "ok"]
 
 
-def test_a_refusal_stays_one_when_the_value_is_sent_again(trace: ClusterTrace, rows: Rows) -> None:
+def test_refused_send_stays_refused_after_a_resend(trace: ClusterTrace, rows: Rows) -> None:
     client = Client(trace)
     client.produce(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER)
     client.produce(b"a")
@@ -214,15 +214,13 @@ def test_a_refusal_stays_one_when_the_value_is_sent_again(trace: ClusterTrace, r
     ]
 
 
-def test_an_acks_all_that_timed_out_is_unknown_and_was_answered(
-    trace: ClusterTrace, rows: Rows
-) -> None:
+def test_timed_out_acks_all_is_unknown_with_a_response(trace: ClusterTrace, rows: Rows) -> None:
     Client(trace).produce(b"a", ErrorCode.REQUEST_TIMED_OUT)
     trace.close()
     assert rows.told() == [(1, "unknown", "REQUEST_TIMED_OUT", True)]
 
 
-def test_an_answer_is_held_back_for_ten_seconds_and_no_longer(
+def test_send_is_written_ten_seconds_after_its_response(
     trace: ClusterTrace, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_us = 0
@@ -243,7 +241,7 @@ def test_an_answer_is_held_back_for_ten_seconds_and_no_longer(
     assert (last.value_id != rows.sends[0][5], last.equal_to) == (True, rows.sends[0][5])
 
 
-def test_the_ten_seconds_are_by_the_clock(
+def test_resend_window_is_measured_by_the_clock(
     trace: ClusterTrace, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_us = 0
@@ -256,7 +254,7 @@ def test_the_ten_seconds_are_by_the_clock(
 
 
 @pytest.mark.parametrize("producers", [1, 2])
-def test_equal_records_are_told_apart_by_their_numbers(
+def test_sequence_numbers_distinguish_equal_records(
     trace: ClusterTrace, rows: Rows, producers: int
 ) -> None:
     clients = [Client(trace) for _ in range(producers)]
@@ -275,7 +273,7 @@ def test_equal_records_are_told_apart_by_their_numbers(
     assert told == ([None] * 3 if producers == 1 else [send.value_id for send in sends[:3]])
 
 
-def test_equal_records_on_one_connection_were_sent_on_purpose(
+def test_equal_records_on_one_connection_are_different_records(
     trace: ClusterTrace, rows: Rows
 ) -> None:
     client = Client(trace)
@@ -288,7 +286,7 @@ def test_equal_records_on_one_connection_were_sent_on_purpose(
     assert [send.equal_to for send in sends] == [None, *(send.value_id for send in sends[:2])]
 
 
-def test_a_read_finds_the_one_of_equal_records(trace: ClusterTrace, rows: Rows) -> None:
+def test_read_identifies_one_of_equal_records(trace: ClusterTrace, rows: Rows) -> None:
     client = Client(trace)
     client.produce(b"up")
     client.offset = 8
@@ -301,7 +299,7 @@ def test_a_read_finds_the_one_of_equal_records(trace: ClusterTrace, rows: Rows) 
     assert sends[0].value_id != sends[1].value_id
 
 
-def test_what_a_client_did_not_get_is_no_read_and_begins_a_reading(
+def test_undelivered_records_are_no_reads_and_begin_a_reading(
     trace: ClusterTrace, rows: Rows
 ) -> None:
     client = Client(trace)
@@ -312,7 +310,7 @@ def test_what_a_client_did_not_get_is_no_read_and_begins_a_reading(
     assert second != third
 
 
-def test_values_are_forgotten_when_no_client_sends_them_again(
+def test_records_are_dropped_five_minutes_after_their_last_send(
     trace: ClusterTrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_us = 0
@@ -325,9 +323,7 @@ def test_values_are_forgotten_when_no_client_sends_them_again(
     assert len(trace._sent) <= 302
 
 
-def test_an_idempotent_producer_goes_on_counting_when_its_epoch_begins_anew(
-    trace: ClusterTrace, rows: Rows
-) -> None:
+def test_sequence_continues_in_a_new_producer_epoch(trace: ClusterTrace, rows: Rows) -> None:
     client = Client(trace)
     client.producer_id = 7
 
@@ -347,7 +343,7 @@ def test_an_idempotent_producer_goes_on_counting_when_its_epoch_begins_anew(
     assert [row[2] for row in rows.sends if row[3] == 2] == [1, 2], "the same when sent again"
 
 
-def test_what_was_fetched_again_is_not_said_to_be_applied_twice(
+def test_refetched_records_are_not_reported_as_processed_twice(
     trace: ClusterTrace, rows: Rows
 ) -> None:
     client = Client(trace)
@@ -361,9 +357,7 @@ def test_what_was_fetched_again_is_not_said_to_be_applied_twice(
     ]
 
 
-def test_operations_are_told_with_the_partitions_that_they_wait_on(
-    trace: ClusterTrace, rows: Rows
-) -> None:
+def test_operations_are_recorded_with_their_partitions(trace: ClusterTrace, rows: Rows) -> None:
     config = ClusterConfig(brokers=2, topics=[TopicSpec("orders")])
     with ThreadedCluster(config, trace) as cluster:
         client = ConfluentClient(cluster.bootstrap_servers)
@@ -391,7 +385,7 @@ def test_operations_are_told_with_the_partitions_that_they_wait_on(
         ("ShareFetch", "consumer"),
     ],
 )
-def test_an_operation_is_of_who_asked(purgatory: str, kind: str) -> None:
+def test_operation_has_the_kind_of_its_requester(purgatory: str, kind: str) -> None:
     rows: Any = Rows()
     operation: Any = SimpleNamespace(delay_ms=5, _op_keys=("a", "b"))
     ClusterTrace(rows).record_completed(1, purgatory, operation, "expired", 0)

@@ -89,7 +89,7 @@ def _file(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_file_says_what_python_says(tmp_path: Path) -> None:
+def test_file_and_python_make_equal_configs(tmp_path: Path) -> None:
     config = load_config(_file(tmp_path, _WHOLE))
     listener = Listener(
         "TLS",
@@ -126,7 +126,7 @@ def test_a_file_says_what_python_says(tmp_path: Path) -> None:
     )
 
 
-def test_the_example_of_the_document_is_sound(tmp_path: Path) -> None:
+def test_documented_example_is_valid(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
     [example] = re.findall(r"--config.*?```toml\n(.*?)```", text, re.S)
     config = load_config(_file(tmp_path, example.replace("# tls =", "tls =")))
@@ -244,15 +244,13 @@ def test_the_example_of_the_document_is_sound(tmp_path: Path) -> None:
         ("brokers", r"not a TOML document"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_would_be_right(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_errors_name_the_key_and_the_valid_values(tmp_path: Path, text: str, said: str) -> None:
     path = _file(tmp_path, text)
     with pytest.raises(ClusterError, match=f"^{re.escape(str(path))}: {said}"):
         load_config(path)
 
 
-def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     path = _file(
         tmp_path, "brokers = 0\nmax_partitions = 0\n[[topics]]\nname = 'a'\npartitions = 0"
     )
@@ -261,7 +259,7 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 3
 
 
-def test_no_file_and_no_text_are_named(tmp_path: Path) -> None:
+def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(ClusterError, match="can't be read"):
             load_config(path)
@@ -284,7 +282,7 @@ def test_no_file_and_no_text_are_named(tmp_path: Path) -> None:
         ClusterConfig(groups=GroupConfig(min_session_timeout_ms=timedelta(0))),
     ],
 )
-def test_python_is_told_the_same(config: ClusterConfig) -> None:
+def test_python_raises_the_same_errors(config: ClusterConfig) -> None:
     with pytest.raises(ClusterError, match=r"^config: .*: (must be|is there twice|mechanisms are)"):
         Cluster(config)
 
@@ -294,7 +292,7 @@ def test_python_is_told_the_same(config: ClusterConfig) -> None:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Serving]:
-    """What would be served, in place of serving it."""
+    """The arguments of `serve`, in place of serving."""
     taken: list[Serving] = []
     monkeypatch.setattr(cluster_command, "_run", lambda serving, *_: taken.append(serving))
     return taken
@@ -305,7 +303,7 @@ def _config(served: list[Serving], *arguments: Any) -> ClusterConfig:
     return served[-1].config
 
 
-def test_options_go_before_the_file_and_the_file_before_defaults(
+def test_options_override_the_file_and_the_file_defaults(
     served: list[Serving], tmp_path: Path
 ) -> None:
     path = _file(
@@ -341,7 +339,7 @@ def test_options_of_the_cluster(served: list[Serving]) -> None:
     assert (config.memory_bytes, config.fsync) == (64 * 1024 * 1024, Fsync.ALWAYS)
 
 
-def test_what_nobody_says_is_the_same_in_python_and_on_the_command_line(
+def test_defaults_are_the_same_in_python_and_on_the_command_line(
     served: list[Serving],
 ) -> None:
     config, plain = _config(served), ClusterConfig()
@@ -430,7 +428,7 @@ def test_topics_of_the_config_have_their_settings() -> None:
     asyncio.run(main())
 
 
-def test_a_topic_that_is_made_from_python_can_t_have_what_is_refused_elsewhere() -> None:
+def test_create_topic_in_python_refuses_invalid_settings() -> None:
     config = ClusterConfig(brokers=1)
     with ThreadedCluster(config) as cluster:
         for settings in ({"retention.ms": "soon"}, {"remote.storage.enable": "true"}):
@@ -459,7 +457,7 @@ def test_a_topic_that_is_made_from_python_can_t_have_what_is_refused_elsewhere()
         (["--config", "/none.toml"], "/none.toml: can't be read"),
     ],
 )
-def test_options_that_make_no_sense_are_named(
+def test_invalid_options_are_named(
     served: list[Serving], capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     assert main(["cluster", *arguments]) == 2

@@ -106,7 +106,7 @@ def test_a_member_joins_and_is_described_and_leaves(version: int) -> None:
     _run(test)
 
 
-def test_in_version_0_the_coordinator_makes_ids() -> None:
+def test_coordinator_generates_member_ids_in_version_0() -> None:
     async def test(_: Cluster, client: RawClient) -> None:
         joined = await client.ask(_HEARTBEAT, 0, {**_FIRST, "member_id": ""})
         assert joined.error_code == 0
@@ -149,7 +149,7 @@ def test_offsets_are_committed_and_fetched_with_member_epochs() -> None:
     _run(test)
 
 
-def test_groups_are_listed_by_type_and_state_and_described_as_what_they_are() -> None:
+def test_groups_are_listed_and_described_by_type_and_state() -> None:
     async def test(_: Cluster, client: RawClient) -> None:
         await client.ask(_HEARTBEAT, 1, _FIRST)
         await client.ask(_JOIN, 3, {**_CLASSIC, "group_id": "c"})
@@ -176,7 +176,7 @@ def test_groups_are_listed_by_type_and_state_and_described_as_what_they_are() ->
     _run(test)
 
 
-def test_an_empty_group_is_of_the_protocol_of_who_joins_next() -> None:
+def test_empty_group_takes_the_protocol_of_the_next_member() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         leave = {"group_id": "g", "member_id": "m", "member_epoch": -1, "topic_partitions": None}
         assert (await client.ask(_HEARTBEAT, 1, _FIRST)).error_code == 0
@@ -198,7 +198,7 @@ def test_an_empty_group_is_of_the_protocol_of_who_joins_next() -> None:
     _run(test)
 
 
-def test_a_group_is_deleted_once_nobody_is_in_it() -> None:
+def test_only_an_empty_group_is_deleted() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await client.ask(_HEARTBEAT, 1, _FIRST)
         await _commit(client, _offset(1))
@@ -216,7 +216,7 @@ def test_a_group_is_deleted_once_nobody_is_in_it() -> None:
     _run(test)
 
 
-def test_offsets_of_topics_that_members_read_can_t_be_deleted() -> None:
+def test_offsets_of_subscribed_topics_can_not_be_deleted() -> None:
     async def test(_: Cluster, client: RawClient) -> None:
         names = {**_FIRST, "subscribed_topic_names": ["none"]}
         delete = {
@@ -250,7 +250,7 @@ async def _beat(cluster: Cluster, epoch: int) -> Any:
             await asyncio.sleep(0.002)
 
 
-def test_another_coordinator_knows_the_members_and_others_don_t_answer() -> None:
+def test_next_coordinator_knows_the_members_and_other_brokers_refuse() -> None:
     async def main() -> None:
         async with Cluster(_config(brokers=3)) as cluster:
             first = _coordinator(cluster)
@@ -265,14 +265,14 @@ def test_another_coordinator_knows_the_members_and_others_don_t_answer() -> None
             await cluster.kill(first)
             answer = await _beat(cluster, 1)
             assert (answer.error_code, answer.member_epoch) == (0, 1)
-            assert not cluster.brokers[first].groups.heartbeats.num_delayed
+            assert not cluster.brokers[first].groups.classic.heartbeats.num_delayed
             await cluster.revive(first)
             assert (await _beat(cluster, 1)).error_code == 0
 
     asyncio.run(main())
 
 
-def test_a_cluster_that_is_started_again_knows_the_members(tmp_path: Path) -> None:
+def test_members_survive_a_restart_of_the_cluster(tmp_path: Path) -> None:
     async def main() -> None:
         config = _config(data_dir=tmp_path)
         async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
@@ -285,7 +285,7 @@ def test_a_cluster_that_is_started_again_knows_the_members(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_members_stay_known_when_a_long_log_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_survive_compaction_of_a_long_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 20)
 
     async def main() -> None:
@@ -332,7 +332,7 @@ def test_offsets_are_committed_and_fetched_by_the_topics_ids() -> None:
     _run(test)
 
 
-def test_a_member_of_the_consumer_protocol_commits_by_versions_that_have_epochs() -> None:
+def test_consumer_protocol_members_need_commit_versions_with_epochs() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await client.ask(_HEARTBEAT, 1, _FIRST)
         for version, code in ((8, ErrorCode.UNSUPPORTED_VERSION), (9, ErrorCode.NONE)):

@@ -1,6 +1,6 @@
-"""The control of a cluster: what it answers, and whom it turns away.
+"""The control of a cluster: its responses and refusals.
 
-What a browser sends to another origin is sent here byte for byte; Chromium itself is asked, too.
+Requests of browsers to another origin are sent byte for byte; Chromium itself sends some, too.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _run(main: Callable[[Ask, Control, Cluster], Awaitable[None]], **options: An
     asyncio.run(run())
 
 
-def test_it_begins_lists_and_ends_faults() -> None:
+def test_control_begins_lists_and_ends_faults() -> None:
     async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
         status, fault = await ask("POST", "/faults", _FAULT, **_JSON)
         assert (status, fault["kind"]) == (200, "stall_follower")
@@ -84,7 +84,7 @@ def test_it_begins_lists_and_ends_faults() -> None:
     _run(main)
 
 
-def test_what_swells_in_a_request_is_refused() -> None:
+def test_compressed_request_bodies_are_refused() -> None:
     async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
         status, wrong = await ask("POST", "/faults", "[" * 100_000, **_JSON)
         assert (status, "JSON" in wrong["error"]) == (400, True)
@@ -135,7 +135,7 @@ def _changes(port: int) -> list[tuple[str, str, object, Mapping[str, str], int]]
     ]
 
 
-def test_pages_of_somebody_else_s_are_turned_away() -> None:
+def test_requests_of_foreign_origins_are_refused() -> None:
     async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
         await ask("POST", "/faults", _FAULT, **_JSON)
         for method, path, body, headers, refused in _changes(control.port):
@@ -149,7 +149,7 @@ def test_pages_of_somebody_else_s_are_turned_away() -> None:
     _run(main)
 
 
-def test_its_own_names_and_origin_are_taken() -> None:
+def test_own_names_and_origin_are_accepted() -> None:
     async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
         port = control.port
         for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}", "10.1.2.3"):
@@ -160,7 +160,7 @@ def test_its_own_names_and_origin_are_taken() -> None:
     _run(main)
 
 
-def test_with_a_token_nothing_is_told_or_done_without_it() -> None:
+def test_requests_without_the_token_are_refused() -> None:
     async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
         for method, path, body in (
             ("GET", "/state", None),
@@ -181,7 +181,7 @@ def test_with_a_token_nothing_is_told_or_done_without_it() -> None:
     _run(main, token="a-token")
 
 
-def test_beyond_this_machine_there_always_is_a_token() -> None:
+def test_control_beyond_loopback_always_has_a_token() -> None:
     async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
         assert control.token is not None
         assert len(control.token) >= 32
@@ -196,7 +196,7 @@ def test_beyond_this_machine_there_always_is_a_token() -> None:
         assert not is_loopback(host)
 
 
-def test_metrics_are_served_at_a_port_of_their_own_without_a_token() -> None:
+def test_metrics_port_needs_no_token() -> None:
     async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
         status, text = await ask("GET", "", at=control.metrics_url)
         assert status == 200
@@ -303,8 +303,8 @@ class _Cluster:
         )
 
 
-def test_what_is_printed_is_served_by_then() -> None:
-    """Who waits for the first line may ask for everything."""
+def test_printed_addresses_are_served() -> None:
+    """After the first line, all addresses are served."""
     with socket.socket() as control, socket.socket() as metrics:
         for one in (control, metrics):
             one.bind(("127.0.0.1", 0))
@@ -323,7 +323,7 @@ def test_what_is_printed_is_served_by_then() -> None:
             process.terminate()
 
 
-def test_a_page_in_chromium_does_nothing_to_a_cluster(tmp_path: Path) -> None:
+def test_foreign_page_in_chromium_can_not_change_a_cluster(tmp_path: Path) -> None:
     with (
         _Cluster() as cluster,
         _page("<!doctype html><title>elsewhere</title>") as elsewhere,
@@ -334,7 +334,7 @@ def test_a_page_in_chromium_does_nothing_to_a_cluster(tmp_path: Path) -> None:
         assert browser.evaluate("document.title") == "elsewhere"
         port = int(cluster.said["control"].rpartition(":")[2])
         attacks = dict(browser.evaluate(_ATTACKS % port))
-        # What is sent without asking comes back opaque: the page does not even see the refusal.
+        # The response to a request without CORS is opaque: the page does not even see the refusal.
         assert attacks == {
             "simple": "opaque",
             "beacon": "opaque",
@@ -347,7 +347,7 @@ def test_a_page_in_chromium_does_nothing_to_a_cluster(tmp_path: Path) -> None:
         assert "stall_follower" not in listed
 
 
-def test_the_command_line_has_its_token() -> None:
+def test_command_line_sends_its_token() -> None:
     options = ["--control-token", "a-token", "--metrics-port", "0"]
     with _Cluster(*options) as cluster:
         refused = cluster.fault("list")
@@ -366,7 +366,7 @@ def test_the_command_line_has_its_token() -> None:
         assert cluster.fault("--token", token, "list").returncode == 0
 
 
-def test_a_cluster_on_its_own_thread_serves_its_control_until_it_stops() -> None:
+def test_threaded_cluster_serves_its_control_until_it_stops() -> None:
     with ThreadedCluster(ClusterConfig(brokers=2)) as cluster:
         address = cluster.serve_control(token="told")
         assert address.endswith("/#token=told")
@@ -388,7 +388,7 @@ def test_a_cluster_on_its_own_thread_serves_its_control_until_it_stops() -> None
         cluster.serve_control()
 
 
-def test_a_call_on_a_cluster_that_another_thread_stops_ends_too() -> None:
+def test_call_ends_when_another_thread_stops_the_cluster() -> None:
     def call_until_refused(cluster: ThreadedCluster, refused: list[str]) -> None:
         try:
             while True:

@@ -96,7 +96,7 @@ def test_records_are_read_back_as_they_were_written(data: st.DataObject) -> None
     assert decode_group_value(key, encode_group_value(key, value)) == value
 
 
-def test_the_layout_is_kafka_s() -> None:
+def test_layout_is_that_of_kafka() -> None:
     key = GroupRecordKey("g", RecordKind.CURRENT, "m1")
     assert encode_group_key(key) == b"\0\x08" + b"\0\x01g" + b"\0\x02m1"
     assert encode_group_key(GroupRecordKey("g", RecordKind.GROUP_EPOCH)) == b"\0\x03\0\x01g"
@@ -119,11 +119,11 @@ def test_the_layout_is_kafka_s() -> None:
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 4, 16, 99])
-def test_records_of_other_kinds_are_passed_over(kind: int) -> None:
+def test_records_of_unknown_kinds_are_skipped(kind: int) -> None:
     assert decode_group_key(bytes([0, kind]) + b"\0\x01g") is None
 
 
-def test_tags_that_nobody_knows_are_passed_over() -> None:
+def test_unknown_tags_are_skipped() -> None:
     said = Subscription("i", None, "c", "/h", ("t",), None, 5, None)
     encoded = encode_group_value(MEMBER, said)
     assert decode_group_value(MEMBER, encoded[:-1] + b"\x01\x09\x02xy") == said
@@ -142,7 +142,7 @@ def test_offsets_and_records_are_in_one_batch() -> None:
 @pytest.mark.parametrize(
     "codec", [OffsetsRecords(), TransactionsRecords(), ShareStateRecords()], ids=type
 )
-def test_a_record_that_can_not_be_read_hides_no_other(
+def test_unreadable_record_hides_no_other(
     codec: OffsetsRecords | TransactionsRecords | ShareStateRecords,
 ) -> None:
     keys = [b"k", b"", b"\0\0", b"\0\x01\0\x09g", b"\0\x03\0\x01\xff", b"\0\0\0\x01t"]
@@ -152,7 +152,7 @@ def test_a_record_that_can_not_be_read_hides_no_other(
     assert list(codec.entries(marker)) == []
 
 
-def test_what_is_behind_a_record_that_can_not_be_read_is_read() -> None:
+def test_records_behind_an_unreadable_one_are_loaded() -> None:
     key, value = encode_group_key(MEMBER), encode_group_value(MEMBER, Subscription())
     rows = [(b"k", b"v"), (key, value[:4]), (key, value)]
     assert list(OffsetsRecords().entries(new_batch(rows))) == [(MEMBER, Subscription())]

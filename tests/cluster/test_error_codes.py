@@ -1,4 +1,4 @@
-"""What is answered where something isn't as the client thinks: as Kafka answers it."""
+"""Error codes for outdated or invalid requests: those of Kafka."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _produce(topic: str, records: bytes, partition: int = 0) -> dict[str, Any]:
         ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_a_broker_without_the_replica_knows_that_others_have_it(
+def test_broker_without_the_replica_returns_not_leader(
     topic: str, partition: int, code: ErrorCode
 ) -> None:
     async def main(cluster: Cluster, _: RawClient) -> None:
@@ -130,7 +130,7 @@ _MALFORMED = {
 
 @pytest.mark.parametrize("version", [3, 9])
 @pytest.mark.parametrize("what", _SENT)
-def test_a_produce_has_one_sound_batch_for_each_partition(what: str, version: int) -> None:
+def test_produce_needs_one_valid_batch_for_each_partition(what: str, version: int) -> None:
     async def main(cluster: Cluster, _: RawClient) -> None:
         state = cluster.controller.state_of(TopicPartition("one", 0))
         assert state is not None
@@ -146,7 +146,7 @@ def test_a_produce_has_one_sound_batch_for_each_partition(what: str, version: in
 
 
 @pytest.mark.parametrize("what", _MALFORMED)
-def test_records_that_are_none_are_invalid_where_a_broker_looks_into_them(what: str) -> None:
+def test_invalid_records_are_refused_where_brokers_read_them(what: str) -> None:
     batch = RecordBatch.from_bytes(_MALFORMED[what], checksum=crc32c)
     with pytest.raises(KafkaError) as caught:
         validated(
@@ -159,7 +159,7 @@ def test_records_that_are_none_are_invalid_where_a_broker_looks_into_them(what: 
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_a_compacted_topic_takes_no_records_without_a_key() -> None:
+def test_compacted_topic_refuses_records_without_a_key() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         configs = [{"name": "cleanup.policy", "value": "compact"}]
         asked = {"name": "c", "num_partitions": 1, "replication_factor": 3, "configs": configs}
@@ -192,7 +192,7 @@ def test_a_compacted_topic_takes_no_records_without_a_key() -> None:
         (GroupConfig(min_session_timeout_ms=50), 50, 79),
     ],
 )
-def test_the_shortest_session_is_six_seconds_unless_it_is_set(
+def test_least_session_timeout_is_six_seconds_by_default(
     groups: GroupConfig, session_ms: int, code: int
 ) -> None:
     async def main(cluster: Cluster, _: RawClient) -> None:
@@ -227,7 +227,7 @@ def test_the_shortest_session_is_six_seconds_unless_it_is_set(
         (1, [], 37),
     ],
 )
-def test_new_partitions_are_where_they_are_asked_for(
+def test_new_partitions_have_the_requested_replicas(
     count: int, assignments: list[tuple[int, ...]], code: int
 ) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
@@ -245,7 +245,7 @@ def test_new_partitions_are_where_they_are_asked_for(
     _run(main, topics=[TopicSpec("two", 1, 2)])
 
 
-def test_what_a_client_may_do_is_told_where_it_is_asked() -> None:
+def test_authorized_operations_are_returned_on_request() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         def bits(*operations: int) -> int:
             return sum(1 << operation for operation in operations)

@@ -21,15 +21,15 @@ from purgatory.cluster.faulty_responses import (
     inject_error,
     lower_epochs,
 )
-from purgatory.cluster.protocol.fixed_layouts import produce_response
+from purgatory.cluster.protocol.fixed_layouts import ProduceResponse
 from purgatory.cluster.protocol.wire import (
     Request,
+    encode_body,
     encode_response,
-    read_response,
-    write_response,
+    response_entity,
 )
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
-from purgatory.kafka.faults import ErrorFault, LoadCoordinator, ReturnError
+from purgatory.kafka.faults import LoadCoordinator, ReturnError
 from tests.cluster.wire_values import ALL_VERSIONS, fill
 
 _ERRORS = ["NOT_LEADER_OR_FOLLOWER", "NOT_COORDINATOR", "NOT_CONTROLLER", "UNKNOWN_MEMBER_ID"]
@@ -41,7 +41,7 @@ def _topic_of(topic_id: uuid.UUID) -> str | None:
     return "orders" if topic_id == _SOME_ID else None
 
 
-def _inject(request: Request, fault: ErrorFault) -> InjectedError | None:
+def _inject(request: Request, fault: ReturnError) -> InjectedError | None:
     return inject_error(request, APIS[request.api_key], fault, _topic_of)
 
 
@@ -87,7 +87,7 @@ def _request(api_key: int, version: int, body: Any) -> Request:
 
 
 @pytest.mark.parametrize("error", _ERRORS)
-def test_each_api_and_version_can_be_answered_with_an_error(error: str) -> None:
+def test_each_api_and_version_has_an_error_response(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         body = _one_of_all(load_request_schema(api_key, version))
         request = _request(api_key, version, body)
@@ -96,15 +96,15 @@ def test_each_api_and_version_can_be_answered_with_an_error(error: str) -> None:
         done = _one_of_all(load_response_schema(api_key, version))
         answer = injected.apply(None if injected.remaining is None else done)
         assert _errors_in(answer) == [WireError[error.lower()]], answer
-        written = write_response(answer)
-        assert read_response(request, written) == answer, "it is one that clients can read"
+        written = encode_body(api_key, version, answer)
+        assert response_entity(request, written) == answer, "it is one that clients can read"
         assert encode_response(api_key, version, 1, written)
         if request.api_name not in _CARRIED_OUT:
             assert injected.remaining is None
 
 
 @pytest.mark.parametrize("error", _ERRORS)
-def test_so_it_can_with_what_was_carried_out(error: str) -> None:
+def test_each_api_and_version_has_an_error_beside_its_result(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
         injected = _inject(request, ReturnError(error=error, after=True))
@@ -153,7 +153,7 @@ def _places(answer: Any, error: str) -> str:
         (42, 2, "NON_EMPTY_GROUP", "results"),
     ],
 )
-def test_an_error_is_where_kafka_has_it(api_key: int, version: int, error: str, place: str) -> None:
+def test_error_is_at_kafkas_place(api_key: int, version: int, error: str, place: str) -> None:
     request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
     injected = _inject(request, ReturnError(error=error))
     assert injected is not None
@@ -176,7 +176,7 @@ def _asked(body: Any) -> dict[str, list[int]]:
     return {one.name: [part.index for part in one.partition_data] for one in body.topic_data}
 
 
-def test_only_what_is_chosen_is_injected_and_the_rest_is_left_to_do() -> None:
+def test_targets_get_the_error_and_the_rest_is_executed() -> None:
     request = _produce(orders=[0, 1], other=[0])
     cases: list[tuple[dict[str, Any], dict[str, list[int]]]] = [
         ({"topic": "orders"}, {"other": [0]}),
@@ -191,7 +191,7 @@ def test_only_what_is_chosen_is_injected_and_the_rest_is_left_to_do() -> None:
     assert _inject(request, ReturnError(error="NOT_LEADER_OR_FOLLOWER", group_id="g")) is None
 
 
-def test_errors_come_beside_what_was_done() -> None:
+def test_errors_are_added_to_results() -> None:
     request = _produce(orders=[0, 1], other=[0])
     injected = _inject(request, ReturnError(error="REQUEST_TIMED_OUT", topic="orders", partition=1))
     assert injected is not None
@@ -201,8 +201,8 @@ def test_errors_come_beside_what_was_done() -> None:
         for name, all_ in _asked(injected.remaining).items()
         for one in all_
     ]
-    answered = produce_response(request.api_version, dict.fromkeys(left, done))
-    answer = injected.apply(read_response(request, answered))
+    answered = ProduceResponse(dict.fromkeys(left, done))
+    answer = injected.apply(response_entity(request, answered))
     told = {
         (topic.name, one.index): (one.error_code.name, one.base_offset)
         for topic in answer.responses
@@ -243,10 +243,10 @@ def _described(version: int, *names: str) -> Any:
     ]
     brokers = [{"node_id": 1, "host": "h", "port": 9092, "rack": None}]
     values = {"throttle_time": 0, "brokers": brokers, "controller_id": 1, "topics": topics}
-    return read_response(_metadata(version, ()), values)
+    return response_entity(_metadata(version, ()), values)
 
 
-def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:
+def test_targets_of_a_response_about_all_topics_get_the_error() -> None:
     request = _metadata(8, None)
     injected = _inject(request, ReturnError(error="LEADER_NOT_AVAILABLE", topic="orders"))
     assert injected is not None and injected.remaining == request.body
@@ -256,7 +256,7 @@ def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:
     assert len(answer.brokers) == 1
 
 
-def test_a_partition_that_only_the_answer_names_has_the_error() -> None:
+def test_partition_that_only_the_response_lists_gets_the_error() -> None:
     request = _metadata(8, [{"name": "orders"}])
     fault = ReturnError(error="LEADER_NOT_AVAILABLE", topic="orders", partition=1)
     injected = _inject(request, fault)
@@ -269,7 +269,7 @@ def test_a_partition_that_only_the_answer_names_has_the_error() -> None:
     )
 
 
-def test_a_topic_is_known_by_its_id() -> None:
+def test_topic_is_targeted_by_its_id() -> None:
     request = _metadata(12, [{"topic_id": _SOME_ID, "name": None}])
     fault = ReturnError(error="UNKNOWN_TOPIC_ID", topic="orders")
     injected = _inject(request, fault)
@@ -283,7 +283,7 @@ def _asked_of_coordinator(api_key: int, version: int, **values: Any) -> Request:
     return _request(api_key, version, fill(load_request_schema(api_key, version), values))
 
 
-def test_groups_and_transactions_are_told_apart() -> None:
+def test_group_ids_and_transactional_ids_are_distinguished() -> None:
     mine = LoadCoordinator(group_id="mine")
     assert _inject(_asked_of_coordinator(12, 4, group_id="mine"), mine) is not None
     assert _inject(_asked_of_coordinator(12, 4, group_id="other"), mine) is None
@@ -301,7 +301,7 @@ def test_groups_and_transactions_are_told_apart() -> None:
     assert _inject(without._replace(body=_one_of_all(type(without.body))), LoadCoordinator())
 
 
-def test_only_coordinators_load() -> None:
+def test_only_coordinators_return_coordinator_load_in_progress() -> None:
     fault = LoadCoordinator()
     assert fault.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     for api_key, api in APIS.items():
@@ -312,7 +312,7 @@ def test_only_coordinators_load() -> None:
 
 
 @pytest.mark.parametrize("version", range(SUPPORTED[24][0], SUPPORTED[24][1] + 1))
-def test_a_transaction_is_chosen_in_each_version_of_adding_partitions(version: int) -> None:
+def test_transaction_is_targeted_in_each_version_of_add_partitions(version: int) -> None:
     request = _request(24, version, _one_of_all(load_request_schema(24, version)))
     name = next(one.name for one in fields(request.body) if "transaction" in one.name)
     transactional_id = name if version < 4 else "transactional_id"
@@ -321,7 +321,7 @@ def test_a_transaction_is_chosen_in_each_version_of_adding_partitions(version: i
         assert (_inject(request, fault) is not None) is is_injected
 
 
-def test_epochs_go_back_of_one_topic_and_stay_from_0_on() -> None:
+def test_lowered_epochs_concern_one_topic_and_stay_at_least_0() -> None:
     def epochs(answer: Any) -> list[list[int]]:
         return [[part.leader_epoch for part in one.partitions] for one in answer.topics]
 
@@ -332,5 +332,5 @@ def test_epochs_go_back_of_one_topic_and_stay_from_0_on() -> None:
     assert add_throttle_time(answer, 250).throttle_time == timedelta(milliseconds=250)
 
 
-def test_all_served_apis_are_tried() -> None:
+def test_all_served_apis_are_covered() -> None:
     assert {api_key for api_key, _ in ALL_VERSIONS} == set(SUPPORTED)

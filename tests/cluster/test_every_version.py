@@ -36,7 +36,7 @@ def _named(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def _values(cluster: Cluster, api_key: int) -> dict[str, Any]:
-    """What is asked: each array has an element, known or not, where that makes the answer long."""
+    """Requests in which each array has an element, known or not, for long responses."""
     partition = {"partition": 0, "partition_index": 0, "index": 0}
     both = [{**_named(cluster, name), "partitions": [partition]} for name in ("t", "none")]
     values: dict[int, dict[str, Any]] = {
@@ -166,7 +166,9 @@ def loop_runner() -> Any:
 
 @pytest.mark.parametrize("how", ["with what is usual in it", "with nothing in it"])
 @pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
-def test_every_version_is_answered(loop_runner: Any, api_key: int, version: int, how: str) -> None:
+def test_every_version_has_a_response(
+    loop_runner: Any, api_key: int, version: int, how: str
+) -> None:
     runner, cluster = loop_runner
 
     async def main() -> None:
@@ -220,7 +222,7 @@ KAFKA_4_1 = {
     32: (1, 4),
     60: (0, 2),
 }
-"""What `kafka-broker-api-versions.sh` says of it, where Kafka 4 removed versions or added some."""
+"""The output of `kafka-broker-api-versions.sh` for APIs whose versions Kafka 4 changed."""
 
 
 def test_apis_are_served_in_kafka_4_s_versions(loop_runner: Any) -> None:
@@ -235,7 +237,7 @@ def test_apis_are_served_in_kafka_4_s_versions(loop_runner: Any) -> None:
     runner.run(main())
 
 
-def test_no_topics_are_all_in_the_first_version_of_metadata_and_none_in_the_next(
+def test_empty_topics_mean_all_in_metadata_v0_and_none_in_v1(
     loop_runner: Any,
 ) -> None:
     runner, cluster = loop_runner
@@ -258,7 +260,7 @@ def test_no_topics_are_all_in_the_first_version_of_metadata_and_none_in_the_next
     runner.run(main())
 
 
-def test_a_member_that_joins_without_a_rebalance_timeout_has_its_session_s(
+def test_session_timeout_stands_for_a_missing_rebalance_timeout(
     loop_runner: Any,
 ) -> None:
     runner, cluster = loop_runner
@@ -274,13 +276,13 @@ def test_a_member_that_joins_without_a_rebalance_timeout_has_its_session_s(
             }
             answer = await client.ask(11, 0, values)
             assert (answer.error_code, answer.generation_id) == (0, 1), "it needs no id first"
-            group = cluster.brokers[1].groups.groups["of old"]
+            group = cluster.brokers[1].groups.classic.groups["of old"]
             assert group.rebalance_timeout_ms == 7_000
 
     runner.run(main())
 
 
-def test_produce_without_acks_is_not_answered_and_kept(loop_runner: Any) -> None:
+def test_produce_with_acks_0_has_no_response_and_is_stored(loop_runner: Any) -> None:
     runner, cluster = loop_runner
 
     async def main() -> None:
@@ -291,7 +293,7 @@ def test_produce_without_acks_is_not_answered_and_kept(loop_runner: Any) -> None
             values = _values(cluster, 0)
             known = [one for one in values["topic_data"] if one["name"] == "t"]
             client.send(request_frame(0, 9, 1, {**values, "topic_data": known, "acks": 0}))
-            # What comes next is the answer to this, and no other.
+            # The next response is that to this request, and no other.
             after = (await client.ask(2, 1, where)).topics[0].partitions[0].offset
             assert after == before + 1
 

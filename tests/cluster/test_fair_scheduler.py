@@ -35,7 +35,7 @@ _IN_A_ROUND = round(PERIOD_S / _REQUEST_S)
 
 
 class Served:
-    """Connections whose requests take a millisecond of a manual clock each; and who was served."""
+    """Connections whose requests take a millisecond of a manual clock each, and the served ones."""
 
     def __init__(self) -> None:
         self.order: list[str] = []
@@ -97,7 +97,7 @@ async def _turns_until(condition: Callable[[], bool]) -> int:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("floods", [1, 3, 20])
-def test_who_asks_once_waits_for_one_part_of_each_who_asks_a_lot(loop: str, floods: int) -> None:
+def test_single_request_waits_for_one_slice_of_each_busy_client(loop: str, floods: int) -> None:
     async def main(served: Served) -> None:
         for number in range(floods):
             served.connect(f"flood-{number}").data_received(_requests(500))
@@ -113,7 +113,7 @@ def test_who_asks_once_waits_for_one_part_of_each_who_asks_a_lot(loop: str, floo
     _run(main, loop)
 
 
-def test_those_who_ask_a_lot_get_equal_parts() -> None:
+def test_busy_clients_get_equal_slices() -> None:
     async def main(served: Served) -> None:
         for name in "abcde":
             served.connect(name).data_received(_requests(1_000))
@@ -124,7 +124,7 @@ def test_those_who_ask_a_lot_get_equal_parts() -> None:
     _run(main)
 
 
-def test_what_waits_for_followers_is_answered_before_others_go_on() -> None:
+def test_replicated_produce_completes_before_the_next_round() -> None:
     async def main(served: Served) -> None:
         served.waits_turns = ITERATIONS_PER_PERIOD - 1
         served.connect("flood").data_received(_requests(1_000))
@@ -134,14 +134,14 @@ def test_what_waits_for_followers_is_answered_before_others_go_on() -> None:
         other.data_received(_requests(1))
         await _turns_until(lambda: "answered" in served.order)
         after = served.order[asked_at:]
-        # It may come in the middle of the turns between two rounds, and so see the next one.
+        # A request in the middle of the turns between two rounds may see the next round.
         assert after.index("answered") <= _IN_A_ROUND + 1, after
         assert after.index("answered") - after.index("waits") <= _IN_A_ROUND + 1
 
     _run(main)
 
 
-def test_who_is_alone_has_the_whole_of_each_round() -> None:
+def test_single_client_has_whole_rounds() -> None:
     async def main(served: Served) -> None:
         served.connect("alone").data_received(_requests(1_000))
         turns = await _turns_until(lambda: len(served.order) == 1_000)
@@ -150,7 +150,7 @@ def test_who_is_alone_has_the_whole_of_each_round() -> None:
     _run(main)
 
 
-def test_answers_to_what_was_asked_together_go_together() -> None:
+def test_responses_to_pipelined_requests_are_joined() -> None:
     async def main(served: Served) -> None:
         connection = served.connect("client")
         connection._serve = _answering
@@ -178,7 +178,7 @@ _FLOOD = 8_000
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("acks", [0, 1])
-def test_acks_all_is_answered_in_the_middle_of_a_flood(loop: str, acks: int) -> None:
+def test_acks_all_completes_during_a_flood(loop: str, acks: int) -> None:
     """Counted in requests, not in time: what the flood is served while the other one waits."""
 
     async def main() -> None:
@@ -215,7 +215,7 @@ def test_acks_all_is_answered_in_the_middle_of_a_flood(loop: str, acks: int) -> 
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_what_was_sent_without_acks_is_appended_though_its_client_closes_at_once(loop: str) -> None:
+def test_acks_0_batches_are_appended_after_their_client_closes(loop: str) -> None:
     async def main() -> None:
         async with Cluster(ClusterConfig(brokers=1, topics=[TopicSpec("t")])) as cluster:
             frame = request_frame(0, 8, 1, _produce(0))
@@ -238,7 +238,7 @@ def test_what_was_sent_without_acks_is_appended_though_its_client_closes_at_once
         runner.run(main())
 
 
-def test_what_a_client_that_is_gone_asked_is_not_served_behind_the_first_answer() -> None:
+def test_requests_of_a_gone_client_end_at_the_first_response() -> None:
     async def main(served: Served) -> None:
         serve = served.connect("gone")._serve
 

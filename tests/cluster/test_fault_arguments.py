@@ -146,7 +146,7 @@ def cluster() -> Iterator[ThreadedCluster]:
 
 
 @pytest.mark.parametrize("asked", _TYPES)
-def test_from_python(asked: Asked, cluster: ThreadedCluster) -> None:
+def test_python_methods_make_each_fault(asked: Asked, cluster: ThreadedCluster) -> None:
     with asked.called(cluster.fault):
         [begun] = cluster.running.fault.active
         assert begun.fault == asked.fault
@@ -157,7 +157,7 @@ def test_from_python(asked: Asked, cluster: ThreadedCluster) -> None:
 
 
 @pytest.mark.parametrize("asked", _TYPES)
-def test_over_http_from_the_command_line(asked: Asked, cluster: ThreadedCluster) -> None:
+def test_commands_post_each_fault(asked: Asked, cluster: ThreadedCluster) -> None:
     control = Control(cluster.running)
     cluster.call(control.start)
     try:
@@ -173,7 +173,7 @@ def test_over_http_from_the_command_line(asked: Asked, cluster: ThreadedCluster)
 
 
 @pytest.mark.parametrize("asked", _TYPES)
-def test_as_json_and_in_a_plan(asked: Asked, tmp_path: Path) -> None:
+def test_json_and_plans_make_each_fault(asked: Asked, tmp_path: Path) -> None:
     sent = {"kind": asked.fault.kind, **asked.sent}
     assert parse_fault(json.loads(json.dumps(sent))) == asked.fault
     lines = [f"{name} = {json.dumps(value)}" for name, value in sent.items()]
@@ -182,7 +182,7 @@ def test_as_json_and_in_a_plan(asked: Asked, tmp_path: Path) -> None:
     assert [one.fault for one in load_fault_plan(plan)] == [asked.fault]
 
 
-def test_on_the_page() -> None:
+def test_page_shows_each_fault() -> None:
     offered = available_faults({"brokers": [{"id": 1, "alive": True}]})
     assert {one.fault.kind for one in ASKED} <= {one.kind for one in offered}
 
@@ -204,7 +204,7 @@ def test_on_the_page() -> None:
         ("truncate-responses --keep-bytes -1", "than or equal to"),
     ],
 )
-def test_what_makes_no_sense_is_told(
+def test_invalid_arguments_are_reported(
     typed: str, right: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fault_command, "_request", lambda *_: pytest.fail("it was asked for"))

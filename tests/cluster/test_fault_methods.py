@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from purgatory.cluster import ClusterError, Faults
+from purgatory.cluster import Faults
 from purgatory.cluster.control.control import available_faults
 from purgatory.cluster.server import load_fault_plan
 from purgatory.cluster.threaded_cluster import ThreadedFaults
-from purgatory.kafka.faults import KINDS, Kill, StallFollower
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import FORMER_KINDS, KINDS, Kill, StallFollower, parse_fault
 from purgatory.kafka.faults.active_faults import fault_text
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +51,7 @@ async def on_the_loop(faults: Faults) -> None:
 """
 
 
-def test_mypy_refuses_faults_and_arguments_that_there_are_not(tmp_path: Path) -> None:
+def test_mypy_refuses_unknown_faults_and_arguments(tmp_path: Path) -> None:
     snippet = tmp_path / "snippet.py"
     snippet.write_text(_SNIPPET)
     # Only what the methods come from is read, so that it takes seconds without mypy's cache.
@@ -79,7 +80,17 @@ def test_each_kind_has_a_method_with_its_arguments(kind: Any, methods: type[Any]
     assert set(inspect.signature(getattr(methods, kind.kind)).parameters) - {"self"} == arguments
 
 
-def test_what_the_live_view_offers_is_there_for_each_broker_that_lives() -> None:
+@pytest.mark.parametrize("methods", [Faults, ThreadedFaults])
+@pytest.mark.parametrize("former", FORMER_KINDS)
+def test_former_kinds_raise_with_the_present_name(former: str, methods: type[Any]) -> None:
+    present = FORMER_KINDS[former]
+    with pytest.raises(AttributeError, match=rf"\.{former} is gone; use {present}$"):
+        getattr(methods, former)
+    with pytest.raises(ClusterError, match=f"^the fault {former} is gone; use {present}$"):
+        parse_fault({"kind": former, "broker": 1, "count": 1})
+
+
+def test_live_view_offers_faults_for_each_live_broker() -> None:
     state = {"brokers": [{"id": 1, "alive": False}, {"id": 2, "alive": True}]}
     assert [fault_text(fault) for fault in available_faults(state)] == [
         "stall follower 2 for 10 s",
@@ -100,7 +111,7 @@ def test_what_the_live_view_offers_is_there_for_each_broker_that_lives() -> None
     ]
 
 
-def test_a_plan_has_any_kind_with_its_arguments(tmp_path: Path) -> None:
+def test_plan_accepts_each_kind_with_its_arguments(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
         '[[faults]]\nat_s = 5\nkind = "stall_follower"\nbroker = 2\nfor_s = 10\nevery_s = 60\n'
@@ -124,9 +135,7 @@ def test_a_plan_has_any_kind_with_its_arguments(tmp_path: Path) -> None:
         ('kind = "kill"\nbroker = 1\nevery_s = 0', "faults.1.every_s: Input should be greater"),
     ],
 )
-def test_what_is_wrong_with_a_plan_is_said_before_anything_begins(
-    planned: str, wrong: str, tmp_path: Path
-) -> None:
+def test_invalid_plan_is_refused_before_the_start(planned: str, wrong: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     first = '[[faults]]\nat_s = 0\nkind = "pause"\nbroker = 1\n'
     path.write_text(f"{first}[[faults]]\nat_s = 1\n{planned}\n")

@@ -88,7 +88,7 @@ def test_a_stalled_follower_leaves_the_isr_and_comes_back() -> None:
     _run(main, replica_max_lag_ms=300)
 
 
-def test_below_min_insync_a_topic_s_own_is_asked() -> None:
+def test_min_insync_replicas_of_the_topic_applies() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.controller.create_topic("strict", 1, 3, {"min.insync.replicas": "3"})
         strict = cluster.controller.topics["strict"].partitions[0].leader
@@ -108,7 +108,7 @@ def test_below_min_insync_a_topic_s_own_is_asked() -> None:
     _run(main, min_insync_replicas=2)
 
 
-def test_a_follower_put_out_of_the_isr_comes_back_when_the_fault_ends() -> None:
+def test_removed_follower_rejoins_the_isr_when_the_fault_ends() -> None:
     async def main(cluster: Cluster) -> None:
         follower = next(b for b in cluster.brokers if b != leader_of(cluster, "orders"))
         async with await RawClient.to(cluster, leader_of(cluster, "orders")) as client:
@@ -123,7 +123,7 @@ def test_a_follower_put_out_of_the_isr_comes_back_when_the_fault_ends() -> None:
     _run(main)
 
 
-def test_a_killed_broker_answers_nobody_and_comes_back_after_its_time() -> None:
+def test_killed_broker_is_silent_and_revived_after_its_time() -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
         async with await RawClient.to(cluster, leader) as client:
@@ -144,7 +144,7 @@ def test_a_killed_broker_answers_nobody_and_comes_back_after_its_time() -> None:
     _run(main)
 
 
-def test_a_broker_is_revived_at_once_and_its_fault_is_over() -> None:
+def test_revive_ends_the_kill_at_once() -> None:
     async def main(cluster: Cluster) -> None:
         fault = await cluster.fault.kill(1, for_s=1_000)
         await cluster.fault.revive(1)
@@ -156,7 +156,7 @@ def test_a_broker_is_revived_at_once_and_its_fault_is_over() -> None:
     _run(main)
 
 
-def test_a_paused_broker_keeps_its_connections_and_answers_afterwards() -> None:
+def test_paused_broker_keeps_connections_and_responds_afterwards() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             with cluster.fault.pause(1):
@@ -183,7 +183,7 @@ def test_a_cut_link_stops_one_follower_alone() -> None:
     _run(main)
 
 
-def test_a_slow_follower_takes_its_time() -> None:
+def test_slow_follower_delays_its_fetches() -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
         follower = next(b for b in cluster.brokers if b != leader)
@@ -197,7 +197,7 @@ def test_a_slow_follower_takes_its_time() -> None:
     _run(main)
 
 
-def test_lost_answers_are_counted_and_what_was_asked_is_done() -> None:
+def test_lost_responses_are_counted_and_their_requests_executed() -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
         fault = cluster.fault.lose_responses(leader, count=1, api="produce")
@@ -227,7 +227,7 @@ def test_a_refused_produce_is_not_appended_and_the_next_one_is() -> None:
     _run(main)
 
 
-def test_an_answer_lost_without_a_cut_leaves_the_connection() -> None:
+def test_response_lost_without_a_cut_leaves_the_connection() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             with cluster.fault.lose_responses(1, count=2, cut=False):
@@ -240,7 +240,7 @@ def test_an_answer_lost_without_a_cut_leaves_the_connection() -> None:
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_the_second_request_is_lost_and_not_carried_out(cut: bool) -> None:
+def test_second_request_is_lost_and_not_executed(cut: bool) -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
         lost = cluster.fault.lose_requests(api="Produce", skip=1, count=1, cut=cut)
@@ -258,7 +258,7 @@ def test_the_second_request_is_lost_and_not_carried_out(cut: bool) -> None:
     _run(main)
 
 
-def test_answers_come_later_and_twice() -> None:
+def test_responses_are_delayed_and_duplicated() -> None:
     async def main(cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()
         async with await RawClient.to(cluster) as client:
@@ -276,7 +276,7 @@ def test_answers_come_later_and_twice() -> None:
     _run(main)
 
 
-def test_one_count_is_not_used_twice_by_answers_that_were_delayed_before_it() -> None:
+def test_delayed_responses_use_a_count_once() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as one, await RawClient.to(cluster) as two:
             with cluster.fault.delay_responses(1, by_ms=50) as delay:
@@ -310,7 +310,7 @@ def test_connections_are_cut_of_one_broker_or_of_all() -> None:
     _run(main)
 
 
-def test_faults_end_by_time_by_end_all_and_once_and_are_told() -> None:
+def test_faults_end_once_by_time_or_end_all_and_are_listed() -> None:
     async def main(cluster: Cluster) -> None:
         faults = cluster.fault
         timed = faults.stall_follower(1, for_s=0.02)
@@ -334,7 +334,7 @@ def test_faults_end_by_time_by_end_all_and_once_and_are_told() -> None:
     _run(main)
 
 
-def test_a_cluster_that_stops_takes_its_faults_along() -> None:
+def test_stopped_cluster_drops_its_faults() -> None:
     async def main() -> None:
         async with Cluster(ClusterConfig(brokers=2)) as cluster:
             fault = await cluster.fault.kill(2, for_s=0.05)
@@ -405,7 +405,7 @@ def test_a_cluster_that_stops_takes_its_faults_along() -> None:
         (["kill"], {"broker": 1}, "there are stall_follower"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_would_and_nothing_begins(
+def test_invalid_fault_is_refused_with_a_hint_and_without_effect(
     kind: object, arguments: dict[str, Any], right: str
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -417,7 +417,7 @@ def test_what_makes_no_sense_is_refused_with_what_would_and_nothing_begins(
     _run(main)
 
 
-def test_a_leader_is_not_put_out_of_its_isr() -> None:
+def test_leader_is_not_removed_from_its_isr() -> None:
     async def main(cluster: Cluster) -> None:
         with pytest.raises(ClusterError, match="leads"):
             cluster.fault.shrink_isr("orders", 0, leader_of(cluster, "orders"))
@@ -426,7 +426,7 @@ def test_a_leader_is_not_put_out_of_its_isr() -> None:
     _run(main)
 
 
-def test_all_kinds_can_be_asked_for_by_name() -> None:
+def test_all_kinds_are_begun_by_name() -> None:
     asked: dict[str, dict[str, Any]] = {
         "slow_follower": {"lag_ms": 1},
         "delay_responses": {"by_ms": 1},
@@ -452,7 +452,7 @@ def test_all_kinds_can_be_asked_for_by_name() -> None:
     _run(main)
 
 
-def test_a_broker_whose_port_was_taken_is_dead_until_it_has_it() -> None:
+def test_broker_with_a_taken_port_stays_dead_until_it_is_free() -> None:
     async def main(cluster: Cluster) -> None:
         broker = cluster.brokers[2]
         await cluster.fault.kill(2)
@@ -472,7 +472,7 @@ def test_a_broker_whose_port_was_taken_is_dead_until_it_has_it() -> None:
     _run(main)
 
 
-def test_a_broker_is_revived_once_at_a_time(tmp_path: Path) -> None:
+def test_second_concurrent_revive_is_refused(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         await cluster.kill(2)
         first = asyncio.create_task(cluster.revive(2))

@@ -22,7 +22,7 @@ SEED = 20
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What `purgatory audit` says of a run; the fixture fails on a violation."""
+    """The result of `purgatory audit` for a run; the fixture fails on a violation."""
     folder = tmp_path_factory.mktemp("load")
     acknowledged = run(SECONDS, SEED, folder / "trace")
     assert acknowledged.keys() == PRODUCERS.keys()
@@ -41,7 +41,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return rows
 
 
-def test_nothing_acknowledged_is_lost(verdicts: list[dict[str, Any]]) -> None:
+def test_acknowledged_records_are_never_lost(verdicts: list[dict[str, Any]]) -> None:
     assert [row for row in verdicts if row["anomaly"] == "lost_write" and row["count"]] == []
 
 
@@ -53,7 +53,7 @@ def test_an_idempotent_producer_has_neither_duplicates_nor_reorderings(
     assert [row for row in of_idempotent if row["anomaly"] in wrong and row["count"]] == []
 
 
-def test_without_idempotence_duplicates_are_there_and_permitted(
+def test_duplicates_without_idempotence_are_permitted(
     verdicts: list[dict[str, Any]],
 ) -> None:
     found = {
@@ -66,7 +66,7 @@ def test_without_idempotence_duplicates_are_there_and_permitted(
     assert {setting for _, _, setting in found} == {"idempotence=false"}
 
 
-def test_reorderings_are_permitted_and_only_where_several_requests_may_be_under_way(
+def test_reorderings_are_permitted_only_with_several_requests_in_flight(
     verdicts: list[dict[str, Any]],
 ) -> None:
     found = {

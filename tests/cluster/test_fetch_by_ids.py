@@ -75,7 +75,7 @@ def _told(answer: Any) -> dict[int, tuple[int, int]]:
     }
 
 
-def test_a_session_is_told_what_changed_and_wakes_for_it() -> None:
+def test_session_fetch_wakes_for_changes_and_returns_them() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         topic_id = _id(cluster, "t")
         first = await _fetch(client, topic_id, {0: 0, 1: 0})
@@ -100,7 +100,7 @@ def test_a_session_is_told_what_changed_and_wakes_for_it() -> None:
     _run(main)
 
 
-def test_a_session_that_is_unknown_or_out_of_step_is_refused_as_a_whole() -> None:
+def test_unknown_or_outdated_session_is_refused_as_a_whole() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         topic_id = _id(cluster, "t")
         assert (await _fetch(client, topic_id, {0: 0}, (99, 1))).error_code == 70
@@ -115,7 +115,7 @@ def test_a_session_that_is_unknown_or_out_of_step_is_refused_as_a_whole() -> Non
     _run(main)
 
 
-def test_another_topic_of_the_same_name_is_noticed() -> None:
+def test_recreated_topic_is_detected_in_a_session() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         former = _id(cluster, "u")
         session_id = (await _fetch(client, former, {0: 0})).session_id
@@ -137,7 +137,7 @@ def test_another_topic_of_the_same_name_is_noticed() -> None:
     _run(main)
 
 
-def test_deleting_by_id_or_name_refuses_what_is_both_or_neither() -> None:
+def test_deletion_needs_either_an_id_or_a_name() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         both = {"name": "t", "topic_id": _id(cluster, "t")}
         asked = [both, {"name": None}, {"name": None, "topic_id": UUID(int=9)}, {"name": "no"}]
@@ -149,7 +149,7 @@ def test_deleting_by_id_or_name_refuses_what_is_both_or_neither() -> None:
     _run(main)
 
 
-def test_who_comes_to_the_wrong_broker_is_told_who_leads() -> None:
+def test_wrong_broker_returns_the_leader() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=2, topics=[TopicSpec("t", 2, 1)])
         async with Cluster(config) as cluster:

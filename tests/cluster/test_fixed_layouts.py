@@ -1,4 +1,4 @@
-"""What is read and written by fixed layouts: what `kio` says, byte for byte, in every version."""
+"""Fixed layouts read and write the bytes of `kio` in every version."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol import wire
 from purgatory.cluster.protocol.fixed_layouts import (
+    FetchResponse,
+    FixedLayout,
+    HeartbeatResponse,
     Key,
     LeaderHints,
     NodeEndpoint,
-    fetch_response,
-    heartbeat_response,
-    produce_response,
+    ProduceResponse,
     read_produce,
 )
 from purgatory.cluster.protocol.wire import decode_request, encode_response
@@ -37,7 +38,6 @@ from purgatory.kafka.errors import RecordError
 from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
 from purgatory.kafka.log.leader_epoch_cache import EpochEndOffset
 from purgatory.kafka.log.producer_state import AbortedTransaction
-from purgatory.kafka.log.record_batch import encode_batches
 from tests.cluster.wire_values import record_batch, request_frame
 
 _PRODUCE, _FETCH = 0, 1
@@ -123,7 +123,7 @@ def _assert_decoded_alike(frame: bytes) -> None:
 @_produce_versions
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
-def test_what_is_usual_is_read_as_kio_reads_it(version: int, data: Any) -> None:
+def test_usual_requests_are_read_as_by_kio(version: int, data: Any) -> None:
     values = data.draw(_produces)
     frame = request_frame(_PRODUCE, version, data.draw(_numbers[32]), values)
     assert read_produce(version, frame) is not None
@@ -133,7 +133,7 @@ def test_what_is_usual_is_read_as_kio_reads_it(version: int, data: Any) -> None:
 @_produce_versions
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_garbage_is_refused_or_read_as_by_kio(version: int, data: Any) -> None:
+def test_mutated_requests_are_refused_or_read_as_by_kio(version: int, data: Any) -> None:
     values = data.draw(_produces)
     frame = bytearray(request_frame(_PRODUCE, version, 7, values))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -145,7 +145,7 @@ def test_garbage_is_refused_or_read_as_by_kio(version: int, data: Any) -> None:
 
 
 @_produce_versions
-def test_a_request_cut_anywhere_is_refused_as_by_kio(version: int) -> None:
+def test_truncated_request_is_refused_as_by_kio(version: int) -> None:
     partition = {"index": 1, "records": b"x" * 200}
     topic = {"name": "t", "topic_id": UUID(int=7), "partition_data": [partition]}
     frame = request_frame(_PRODUCE, version, 7, {"topic_data": [topic]})
@@ -201,43 +201,31 @@ def _of_keys(drawn: _Drawn, answers: Iterable[Key]) -> LeaderHints:
     ),
     interval_ms=_numbers[32],
 )
-def test_responses_to_heartbeats_are_written_as_kio_writes_them(
+def test_heartbeat_responses_are_written_as_by_kio(
     version: int, result: ConsumerGroupHeartbeatResult, interval_ms: int
 ) -> None:
-    values = {
-        "throttle_time": 0,
-        "error_code": result.error,
-        "error_message": result.message,
-        "member_id": result.member_id,
-        "member_epoch": result.epoch,
-        "heartbeat_interval": interval_ms,
-        "assignment": None,
-    }
-    expected = encode_response(68, version, 7, values)
-    assert encode_response(68, version, 7, heartbeat_response(result, interval_ms)) == expected
+    response = HeartbeatResponse(result, interval_ms)
+    expected = encode_response(68, version, 7, response.fields())
+    assert encode_response(68, version, 7, response) == expected
 
 
 @_versions
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
-def test_answers_are_written_as_kio_writes_them(api_key: int, version: int, data: Any) -> None:
+def test_produce_and_fetch_responses_are_written_as_by_kio(
+    api_key: int, version: int, data: Any
+) -> None:
     drawn = data.draw(_hints)
+    response: FixedLayout
     if api_key == _PRODUCE:
         produced = data.draw(st.dictionaries(_keys(version), _produced, max_size=4))
-        hints = _of_keys(drawn, produced)
-        body = produce_response(version, produced, hints)
-        values = _values_of_produced(produced, hints)
+        response = ProduceResponse(produced, _of_keys(drawn, produced))
     else:
         fetched = data.draw(st.dictionaries(_keys(version), _fetched, max_size=4))
-        hints = _of_keys(drawn, fetched)
         error = data.draw(st.sampled_from(ErrorCode)) if version >= 7 else ErrorCode.NONE
-        session_id = data.draw(_numbers[32])
-        body = fetch_response(version, fetched, session_id, error, hints)
-        values = _values_of_fetched(fetched, hints)
-        values |= {"session_id": session_id, "error_code": error}
-    values["node_endpoints"] = [NodeEndpoint(*one)._asdict() for one in drawn[1]]
-    expected = encode_response(api_key, version, 7, values)
-    assert encode_response(api_key, version, 7, body) == expected
+        response = FetchResponse(fetched, data.draw(_numbers[32]), error, _of_keys(drawn, fetched))
+    expected = encode_response(api_key, version, 7, response.fields())
+    assert encode_response(api_key, version, 7, response) == expected
 
 
 _produced = st.builds(
@@ -260,70 +248,3 @@ _fetched = st.builds(
     _arrays(st.builds(AbortedTransaction, _numbers[64], _numbers[64], st.just(0))).map(tuple),
     preferred_replica=_numbers[32],
 )
-
-
-def _time(ms: int) -> int | None:
-    """Return a time that may be missing, as the general codec is given it."""
-    return None if ms < 0 else ms
-
-
-def _values_of_leader(hints: LeaderHints, key: Key) -> dict[str, Any]:
-    if key not in hints.leaders:
-        return {}
-    leader_id, leader_epoch = hints.leaders[key]
-    return {"current_leader": {"leader_id": leader_id, "leader_epoch": leader_epoch}}
-
-
-def _values_of_topics(topics: dict[Any, Any], partitions: str) -> list[dict[str, Any]]:
-    return [
-        {"name": topic, "topic": topic, "topic_id": topic, partitions: of}
-        for topic, of in topics.items()
-    ]
-
-
-def _values_of_produced(
-    answers: dict[Key, PartitionProduceResponse], hints: LeaderHints
-) -> dict[str, Any]:
-    topics: dict[Any, list[dict[str, Any]]] = {}
-    for (topic, partition), answer in answers.items():
-        values = {
-            **_values_of_leader(hints, (topic, partition)),
-            "index": partition,
-            "error_code": answer.error,
-            "base_offset": answer.base_offset,
-            "log_append_time": _time(answer.append_time_ms),
-            "log_start_offset": answer.log_start_offset,
-            "record_errors": [
-                {"batch_index": number, "batch_index_error_message": why}
-                for number, why in answer.record_errors
-            ],
-            "error_message": answer.message,
-        }
-        topics.setdefault(topic, []).append(values)
-    return {"responses": _values_of_topics(topics, "partition_responses"), "throttle_time": 0}
-
-
-def _values_of_fetched(
-    answers: dict[Key, PartitionFetchResponse], hints: LeaderHints
-) -> dict[str, Any]:
-    topics: dict[Any, list[dict[str, Any]]] = {}
-    for (topic, partition), answer in answers.items():
-        values: dict[str, Any] = {
-            **_values_of_leader(hints, (topic, partition)),
-            "partition_index": partition,
-            "error_code": answer.error,
-            "high_watermark": answer.high_watermark,
-            "last_stable_offset": answer.last_stable_offset,
-            "log_start_offset": answer.log_start_offset,
-            "aborted_transactions": [
-                {"producer_id": one.producer_id, "first_offset": one.first_offset}
-                for one in answer.aborted_transactions
-            ],
-            "preferred_read_replica": answer.preferred_replica,
-            "records": encode_batches(answer.batches),
-        }
-        if answer.diverging_epoch is not None:
-            epoch, end_offset = answer.diverging_epoch
-            values["diverging_epoch"] = {"epoch": epoch, "end_offset": end_offset}
-        topics.setdefault(topic, []).append(values)
-    return {"throttle_time": 0, "responses": _values_of_topics(topics, "partitions")}

@@ -8,7 +8,7 @@ from confluent_kafka import Message, Producer
 from purgatory.cluster import ClusterError, ThreadedCluster
 
 
-def test_my_producer_sends_again_what_was_not_answered(kafka_cluster: ThreadedCluster) -> None:
+def test_producer_retries_after_a_lost_response(kafka_cluster: ThreadedCluster) -> None:
     kafka_cluster.create_topic("orders", partitions=1)
     leader = kafka_cluster.state()["topics"][0]["partitions"][0]["leader"]
     delivered: list[Message] = []
@@ -20,7 +20,7 @@ def test_my_producer_sends_again_what_was_not_answered(kafka_cluster: ThreadedCl
     assert [message.offset() for message in delivered] == [1], "stored twice: not idempotent"
 
 
-def test_what_happens_is_recorded_unless_a_test_says_otherwise(
+def test_cluster_is_recorded_by_default(
     kafka_cluster: ThreadedCluster,
 ) -> None:
     kafka_cluster.audit().assert_no_violations(allow_empty=True)
@@ -33,6 +33,6 @@ class TestThatFloods:
     def kafka_cluster_recorded(self) -> bool:
         return False
 
-    def test_nothing_is_recorded(self, kafka_cluster: ThreadedCluster) -> None:
+    def test_cluster_without_recording_has_no_audit(self, kafka_cluster: ThreadedCluster) -> None:
         with pytest.raises(ClusterError, match="nothing was recorded"):
             kafka_cluster.audit()

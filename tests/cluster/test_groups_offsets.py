@@ -73,7 +73,7 @@ async def _committed(cluster: Cluster, broker: int) -> tuple[int, int, str]:
         return answer.error_code, answer.committed_offset, answer.metadata
 
 
-def test_offsets_survive_their_coordinator_and_others_don_t_tell_them() -> None:
+def test_offsets_survive_their_coordinator_and_other_brokers_refuse() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=3, topics=[TopicSpec("orders")], offsets_partitions=1)
         async with Cluster(config) as cluster:
@@ -119,7 +119,7 @@ def test_deleted_groups_stay_deleted_at_the_next_coordinator() -> None:
     asyncio.run(main())
 
 
-def test_commits_for_unknown_topics_and_with_too_much_metadata_are_refused_alone() -> None:
+def test_commits_for_unknown_topics_or_with_long_metadata_fail_one_by_one() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=1, topics=[TopicSpec("orders", 2)])
         async with Cluster(config) as cluster:
@@ -140,7 +140,7 @@ def test_commits_for_unknown_topics_and_with_too_much_metadata_are_refused_alone
     asyncio.run(main())
 
 
-def test_members_are_told_that_the_coordinator_changed_and_may_not_beat_here() -> None:
+def test_members_get_not_coordinator_after_a_change_of_the_coordinator() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=2, topics=[TopicSpec("orders")], offsets_partitions=1)
         async with Cluster(config) as cluster:
@@ -153,7 +153,7 @@ def test_members_are_told_that_the_coordinator_changed_and_may_not_beat_here() -
     asyncio.run(main())
 
 
-def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordinator(
+def test_long_log_of_offsets_is_compacted_and_survives_its_coordinator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 20)
@@ -173,7 +173,7 @@ def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordina
                 )
                 assert partition is not None
                 log = partition.log
-                # So many records, and what was there: again and again.
+                # Many records, and the live ones, again and again.
                 assert log.end_offset > 110
                 assert log.end_offset - log.start_offset <= 20 + 4 + 1
             await cluster.kill(first)
@@ -186,7 +186,7 @@ def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordina
     asyncio.run(main())
 
 
-def test_commits_go_into_batches_that_the_log_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_are_split_into_batches_that_fit_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 50)
 
     def commit(count: int, metadata: str) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def test_commits_go_into_batches_that_the_log_takes(monkeypatch: pytest.MonkeyPa
     asyncio.run(main())
 
 
-def test_a_deleted_topic_takes_its_committed_offsets_with_it() -> None:
+def test_deleted_topic_loses_its_committed_offsets() -> None:
     async def main() -> None:
         topics = [TopicSpec("orders"), TopicSpec("other")]
         config = ClusterConfig(brokers=2, topics=topics, offsets_partitions=1)

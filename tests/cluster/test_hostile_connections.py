@@ -77,7 +77,7 @@ async def _send_until_it_is_not_read(
 
 
 @pytest.mark.parametrize("data", _RUBBISH.values(), ids=_RUBBISH.keys())
-def test_rubbish_closes_its_connection_with_one_line_in_the_log(data: bytes) -> None:
+def test_garbage_closes_its_connection_with_one_log_line(data: bytes) -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as other, await RawClient.to(cluster) as bad:
             await other.ask(18, 0)
@@ -92,7 +92,7 @@ def test_rubbish_closes_its_connection_with_one_line_in_the_log(data: bytes) -> 
     _run(main)
 
 
-def test_what_was_asked_before_the_rubbish_is_answered_and_nothing_after_it() -> None:
+def test_requests_before_garbage_are_served_and_none_behind_it() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             with capture_logs() as lines:
@@ -106,7 +106,7 @@ def test_what_was_asked_before_the_rubbish_is_answered_and_nothing_after_it() ->
     _run(main)
 
 
-def test_a_torn_request_waits_for_its_rest_and_leaves_nothing_behind() -> None:
+def test_incomplete_request_waits_and_leaves_nothing_behind() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             whole = len(_API_VERSIONS).to_bytes(4, "big") + _API_VERSIONS
@@ -143,7 +143,7 @@ _chunks = st.lists(
 )
 
 
-def test_whatever_is_sent_others_are_served_and_nothing_of_ours_fails() -> None:
+def test_hostile_bytes_neither_disturb_other_clients_nor_raise() -> None:
     with asyncio.Runner() as runner:
         cluster = Cluster(ClusterConfig(brokers=1, topics=[TopicSpec("t")]))
         runner.run(cluster.start())
@@ -210,9 +210,7 @@ _BATCH = record_batch([b"one", b"two"])
         "too large",
     ],
 )
-def test_records_that_are_none_are_refused_and_the_connection_serves_on(
-    records: bytes, code: int
-) -> None:
+def test_invalid_records_are_refused_and_the_connection_stays(records: bytes, code: int) -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             answer = await client.ask(0, 9, _produce(records))
@@ -224,7 +222,7 @@ def test_records_that_are_none_are_refused_and_the_connection_serves_on(
     _run(main)
 
 
-def test_who_writes_into_the_cluster_s_own_topic_is_refused() -> None:
+def test_produce_to_an_internal_topic_is_refused() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.offsets_partitions()
         own = _produce(_BATCH)
@@ -236,7 +234,7 @@ def test_who_writes_into_the_cluster_s_own_topic_is_refused() -> None:
     _run(main)
 
 
-def test_an_error_that_repeats_what_was_sent_has_place_in_a_response_of_old() -> None:
+def test_long_error_message_fits_into_old_responses() -> None:
     long = "x" * 32_767
     topic = {"name": long, "num_partitions": 1, "replication_factor": 1}
     config = {"resource_type": 2, "resource_name": long}
@@ -251,7 +249,7 @@ def test_an_error_that_repeats_what_was_sent_has_place_in_a_response_of_old() ->
     _run(main)
 
 
-def test_a_client_that_asks_faster_than_it_is_answered_is_not_read_from() -> None:
+def test_client_with_many_queued_requests_is_not_read_from() -> None:
     async def main(cluster: Cluster) -> None:
         async with (
             await RawClient.to(cluster, 1, True) as client,
@@ -265,14 +263,14 @@ def test_a_client_that_asks_faster_than_it_is_answered_is_not_read_from() -> Non
             }
             client.send(request_frame(1, 4, 1, wait))
             await _send_until_it_is_not_read(cluster, client, _METADATA)
-            # What is held is the limit, and what one read may bring beyond it.
+            # The held bytes are the limit, plus those of one read.
             assert cluster.brokers[1]._held.total < 10_000 + 2 * 262_144
             await other.ask(18, 0)
 
     _run(main, Limits(queued_bytes=10_000))
 
 
-def test_a_client_that_reads_no_answers_is_not_served_on() -> None:
+def test_client_that_reads_no_responses_is_not_served() -> None:
     async def main(cluster: Cluster) -> None:
         async with (
             await RawClient.to(cluster, 1, True) as client,
@@ -313,7 +311,7 @@ def _untaken(held: MemoryQuota, limits: Limits, size: int) -> tuple[Connection, 
     return connection, transport
 
 
-def test_answers_that_nobody_takes_are_held_up_to_a_limit() -> None:
+def test_unread_responses_are_held_up_to_a_limit() -> None:
     async def main() -> None:
         held, limits = MemoryQuota(), Limits(held_bytes=1_000_000)
         with capture_logs() as lines:
@@ -335,7 +333,7 @@ def test_answers_that_nobody_takes_are_held_up_to_a_limit() -> None:
     asyncio.run(main())
 
 
-def test_who_sends_is_not_cut_for_the_answers_that_others_do_not_take() -> None:
+def test_sending_client_is_not_cut_for_unread_responses_of_others() -> None:
     async def main() -> None:
         held, limits = MemoryQuota(), Limits(held_bytes=1_000_000)
         hoards, _ = _untaken(held, limits, 1_000_000)
@@ -350,7 +348,7 @@ def test_who_sends_is_not_cut_for_the_answers_that_others_do_not_take() -> None:
     asyncio.run(main())
 
 
-def test_requests_that_all_begin_and_never_end_are_held_up_to_a_limit() -> None:
+def test_incomplete_requests_are_held_up_to_a_limit() -> None:
     async def main(cluster: Cluster) -> None:
         begun = (900_000).to_bytes(4, "big") + bytes(400_000)
         clients = [await RawClient.to(cluster) for _ in range(4)]
@@ -370,7 +368,7 @@ def test_requests_that_all_begin_and_never_end_are_held_up_to_a_limit() -> None:
     _run(main, Limits(frame_bytes=1_000_000, held_bytes=1_000_000))
 
 
-def test_one_client_too_many_is_turned_away_and_may_come_when_another_goes() -> None:
+def test_client_beyond_the_limit_is_refused_until_another_leaves() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as one:
             async with await RawClient.to(cluster) as two:
@@ -388,7 +386,7 @@ def test_one_client_too_many_is_turned_away_and_may_come_when_another_goes() -> 
     _run(main, Limits(connections=2))
 
 
-def test_clients_can_t_make_more_partitions_than_there_may_be() -> None:
+def test_clients_can_not_exceed_the_limit_of_partitions() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             many = {"name": "many", "num_partitions": 2**31 - 1, "replication_factor": 1}
@@ -413,7 +411,7 @@ def test_clients_can_t_make_more_partitions_than_there_may_be() -> None:
     _run(main)
 
 
-def test_a_topic_that_is_asked_for_many_times_is_told_once() -> None:
+def test_topic_that_is_requested_many_times_is_returned_once() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             answer = await client.ask(3, 8, {"topics": [{"name": "t"}] * 10_000})
@@ -422,7 +420,7 @@ def test_a_topic_that_is_asked_for_many_times_is_told_once() -> None:
     _run(main)
 
 
-def test_a_client_that_is_being_accepted_when_a_broker_is_killed_is_cut_off() -> None:
+def test_connection_accepted_during_a_kill_is_cut() -> None:
     async def main(cluster: Cluster) -> None:
         broker = cluster.brokers[1]
         accepted = broker._new_connection(PLAINTEXT)
@@ -438,7 +436,7 @@ def test_a_client_that_is_being_accepted_when_a_broker_is_killed_is_cut_off() ->
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("turns", range(4))
-def test_whom_the_loop_accepts_while_a_broker_is_killed_is_closed(
+def test_socket_accepted_by_the_loop_during_a_kill_is_closed(
     turns: int, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def main() -> None:
@@ -468,7 +466,7 @@ def _with_manual_clock(cluster: Cluster) -> list[float]:
 
 @pytest.mark.parametrize("begun", [b"\0", _METADATA_FRAME[:5], _METADATA_FRAME[:-1]])
 @pytest.mark.parametrize("before", [b"", _METADATA_FRAME])
-def test_a_request_that_is_begun_and_never_ends_is_given_up(before: bytes, begun: bytes) -> None:
+def test_request_that_stays_incomplete_closes_its_connection(before: bytes, begun: bytes) -> None:
     async def main(cluster: Cluster) -> None:
         now_s = _with_manual_clock(cluster)
         broker = cluster.brokers[1]
@@ -496,7 +494,7 @@ def test_a_request_that_is_begun_and_never_ends_is_given_up(before: bytes, begun
     _run(main)
 
 
-def test_half_requests_end_by_themselves() -> None:
+def test_incomplete_requests_time_out() -> None:
     async def main(cluster: Cluster) -> None:
         clients = [await RawClient.to(cluster) for _ in range(50)]
         for client in clients:
@@ -510,7 +508,7 @@ def test_half_requests_end_by_themselves() -> None:
     _run(main, Limits(frame_s=0.3))
 
 
-def test_who_asks_nothing_for_ten_minutes_is_closed_and_who_waits_for_an_answer_is_not() -> None:
+def test_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     async def main(cluster: Cluster) -> None:
         now_s = _with_manual_clock(cluster)
         broker = cluster.brokers[1]
@@ -534,7 +532,7 @@ def test_who_asks_nothing_for_ten_minutes_is_closed_and_who_waits_for_an_answer_
     _run(main)
 
 
-def test_who_takes_nothing_of_an_answer_for_ten_minutes_is_closed() -> None:
+def test_client_that_reads_no_response_for_ten_minutes_is_closed() -> None:
     async def main(cluster: Cluster) -> None:
         now_s = _with_manual_clock(cluster)
         async with await RawClient.to(cluster, 1, True) as client:

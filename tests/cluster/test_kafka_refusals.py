@@ -104,7 +104,7 @@ def _assigned(*replicas: Sequence[int], **asked: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_topic_that_cannot_be_made(run: Any, topic: Any, code: int, says: str) -> None:
+def test_invalid_topic_is_refused(run: Any, topic: Any, code: int, says: str) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         before = set(cluster.controller.topics)
         for validate_only in (True, False):
@@ -120,7 +120,7 @@ def test_a_topic_that_cannot_be_made(run: Any, topic: Any, code: int, says: str)
 @pytest.mark.parametrize(
     "name", ["__consumer_offsets", "__transaction_state", "__share_group_state"]
 )
-def test_a_topic_of_the_cluster_is_made_as_the_cluster_makes_it(name: str) -> None:
+def test_internal_topic_has_its_own_settings_on_creation(name: str) -> None:
     async def main() -> None:
         config = ClusterConfig(
             brokers=1, offsets_partitions=3, transactions_partitions=3, share_state_partitions=3
@@ -145,7 +145,7 @@ def test_a_topic_of_the_cluster_is_made_as_the_cluster_makes_it(name: str) -> No
     asyncio.run(main())
 
 
-def test_a_name_that_collides_with_another_but_for_dots(run: Any) -> None:
+def test_colliding_topic_name_is_refused(run: Any) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         async def create(*names: str) -> list[int]:
             asked = {"topics": [_topic(name) for name in names], "timeout": _TIMEOUT}
@@ -163,7 +163,7 @@ def test_a_name_that_collides_with_another_but_for_dots(run: Any) -> None:
     run(main)
 
 
-def test_confluent_kafka_is_told_of_a_collision() -> None:
+def test_confluent_kafka_reports_a_colliding_topic_name() -> None:
     with ThreadedCluster(ClusterConfig(brokers=1, topics=[Spec("a.b")])) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         [made] = admin.create_topics([NewTopic("a_b", 1, 1)]).values()
@@ -183,7 +183,7 @@ def test_confluent_kafka_is_told_of_a_collision() -> None:
             cluster.create_topic("c", 0)
 
 
-def test_what_is_named_twice(run: Any) -> None:
+def test_duplicate_names_in_a_request_are_refused(run: Any) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         names = [{"name": "orders", "topic_id": None}] * 2
         deleted = await client.ask(20, 6, {"topics": names, "timeout": _TIMEOUT})
@@ -196,7 +196,7 @@ def test_what_is_named_twice(run: Any) -> None:
     run(main)
 
 
-def test_new_partitions_on_dead_brokers_alone(run: Any) -> None:
+def test_new_partitions_on_dead_brokers_alone_are_refused(run: Any) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         await cluster.kill(2)
         asked = {"name": "orders", "count": 2, "assignments": [{"broker_ids": (2,)}]}
@@ -217,7 +217,7 @@ def test_new_partitions_on_dead_brokers_alone(run: Any) -> None:
         (11, (-7, -9, -(2**63))),
     ],
 )
-def test_a_time_that_stands_for_no_offset_in_this_version(
+def test_special_timestamp_of_a_later_version_is_refused(
     run: Any, version: int, times: Sequence[int]
 ) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
@@ -239,7 +239,7 @@ def test_a_time_that_stands_for_no_offset_in_this_version(
     run(main)
 
 
-def test_records_that_may_not_be_deleted(run: Any) -> None:
+def test_invalid_record_deletions_are_refused(run: Any) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         cluster.offsets_partitions()
         for topic, code in (
@@ -268,7 +268,7 @@ def test_records_that_may_not_be_deleted(run: Any) -> None:
         ({"transaction_timeout": timedelta(days=1)}, INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_a_producer_that_asks_for_no_id_that_there_is(run: Any, asked: Any, code: int) -> None:
+def test_invalid_producer_identity_is_refused(run: Any, asked: Any, code: int) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         cluster.transactions_partitions()
         place = cluster.controller.state_of(TopicPartition("__transaction_state", 0))
@@ -296,7 +296,7 @@ def test_a_producer_that_asks_for_no_id_that_there_is(run: Any, asked: Any, code
         ("consumer", None, INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_a_member_that_syncs_with_another_protocol(
+def test_sync_with_another_protocol_is_refused(
     run: Any, kind: str | None, name: str | None, code: int
 ) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
@@ -332,7 +332,7 @@ def test_a_member_that_syncs_with_another_protocol(
     run(main)
 
 
-def test_an_acks_0_produce_that_is_not_allowed_closes_its_connection() -> None:
+def test_unauthorized_acks_0_produce_closes_its_connection() -> None:
     async def main() -> None:
         config = ClusterConfig(
             brokers=1,

@@ -45,7 +45,7 @@ PATIENCE_S = 20
 
 
 class Guarded(NamedTuple):
-    """A cluster, and the files of those who come."""
+    """A cluster, and the files of its clients."""
 
     cluster: ThreadedCluster
     authority: Path
@@ -83,7 +83,7 @@ def serve_authorized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guard
 
 
 def settings_for(client: str, serve_authorized: Guarded, listener: str) -> dict[str, Any]:
-    """What a client needs to come by a listener, in its own words."""
+    """A client's settings for a listener."""
     scram = listener.startswith("SCRAM")
     tls = listener in ("TLS", "SCRAM_TLS", "MUTUAL")
     certificate = serve_authorized.ann if listener == "MUTUAL" else None
@@ -144,7 +144,7 @@ _REQUESTS = {"ApiVersions": (18, 0), "Metadata": (3, 8)}
 
 
 def _spoken(config: ClusterConfig, what: str, new_loop: Any) -> list[Any]:
-    """What a cluster logs of a client that comes to its first listener."""
+    """The log of a cluster about a client of its first listener."""
 
     async def main() -> list[Any]:
         async with Cluster(config) as cluster:
@@ -170,10 +170,10 @@ def _spoken(config: ClusterConfig, what: str, new_loop: Any) -> list[Any]:
         ("SSL", "GET", "tls_handshake_failed", "looks like HTTP on a TLS listener"),
         ("SSL", "ApiVersions", "tls_handshake_failed", "looks like a plaintext client on a TLS"),
         ("SASL_SSL", "ApiVersions", "tls_handshake_failed", "looks like a plaintext client"),
-        ("SASL_PLAINTEXT", "Metadata", "bad_request", "before the client said who it is"),
+        ("SASL_PLAINTEXT", "Metadata", "bad_request", "before authentication"),
     ],
 )
-def test_a_client_that_speaks_something_else_is_told_of_in_one_line(
+def test_client_of_another_protocol_is_logged_in_one_line(
     serve_authorized: Guarded, protocol: str, what: str, event: str, said: str, new_loop: Any
 ) -> None:
     tls = Tls(serve_authorized.authority) if protocol.endswith("SSL") else None
@@ -204,9 +204,7 @@ async def begin_handshake(
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_client_in_its_handshake_is_cut_when_the_cluster_stops(
-    serve_authorized: Guarded, new_loop: Any
-) -> None:
+def test_client_in_its_handshake_is_cut_on_stop(serve_authorized: Guarded, new_loop: Any) -> None:
     listener = Listener("THIS", tls=Tls(serve_authorized.authority))
     errors: list[Any] = []
 
@@ -225,7 +223,7 @@ def test_a_client_in_its_handshake_is_cut_when_the_cluster_stops(
     assert not errors
 
 
-def test_a_client_that_says_who_it_is_where_nobody_is_asked_is_told_of(
+def test_authentication_on_a_listener_without_sasl_is_logged(
     serve_authorized: Guarded,
 ) -> None:
     settings = settings_for("confluent-kafka", serve_authorized, "SCRAM")
@@ -240,7 +238,9 @@ def test_a_client_that_says_who_it_is_where_nobody_is_asked_is_told_of(
 
 @pytest.mark.parametrize("listener", ["TLS", "SCRAM", "SCRAM_TLS", "MUTUAL"])
 @pytest.mark.parametrize("name", CLIENTS)
-def test_clients_come_by_each_listener(serve_authorized: Guarded, name: str, listener: str) -> None:
+def test_clients_connect_by_each_listener(
+    serve_authorized: Guarded, name: str, listener: str
+) -> None:
     require_client(name)
     client = CLIENTS[name](serve_authorized.servers(listener))
     topic = "anns" if listener == "MUTUAL" else "orders"
@@ -256,7 +256,7 @@ def _admin(serve_authorized: Guarded, listener: str, **settings: str) -> AdminCl
 
 
 @pytest.mark.parametrize("listener", ["PLAIN", "TLS", "SCRAM", "SCRAM_TLS", "MUTUAL"])
-def test_a_client_is_told_the_addresses_of_its_listener(
+def test_client_gets_the_addresses_of_its_listener(
     serve_authorized: Guarded, listener: str
 ) -> None:
     admin = _admin(serve_authorized, listener)
@@ -268,7 +268,7 @@ def test_a_client_is_told_the_addresses_of_its_listener(
     assert {f"{node.host}:{node.port}" for node in nodes} == asked
 
 
-def test_a_principal_is_who_its_certificate_says(serve_authorized: Guarded) -> None:
+def test_certificate_subject_is_the_principal(serve_authorized: Guarded) -> None:
     """Of the topic "anns" all others are kept out."""
     client = CLIENTS["confluent-kafka"](serve_authorized.servers("TLS"))
     with pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED"):
@@ -276,7 +276,7 @@ def test_a_principal_is_who_its_certificate_says(serve_authorized: Guarded) -> N
 
 
 @pytest.mark.parametrize("who", ["ann", "stranger", "nobody"])
-def test_only_who_was_signed_for_comes_by_mutual_tls(serve_authorized: Guarded, who: str) -> None:
+def test_mutual_tls_accepts_only_signed_certificates(serve_authorized: Guarded, who: str) -> None:
     context = ssl.create_default_context(cafile=str(serve_authorized.authority))
     if who != "nobody":
         context.load_cert_chain(serve_authorized.ann if who == "ann" else serve_authorized.stranger)
@@ -293,7 +293,7 @@ def test_only_who_was_signed_for_comes_by_mutual_tls(serve_authorized: Guarded, 
     assert (len(came) == 4) is (who == "ann")
 
 
-def test_scram_users_come_and_go_while_it_runs(serve_authorized: Guarded) -> None:
+def test_scram_users_are_added_and_removed_at_run_time(serve_authorized: Guarded) -> None:
     admin: Any = _admin(serve_authorized, "PLAIN")
     sha_256, sha_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
     added = UserScramCredentialUpsertion("eve", ScramCredentialInfo(sha_512, 5_000), b"new", b"s")
@@ -363,7 +363,7 @@ def test_a_subject_is_written_as_in_rfc_2253(subject: Any, name: str) -> None:
         (lambda folder: Tls(Path(__file__)), "test_listeners.py: can't be used"),
     ],
 )
-def test_files_that_are_no_certificates_are_named(
+def test_invalid_certificate_files_are_named(
     serve_authorized: Guarded, tls: Any, said: str
 ) -> None:
     config = ClusterConfig(brokers=1, tls=tls(serve_authorized.authority.parent))
@@ -371,6 +371,6 @@ def test_files_that_are_no_certificates_are_named(
         pass
 
 
-def test_a_listener_that_there_is_not_is_named(serve_authorized: Guarded) -> None:
+def test_unknown_listener_is_named(serve_authorized: Guarded) -> None:
     with pytest.raises(ClusterError, match="no listener X; there are PLAIN, TLS, SCRAM"):
         serve_authorized.cluster.bootstrap_servers_of("X")

@@ -1,4 +1,4 @@
-"""A dead broker's ports: nobody else gets them, and who connects there is refused. Addresses of
+"""A dead broker's ports: no other process gets them, and connections are refused. Addresses of
 IPv6, which stand in brackets wherever a port follows."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def _bind(place: tuple[str, int], reuse: int) -> None:
         other.listen()
 
 
-def test_nobody_gets_the_port_of_a_dead_broker() -> None:
-    """Whoever is given the port that he connects to is connected to himself, and keeps it."""
+def test_port_of_a_dead_broker_stays_bound() -> None:
+    """A client with the port that it connects to is connected to itself, and keeps it."""
     with ThreadedCluster(ClusterConfig(brokers=2)) as cluster:
         host, port_text = cluster.bootstrap_servers.split(",")[0].split(":")
         place = (host, int(port_text))
@@ -108,7 +108,7 @@ def ipv6() -> None:
         ("fe80::1%eth0", "0", "[fe80::1%eth0]:0"),
     ],
 )
-def test_an_address_is_read_as_it_is_written(host: str, port: str, text: str) -> None:
+def test_address_is_parsed_as_it_is_printed(host: str, port: str, text: str) -> None:
     assert host_and_port(host, int(port)) == text
     assert host_and_port(f"[{host}]", int(port)) == text
     assert split_host_and_port(text) == (host, port)
@@ -124,7 +124,7 @@ def test_an_address_is_read_as_it_is_written(host: str, port: str, text: str) ->
         ("2001:db8::1:9092", ("2001:db8::1:9092", "7")),
     ],
 )
-def test_an_address_without_a_port_has_the_usual_one(text: str, parts: tuple[str, str]) -> None:
+def test_address_without_a_port_has_the_default_port(text: str, parts: tuple[str, str]) -> None:
     assert split_host_and_port(text, "7") == parts
 
 
@@ -152,7 +152,7 @@ def test_a_dead_broker_keeps_its_port_of_ipv6(ipv6: None) -> None:
         socket.create_connection((host, int(port))).close()
 
 
-def test_the_control_is_called_by_ipv6(
+def test_control_is_reached_by_ipv6(
     ipv6: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ThreadedCluster(ClusterConfig(brokers=2)) as cluster:
@@ -166,7 +166,7 @@ def test_the_control_is_called_by_ipv6(
             assert "stall_follower" in capsys.readouterr().out
 
 
-def test_what_can_t_be_listened_on_is_named_with_brackets(ipv6: None) -> None:
+def test_unusable_ipv6_address_is_named_with_brackets(ipv6: None) -> None:
     with socket.socket(socket.AF_INET6) as taken:
         taken.bind(("::1", 0))
         taken.listen()

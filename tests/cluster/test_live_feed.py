@@ -30,7 +30,7 @@ class Never(DelayedOperation):
 
 
 class Viewed:
-    """A cluster with its control, and who asks it."""
+    """A cluster with its control, and a client of that."""
 
     def __init__(self, cluster: Cluster, control: Control, session: ClientSession) -> None:
         self.cluster = cluster
@@ -120,7 +120,7 @@ async def _produce(viewed: Viewed, count: int, **options: Any) -> None:
         await producer.stop()
 
 
-def test_state_and_changes_are_the_state() -> None:
+def test_state_with_changes_equals_the_next_state() -> None:
     async def main(viewed: Viewed) -> None:
         async with viewed.viewer() as told:
             consumer = AIOKafkaConsumer(
@@ -143,7 +143,7 @@ def test_state_and_changes_are_the_state() -> None:
             assert {one["outcome"] for one in produces} == {"completed"}
             assert {one["kind"] for one in produces} == {"producer"}
             assert {tuple(one["keys"]) for one in produces} >= {("orders-0",), ("orders-1",)}
-            # What was never seen parked was told of as parked all the same, before it settled.
+            # An operation between two snapshots is reported as parked before its completion.
             assert {one["id"] for one in produces} <= {row[0] for row in told.parked}
             await consumer.stop()
             await until(lambda: told.groups[name]["state"] == "Empty")
@@ -153,7 +153,7 @@ def test_state_and_changes_are_the_state() -> None:
     _run(main)
 
 
-def test_a_produce_is_followed_to_its_answer() -> None:
+def test_produce_is_traced_until_its_response() -> None:
     async def main(viewed: Viewed) -> None:
         await _produce(viewed, 1)
         assert (await viewed.get("request-traces"))[1] == {"request_traces": []}  # nobody looked
@@ -183,7 +183,7 @@ def test_a_produce_is_followed_to_its_answer() -> None:
     _run(main)
 
 
-def test_it_tells_what_the_control_s_state_tells() -> None:
+def test_feed_agrees_with_the_state_of_the_control() -> None:
     async def main(viewed: Viewed) -> None:
         await _produce(viewed, 10)
         viewed.park(30)
@@ -211,7 +211,7 @@ def test_it_tells_what_the_control_s_state_tells() -> None:
     _run(main)
 
 
-def test_marks_are_where_the_wheel_has_them() -> None:
+def test_marks_are_in_the_buckets_of_the_wheel() -> None:
     async def main(viewed: Viewed) -> None:
         viewed.park(500, delay_ms=100_000)
         async with viewed.viewer() as told:
@@ -248,7 +248,7 @@ def _settled_produces(told: ToldCluster) -> dict[int, str]:
     return outcomes
 
 
-def test_of_too_many_it_tells_a_sample_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feed_reports_a_sample_of_too_many_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_purgatory, "MAX_REPORTED", 100)
     monkeypatch.setattr("purgatory.cluster.control.live_purgatory.MAX_SHORT_LIVED", 10)
 
@@ -300,7 +300,7 @@ def live_feed_kill() -> Any:
     return Kill(2)
 
 
-def test_fifty_viewers_and_not_one_more() -> None:
+def test_feed_accepts_at_most_fifty_viewers() -> None:
     async def main(viewed: Viewed) -> None:
         answers = []
         for _ in range(live_feed.MAX_VIEWERS):
@@ -317,7 +317,7 @@ def test_fifty_viewers_and_not_one_more() -> None:
     _run(main)
 
 
-def test_a_viewer_that_takes_nothing_gets_a_new_state_and_no_growing_queue(
+def test_viewer_that_reads_nothing_gets_a_new_state_instead_of_a_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(live_feed, "MAX_PENDING_BYTES", 300_000)
@@ -349,7 +349,7 @@ def test_a_viewer_that_takes_nothing_gets_a_new_state_and_no_growing_queue(
     _run(main)
 
 
-def test_the_cluster_closes_with_viewers_at_once() -> None:
+def test_cluster_with_viewers_stops_at_once() -> None:
     async def run() -> None:
         async with ClientSession() as session:
             cluster = Cluster(ClusterConfig(brokers=1))
@@ -384,7 +384,7 @@ def test_data_needs_the_token_and_the_page_does_not() -> None:
     _run(main, token="right")
 
 
-def test_without_a_token_no_rebound_name_gets_data() -> None:
+def test_rebound_names_get_no_data_without_a_token() -> None:
     async def main(viewed: Viewed) -> None:
         for path in ("about", "state", "live", "faults"):
             assert (await viewed.get(path, Host="rebound.example"))[0] == 403
@@ -393,7 +393,7 @@ def test_without_a_token_no_rebound_name_gets_data() -> None:
     _run(main)
 
 
-def test_what_is_offered_can_be_pressed() -> None:
+def test_offered_faults_can_be_begun() -> None:
     async def main(viewed: Viewed) -> None:
         faults = (await viewed.get("faults"))[1]["faults"]
         [stall] = [one for one in faults if one["text"] == "stall follower 2 for 10 s"]
@@ -412,7 +412,7 @@ def test_what_is_offered_can_be_pressed() -> None:
     _run(main)
 
 
-def test_two_clusters_of_a_process_have_feeds_of_their_own() -> None:
+def test_clusters_in_one_process_have_separate_feeds() -> None:
     async def main(viewed: Viewed) -> None:
         async with Cluster(ClusterConfig(brokers=1)) as cluster:
             control = Control(cluster)
@@ -427,5 +427,5 @@ def test_two_clusters_of_a_process_have_feeds_of_their_own() -> None:
     _run(main)
 
 
-def test_turns_are_bounded() -> None:
+def test_observer_turns_are_bounded() -> None:
     assert live_purgatory.MAX_NEW * 10 == live_purgatory.MAX_REPORTED

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from purgatory.cli.main import main
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
-from purgatory.cluster.observer import cluster_state
+from purgatory.cluster.cluster import cluster_state
 from purgatory.cluster.storage import MemoryBudget, MemoryLog
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, TopicPartition
 from tests.cluster.raw_client import RawClient

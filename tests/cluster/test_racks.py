@@ -50,7 +50,7 @@ async def _fetch(client: RawClient, rack: str, offset: int, wait_ms: int = 0) ->
     return answer.responses[0].partitions[0]
 
 
-def test_a_leader_sends_consumers_to_their_rack_and_the_replica_there_serves_them() -> None:
+def test_consumers_read_from_the_replica_in_their_rack() -> None:
     async def main() -> None:
         async with Cluster(_CONFIG) as cluster:
             await _produce(cluster, 5)
@@ -69,7 +69,7 @@ def test_a_leader_sends_consumers_to_their_rack_and_the_replica_there_serves_the
                     assert read.records
                 too_far = await _fetch(to_leader, _RACKS[other], 6)
                 assert (too_far.error_code, too_far.preferred_read_replica) == (1, -1)
-                # What the follower has may be read before it knows that it is committed.
+                # The follower's records may be read before it knows that they are committed.
                 while not (read := await _fetch(to_other, _RACKS[other], 0, 1_000)).records:
                     assert read.error_code == 0
                 waiting = asyncio.create_task(_fetch(to_other, _RACKS[other], 5, 60_000))
@@ -84,7 +84,7 @@ def test_a_leader_sends_consumers_to_their_rack_and_the_replica_there_serves_the
     asyncio.run(main())
 
 
-def test_who_is_dead_or_out_of_sync_is_not_read_from() -> None:
+def test_dead_or_lagging_replicas_are_no_preferred_replicas() -> None:
     async def main() -> None:
         async with Cluster(_CONFIG) as cluster:
             await _produce(cluster, 5)
@@ -130,6 +130,6 @@ def test_confluent_kafka_reads_from_the_replica_in_its_rack() -> None:
             consumer.close()
 
 
-def test_each_broker_has_a_rack_or_none_has() -> None:
+def test_racks_are_given_for_all_brokers_or_none() -> None:
     with pytest.raises(ClusterError, match="must be one for each of 3 brokers"):
         Cluster(ClusterConfig(brokers=3, racks=("a", "b")))

@@ -16,7 +16,7 @@ from tests.cluster.test_authorization import codes_in, filled
 from tests.cluster.wire_values import record_batch
 
 _NAME, _PARTITION = "hidden-topic", 2
-"""What `filled` calls topics, groups and transactions."""
+"""The names of topics, groups and transactions by `filled`."""
 
 _EXCEPTIONS = {
     16: "ListGroups: each coordinator lists its own",

@@ -1,4 +1,4 @@
-"""Who a client is (SASL/PLAIN), in both versions of the handshake, and by real clients."""
+"""Authentication by SASL/PLAIN, in both versions of the handshake, and by real clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _run(main: Callable[[Cluster, RawClient], Awaitable[None]], **options: objec
     asyncio.run(run())
 
 
-def test_after_version_0_the_credentials_come_as_they_are() -> None:
+def test_handshake_0_is_followed_by_raw_tokens() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         answer = await client.ask(_HANDSHAKE, 0, {"mechanism": "PLAIN"})
         assert (answer.error_code, answer.mechanisms) == (
@@ -49,7 +49,7 @@ def test_after_version_0_the_credentials_come_as_they_are() -> None:
     _run(main)
 
 
-def test_after_version_0_a_request_may_follow_at_once() -> None:
+def test_request_may_follow_the_raw_tokens_at_once() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         client.send(request_frame(_HANDSHAKE, 0, 1, {"mechanism": "PLAIN"}))
         client.send(_SOUND)
@@ -61,7 +61,7 @@ def test_after_version_0_a_request_may_follow_at_once() -> None:
 
 
 @pytest.mark.parametrize("token", _WRONG, ids=repr)
-def test_after_version_0_wrong_credentials_end_the_connection(token: bytes) -> None:
+def test_wrong_raw_credentials_end_the_connection(token: bytes) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         await client.ask(_HANDSHAKE, 0, {"mechanism": "PLAIN"})
         with capture_logs() as logs:
@@ -76,7 +76,7 @@ def test_after_version_0_wrong_credentials_end_the_connection(token: bytes) -> N
 
 
 @pytest.mark.parametrize("token", _WRONG, ids=repr)
-def test_after_version_1_wrong_credentials_are_answered(token: bytes) -> None:
+def test_wrong_credentials_after_handshake_1_get_an_error(token: bytes) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         await client.ask(_HANDSHAKE, 1, {"mechanism": "PLAIN"})
         answer = await client.ask(_AUTHENTICATE, 2, {"auth_bytes": token})
@@ -88,7 +88,7 @@ def test_after_version_1_wrong_credentials_are_answered(token: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_another_mechanism_or_none_is_refused_and_requests_go_on(version: int) -> None:
+def test_unknown_mechanism_is_refused_and_the_connection_stays(version: int) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         answer = await client.ask(_HANDSHAKE, version, {"mechanism": "GSSAPI"})
         assert (answer.error_code, answer.mechanisms) == (
@@ -114,13 +114,13 @@ def serve_authorized() -> Iterator[ThreadedCluster]:
 
 
 @pytest.mark.parametrize("name", ["confluent-kafka", "kcat"])
-def test_librdkafka_old_and_new_is_let_in(serve_authorized: ThreadedCluster, name: str) -> None:
+def test_old_and_new_librdkafka_authenticate(serve_authorized: ThreadedCluster, name: str) -> None:
     require_client(name)
     client = CLIENTS[name](serve_authorized.bootstrap_servers)
     client.produce("orders", [b"by " + name.encode()], **_SETTINGS)
 
 
-def test_kcat_with_a_wrong_password_is_kept_out(serve_authorized: ThreadedCluster) -> None:
+def test_kcat_with_a_wrong_password_is_refused(serve_authorized: ThreadedCluster) -> None:
     require_client("kcat")
     client = CLIENTS["kcat"](serve_authorized.bootstrap_servers)
     wrong = {**_SETTINGS, "sasl.password": "wrong", "message.timeout.ms": 2_000}

@@ -1,4 +1,4 @@
-"""What the audit says of services as people write them, right and wrong (`service_programs`).
+"""The audit of typical services, correct and incorrect ones (`service_programs`).
 
 Of a right one it says nothing, whatever is expected, with faults and without, whether or not it is
 told what the service did. A wrong one is found, or the audit says what it can't see and what would
@@ -50,7 +50,7 @@ def _name(service: Callable[[Run], None]) -> str:
 @pytest.mark.parametrize("with_faults", [False, True], ids=["calm", "faults"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("service", SERVICES, ids=_name)
-def test_a_right_service_is_accused_of_nothing(
+def test_audit_finds_nothing_in_a_correct_service(
     service: Callable[[Run], None], kind: str, with_faults: bool
 ) -> None:
     with running(kind, is_right=True, with_faults=with_faults) as run:
@@ -63,7 +63,7 @@ def test_a_right_service_is_accused_of_nothing(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("service", [one for one in SERVICES if SERVICES[one]], ids=_name)
-def test_a_wrong_service_is_found(service: Callable[[Run], None], kind: str) -> None:
+def test_audit_finds_each_incorrect_service(service: Callable[[Run], None], kind: str) -> None:
     wrong = SERVICES[service]
     assert wrong is not None
     with running(kind, is_right=False) as run:

@@ -207,7 +207,7 @@ def test_records_are_fetched_and_acknowledged_in_one_request_or_two() -> None:
     _run(test)
 
 
-def test_a_fetch_is_answered_when_records_come() -> None:
+def test_share_fetch_completes_when_records_arrive() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await set_start(client, "earliest")
         async with await RawClient.to(cluster) as other:
@@ -222,7 +222,7 @@ def test_a_fetch_is_answered_when_records_come() -> None:
     _run(test)
 
 
-def test_a_fetch_waits_for_no_more_than_its_response_may_have() -> None:
+def test_share_fetch_waits_for_no_more_bytes_than_a_response_may_have() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await set_start(client, "earliest")
         await produce(client, cluster, b"a")
@@ -232,7 +232,7 @@ def test_a_fetch_waits_for_no_more_than_its_response_may_have() -> None:
     _run(test)
 
 
-def test_sessions_and_requests_that_nobody_could_mean_are_refused() -> None:
+def test_invalid_sessions_and_requests_are_refused() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         async def code(epoch: int, said: Said | None = None, **more: Any) -> int:
             return int((await fetch(client, cluster, epoch, said, **more)).error_code)
@@ -262,7 +262,7 @@ def test_sessions_and_requests_that_nobody_could_mean_are_refused() -> None:
     _run(test)
 
 
-def test_whoever_loses_its_connection_has_no_session_and_no_records() -> None:
+def test_closed_connection_ends_its_session_and_releases_its_records() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await set_start(client, "earliest")
         await produce(client, cluster, b"a")
@@ -290,7 +290,7 @@ async def _offsets(client: RawClient, version: int = 1) -> list[tuple[int, int, 
     ]
 
 
-def test_how_far_a_group_is_can_be_told_and_set_and_forgotten_while_it_has_no_members() -> None:
+def test_offsets_of_an_empty_share_group_are_described_altered_and_deleted() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await set_start(client, "earliest")
         await produce(client, cluster, b"a", b"b", b"c")
@@ -328,7 +328,7 @@ def test_how_far_a_group_is_can_be_told_and_set_and_forgotten_while_it_has_no_me
     _run(test)
 
 
-def test_a_group_has_settings_that_are_told_and_refused(tmp_path: Path) -> None:
+def test_settings_of_a_share_group_are_described_and_checked(tmp_path: Path) -> None:
     asked = {
         "resources": [{"resource_type": _GROUP, "resource_name": "g", "configuration_keys": None}]
     }
@@ -354,7 +354,7 @@ def test_a_group_has_settings_that_are_told_and_refused(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_was_acknowledged_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_acknowledgements_survive_a_restart(tmp_path: Path) -> None:
     async def first() -> None:
         async with _one_client(tmp_path) as (cluster, client):
             await set_start(client, "earliest")
@@ -370,7 +370,7 @@ def test_what_was_acknowledged_is_known_after_a_restart(tmp_path: Path) -> None:
     asyncio.run(second())
 
 
-def test_the_coordinator_of_a_share_partition_can_be_found() -> None:
+def test_find_coordinator_returns_that_of_a_share_partition() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         topic_id = cluster.controller.topics["t"].topic_id
         key = ShareKey("g", topic_id, 0)
@@ -395,14 +395,14 @@ def test_the_coordinator_of_a_share_partition_can_be_found() -> None:
         ),
     ],
 )
-def test_records_of_share_partitions_are_read_as_they_were_written(state: ShareState) -> None:
+def test_state_records_of_share_partitions_round_trip(state: ShareState) -> None:
     records = ShareStateRecords()
     key = ShareKey("gröup", UUID(int=9), 12)
     entries = [(key, state), (key._replace(partition=13), None)]
     assert list(records.entries(records.batch(entries))) == entries
 
 
-def test_a_trace_has_the_fetches_and_the_locks_of_share_groups_by_their_partitions() -> None:
+def test_trace_has_share_fetches_and_locks_by_partition() -> None:
     rows = Rows()
 
     async def main() -> None:
@@ -422,7 +422,7 @@ def test_a_trace_has_the_fetches_and_the_locks_of_share_groups_by_their_partitio
 
 
 @pytest.mark.parametrize("dies", ["coordinator", "leader", "both"])
-def test_what_was_acknowledged_stays_so_whoever_dies(dies: str) -> None:
+def test_acknowledgements_survive_any_death(dies: str) -> None:
     async def main() -> None:
         async with Cluster(config(brokers=3)) as cluster:
             key = ShareKey("g", cluster.controller.topics["t"].topic_id, 0)
@@ -443,7 +443,7 @@ def test_what_was_acknowledged_stays_so_whoever_dies(dies: str) -> None:
                 told = await acknowledge(client, cluster, 1, {0: [(0, 0, ACCEPT)]})
                 assert told.responses[0].partitions[0].error_code == 0
                 if dies == "coordinator" and coordinator != leader:
-                    # It dies while it is asked: the next one is.
+                    # The coordinator dies during the request, which goes to the next one.
                     asked = acknowledge(client, cluster, 2, {0: [(1, 1, ACCEPT)]})
                     waiting = asyncio.create_task(asked)
                     await cluster.kill(coordinator)

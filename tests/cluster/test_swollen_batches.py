@@ -121,28 +121,28 @@ def test_a_bomb_takes_no_more_memory_than_requests_may(name: str) -> None:
 
 
 @pytest.mark.parametrize("codec", range(1, 5))
-def test_what_fits_exactly_is_opened_and_a_byte_more_is_not(codec: int) -> None:
+def test_batch_at_the_limit_is_decompressed_and_a_larger_one_refused(codec: int) -> None:
     data = b"0123456789" * 1000
     batch = batch_of(codec, compressed(codec, data))
     for most, fits in ((10_100, True), (10_099, False), (100, False), (0, False)):
         room = DecompressionBudget(most)
         if fits:
             assert recompressed(batch, 0, None, room).to_bytes()[61:] == data
-            assert room.left_bytes == 0
+            assert room.remaining_bytes == 0
         with pytest.raises(SwollenBatchError):
             recompressed(batch, 0, None, room)
 
 
 @pytest.mark.parametrize("codec", range(1, 5))
 @pytest.mark.parametrize("cut", [1, 5, -1, -9])
-def test_what_is_no_compressed_data_is_told_from_what_is_too_much(codec: int, cut: int) -> None:
+def test_invalid_compressed_data_differ_from_too_large_ones(codec: int, cut: int) -> None:
     data = compressed(codec, bytes(range(256)) * 40)[:cut]
     with pytest.raises(ValueError, match="decompressed") as caught:
         recompressed(batch_of(codec, data), 0, None)
     assert not isinstance(caught.value, SwollenBatchError)
 
 
-def test_records_that_are_many_count_for_more_than_their_bytes() -> None:
+def test_many_records_count_for_more_than_their_bytes() -> None:
     record = b"\x0c\0\0\0\x01\x01\0"
     batch = batch_of(4, compressed(4, record * 2_000_000), 2_000_000)
     assert batch.size_bytes < 10_000
@@ -163,7 +163,7 @@ def test_records_that_are_many_count_for_more_than_their_bytes() -> None:
         b"\x1e\0" + b"\xff" * 9 + b"\x03\0\x01\x01\0",  # at a time before all times
     ],
 )
-def test_records_that_are_none_are_refused(data: bytes) -> None:
+def test_invalid_records_are_refused(data: bytes) -> None:
     for codec in (0, 4):
         batch = batch_of(codec, compressed(codec, data))
         with pytest.raises(ValueError, match=r".") as caught:
@@ -171,7 +171,7 @@ def test_records_that_are_none_are_refused(data: bytes) -> None:
         assert not isinstance(caught.value, SwollenBatchError)
 
 
-def test_all_batches_of_a_request_share_its_room() -> None:
+def test_batches_of_a_request_share_its_limit() -> None:
     config = LogConfig(codec=0)
     batch = recompressed(RecordBatch.from_bytes(record_batch(_VALUES)), 4, None)
     inside = len(recompressed(batch, 0, None).to_bytes()) - 61 + 100 * len(_VALUES)
@@ -209,7 +209,7 @@ def test_a_broker_refuses_a_bomb_and_goes_on(settings: dict[str, str]) -> None:
     asyncio.run(main())
 
 
-def test_a_bomb_in_a_log_is_not_opened_by_who_looks_for_a_time() -> None:
+def test_lookup_by_time_does_not_decompress_a_bomb() -> None:
     async def main() -> None:
         async with (
             Cluster(ClusterConfig(brokers=1, topics=[TopicSpec("t")])) as cluster,

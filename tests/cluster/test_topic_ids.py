@@ -27,7 +27,7 @@ def _config(data_dir: Path | None = None) -> ClusterConfig:
     return ClusterConfig(brokers=1, topics=[TopicSpec("a"), TopicSpec("b")], data_dir=data_dir)
 
 
-def test_a_topic_is_found_by_its_id_and_one_that_comes_after_it_has_another_one() -> None:
+def test_topic_is_found_by_its_id_and_a_recreated_one_has_another() -> None:
     async def main() -> None:
         async with Cluster(_config()) as cluster:
             by_name = {one.name: one.topic_id for one in await _metadata(cluster, 12)}
@@ -46,7 +46,7 @@ def test_a_topic_is_found_by_its_id_and_one_that_comes_after_it_has_another_one(
     asyncio.run(main())
 
 
-def test_what_is_no_topic_s_id_or_comes_too_early_is_refused() -> None:
+def test_unknown_ids_and_ids_in_early_versions_are_refused() -> None:
     async def main() -> None:
         async with Cluster(_config()) as cluster:
             [neither] = await _metadata(cluster, 12, {"name": None, "topic_id": None})
@@ -58,7 +58,7 @@ def test_what_is_no_topic_s_id_or_comes_too_early_is_refused() -> None:
     asyncio.run(main())
 
 
-def test_ids_are_kept_and_those_of_a_file_without_them_are_always_the_same(tmp_path: Path) -> None:
+def test_ids_are_saved_and_those_of_a_file_without_ids_are_stable(tmp_path: Path) -> None:
     async def ids() -> dict[str, UUID]:
         async with Cluster(_config(tmp_path)) as cluster:
             return {one.name: one.topic_id for one in cluster.controller.topics.values()}
@@ -76,7 +76,7 @@ def test_ids_are_kept_and_those_of_a_file_without_them_are_always_the_same(tmp_p
     assert asyncio.run(ids()) == former
 
 
-def test_metadata_may_have_three_bytes_after_its_fields_and_no_more() -> None:
+def test_metadata_requests_may_have_three_excess_bytes() -> None:
     async def main() -> None:
         async with Cluster(_config()) as cluster, await RawClient.to(cluster) as client:
             frame = request_frame(3, 12, 1, {"topics": None})

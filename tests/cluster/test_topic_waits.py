@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.cluster.trace_files import start_trace
+from purgatory.cluster.trace import start_trace
 from purgatory.kafka import TopicPartition
 from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient
@@ -72,7 +72,7 @@ def test_a_creation_waits_until_all_partitions_are_led() -> None:
     _run(main)
 
 
-def test_a_creation_that_is_late_says_of_which_topic_and_makes_it() -> None:
+def test_timed_out_creation_names_the_topic_and_holds() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         pause = cluster.fault.pause(2)
         answer = await client.ask(_CREATE, 7, _creation(_SHORT, a=1, b=2))
@@ -98,7 +98,7 @@ def test_a_topic_on_dead_brokers_alone_is_refused() -> None:
     _run(main)
 
 
-def test_what_is_only_validated_waits_for_nobody() -> None:
+def test_validation_alone_does_not_wait() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         cluster.fault.pause(2)
         asked = {**_creation(_LONG, a=2), "validate_only": True}
@@ -108,7 +108,7 @@ def test_what_is_only_validated_waits_for_nobody() -> None:
     _run(main)
 
 
-def test_new_partitions_are_waited_for_and_old_ones_are_not() -> None:
+def test_creation_of_partitions_waits_for_new_ones_only() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         assert _codes((await client.ask(_CREATE, 7, _creation(_LONG, a=2, b=1))).topics) == {
             "a": 0,
@@ -127,7 +127,7 @@ def test_new_partitions_are_waited_for_and_old_ones_are_not() -> None:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_deletion_waits_until_no_broker_that_lives_has_it(ends: bool) -> None:
+def test_deletion_waits_until_no_live_broker_has_the_topic(ends: bool) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         pause = cluster.fault.pause(3)
         named = [{"name": name, "topic_id": None} for name in ("one", "all", "none")]
@@ -185,7 +185,7 @@ def test_an_election_waits_until_the_leader_leads(ends: bool) -> None:
     _run(main, topics=[TopicSpec("all", replication=3)])
 
 
-def test_a_topic_may_say_that_one_out_of_sync_leads() -> None:
+def test_unclean_election_is_a_setting_of_topics() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         state = cluster.controller.state_of(TopicPartition("all", 0))
         assert state is not None
@@ -204,7 +204,7 @@ def test_a_topic_may_say_that_one_out_of_sync_leads() -> None:
     _run(main, topics=[TopicSpec("all", replication=3)])
 
 
-def test_the_waits_are_in_the_trace(tmp_path: Path) -> None:
+def test_trace_has_the_waits(tmp_path: Path) -> None:
     async def main() -> None:
         trace, writer = start_trace(tmp_path / "trace", "waits")
         async with (

@@ -19,7 +19,7 @@ QUIET_S = 1.0
 
 
 def compared(state: dict[str, Any], alive: set[int]) -> dict[str, Any]:
-    """What both tell of: all but addresses, counts that ended with a broker, and places."""
+    """The state that both have: all but addresses, counts that ended with a broker, and places."""
     brokers = [one for one in state["brokers"] if one["id"] in alive]
     return {
         "alive": {one["id"] for one in state["brokers"] if one["alive"]},
@@ -116,7 +116,7 @@ def test_the_state_of_a_traced_cluster_is_rebuilt(tmp_path: Path) -> None:
     assert any(row[2] == "Produce" for row in seen[1][1]["operations"])
 
 
-def test_a_cluster_that_a_program_runs_itself_tells_its_trace_of_its_parts(tmp_path: Path) -> None:
+def test_cluster_of_a_program_records_its_state_too(tmp_path: Path) -> None:
     folder = tmp_path / "trace"
     trace, writer = start_trace(folder, "own")
 

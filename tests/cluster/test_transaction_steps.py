@@ -59,13 +59,13 @@ _records = st.builds(
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(_names, st.none() | _records), min_size=1, max_size=5))
-def test_what_is_known_is_read_back_as_it_was_written(entries: list[TransactionEntry]) -> None:
+def test_records_of_transactional_ids_round_trip(entries: list[TransactionEntry]) -> None:
     codec = TransactionsRecords()
     assert list(codec.entries(codec.batch(entries))) == entries
 
 
 @pytest.mark.parametrize("how", list(TransactionResult))
-def test_a_marker_says_who_how_and_by_which_coordinator(how: TransactionResult) -> None:
+def test_marker_has_producer_result_and_coordinator_epoch(how: TransactionResult) -> None:
     marker = TransactionsRecords().marker(ProducerIdentity(2**40, 7), how, 12)
     assert (marker.producer_id, marker.producer_epoch, marker.base_sequence) == (2**40, 7, -1)
     assert (marker.control, marker.coordinator_epoch) == (how, 12)
@@ -127,7 +127,7 @@ async def _stable_end(client: RawClient) -> int:
     return int(answer.topics[0].partitions[0].offset)
 
 
-def test_who_is_fenced_is_told_so_in_words_that_its_version_knows() -> None:
+def test_fenced_producer_gets_the_error_code_of_its_version() -> None:
     async def main(_: Cluster, client: RawClient) -> None:
         first = await _init(client)
         await _init(client)
@@ -164,7 +164,7 @@ async def _commit_offset(client: RawClient, producer: ProducerIdentity, version:
     return int(answer.topics[0].partitions[0].error_code)
 
 
-def test_leaders_take_partitions_in_and_each_end_raises_the_epoch() -> None:
+def test_leaders_add_partitions_and_each_end_raises_the_epoch() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         first = producer = await _init(client)
         for committed in (True, False, True):
@@ -174,7 +174,7 @@ def test_leaders_take_partitions_in_and_each_end_raises_the_epoch() -> None:
             code, following = await _end_anew(client, producer, committed)
             assert code == 0
             assert following == (producer.producer_id, producer.producer_epoch + 1)
-            # Who wasn't told asks again; what comes late is refused.
+            # A producer without the response retries; late batches are refused.
             assert await _end_anew(client, producer, committed) == (0, following)
             late = await _produce(client, producer, b"late", 2, version=12)
             assert late == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -191,7 +191,7 @@ def test_leaders_take_partitions_in_and_each_end_raises_the_epoch() -> None:
     _run(main)
 
 
-def test_what_comes_late_of_a_producer_of_old_begins_no_transaction_in_any_version() -> None:
+def test_late_batch_of_an_old_producer_begins_no_transaction() -> None:
     async def main(_: Cluster, client: RawClient) -> None:
         producer = await _init(client)
         assert await _add(client, producer) == 0
@@ -207,7 +207,7 @@ def test_what_comes_late_of_a_producer_of_old_begins_no_transaction_in_any_versi
     _run(main)
 
 
-def test_a_coordinator_that_was_killed_while_it_was_asked_holds_up_no_leader(
+def test_killed_coordinator_does_not_block_a_leader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
@@ -248,7 +248,7 @@ def test_the_last_epoch_is_followed_by_a_new_id() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_clients_are_told_how_transactions_go(version: int) -> None:
+def test_clients_get_the_results_of_transactions(version: int) -> None:
     async def main(_: Cluster, client: RawClient) -> None:
         software = {"client_software_name": "t", "client_software_version": "1"}
         answer = await client.ask(18, version, software if version >= 3 else {})
@@ -288,7 +288,7 @@ def _committing(offset: int) -> list[dict[str, Any]]:
     return [{"name": "out", "partitions": [partition]}]
 
 
-def test_offsets_that_may_yet_change_are_told_as_unstable_to_who_asks() -> None:
+def test_pending_offsets_are_unstable_on_request() -> None:
     async def main(_: Cluster, client: RawClient) -> None:
         async def fetched(stable: bool, topics: Any = None) -> tuple[int, int]:
             asked = {"group_id": "g", "topics": topics, "require_stable": stable}
@@ -311,7 +311,7 @@ def test_offsets_that_may_yet_change_are_told_as_unstable_to_who_asks() -> None:
     _run(main)
 
 
-def test_transactions_can_be_looked_at() -> None:
+def test_transactions_are_described_and_listed() -> None:
     async def main(_: Cluster, client: RawClient) -> None:
         producer = await _init(client, 5_000)
         assert await _add(client, producer) == 0
@@ -355,7 +355,7 @@ def test_transactions_can_be_looked_at() -> None:
     _run(main)
 
 
-def test_a_tool_ends_what_hangs_in_one_partition() -> None:
+def test_write_txn_markers_ends_a_hanging_transaction() -> None:
     async def main(_: Cluster, client: RawClient) -> None:
         producer = await _init(client)
         await _add(client, producer)
@@ -375,7 +375,7 @@ def test_a_tool_ends_what_hangs_in_one_partition() -> None:
     _run(main)
 
 
-def test_a_marker_on_the_coordinator_s_own_log_keeps_no_broker_from_starting() -> None:
+def test_marker_in_the_coordinators_log_does_not_prevent_a_start() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         producer = await _init(client)
         topics = [{"name": TRANSACTIONS_TOPIC, "partition_indexes": [0]}]
@@ -421,7 +421,7 @@ def test_an_open_transaction_outlasts_a_restart_and_is_committed_after_it(tmp_pa
     _run(end, data_dir=tmp_path)
 
 
-def test_what_lasts_too_long_is_aborted_by_itself() -> None:
+def test_transaction_is_aborted_at_its_timeout() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         producer = await _init(client, timeout_ms=300)
         await _add(client, producer)
@@ -434,14 +434,14 @@ def test_what_lasts_too_long_is_aborted_by_itself() -> None:
     _run(main)
 
 
-def test_markers_wait_where_the_link_between_brokers_is_cut() -> None:
+def test_markers_wait_while_the_link_is_cut() -> None:
     async def main(cluster: Cluster, _: RawClient) -> None:
         cluster.transactions_partitions()
         state = cluster.controller.state_of(
             cluster.brokers[1].transactions.coordinator_partition("t")
         )
         assert state is not None
-        # It has no part in keeping what the coordinator knows.
+        # The broker has no replica of the transactions topic.
         [leader] = set(cluster.brokers) - set(state.replicas)
         cluster.controller.create_assigned_topic("out", [(leader,)], {})
         async with (
@@ -465,7 +465,7 @@ def test_markers_wait_where_the_link_between_brokers_is_cut() -> None:
     _run(main, brokers=4, topics=[])
 
 
-def test_markers_go_to_who_leads_meanwhile_though_the_link_to_the_former_leader_is_cut() -> None:
+def test_markers_go_to_the_new_leader_despite_a_cut_link_to_the_former() -> None:
     async def main(cluster: Cluster, _: RawClient) -> None:
         cluster.transactions_partitions()
         state = cluster.controller.state_of(

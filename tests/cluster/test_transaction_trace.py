@@ -1,4 +1,4 @@
-"""What a cluster's trace says of transactions, of real clients."""
+"""Transactions of real clients in a cluster's trace."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def fixture_rows() -> Rows:
     return rows
 
 
-def test_each_transaction_is_told_once_with_its_end(rows: Rows) -> None:
+def test_each_transaction_is_recorded_once_with_its_end(rows: Rows) -> None:
     told = Counter((row.transactional_id, row.outcome, row.ended_by) for row in rows.transactions)
     assert told == {
         ("copier", "committed", "producer"): INPUT_COUNT,
@@ -72,7 +72,7 @@ def test_each_transaction_is_told_once_with_its_end(rows: Rows) -> None:
     assert sorted(numbers) == list(range(1, len(numbers) + 1))
 
 
-def test_its_times_are_in_order(rows: Rows) -> None:
+def test_times_of_a_transaction_are_in_order(rows: Rows) -> None:
     for row in rows.transactions:
         times = [row.epoch_us, row.begun_us, row.decided_us, row.ended_us]
         known = [time for time in times if time is not None]
@@ -84,7 +84,7 @@ def test_its_times_are_in_order(rows: Rows) -> None:
     assert zombie.ended_us <= successor.epoch_us
 
 
-def test_sends_say_in_which_transaction(rows: Rows) -> None:
+def test_sends_have_their_transaction(rows: Rows) -> None:
     of = {row.transaction: row for row in rows.transactions}
     records = defaultdict(set)
     for send in rows.sends:
@@ -106,7 +106,7 @@ def test_sends_say_in_which_transaction(rows: Rows) -> None:
     }
 
 
-def test_reads_say_with_which_isolation(rows: Rows) -> None:
+def test_reads_have_their_isolation_level(rows: Rows) -> None:
     of = {send.value_id: send.transaction for send in rows.sends}
     outcomes = {row.transaction: row.outcome for row in rows.transactions}
     seen: defaultdict[str, Counter[str]] = defaultdict(Counter)

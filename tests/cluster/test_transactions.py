@@ -1,4 +1,4 @@
-"""Transactions of real clients: what readers see, who is fenced, brokers that die in the middle."""
+"""Transactions of real clients: visibility, fencing, brokers that die in the middle."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _do(producer: Producer, topic: str, value: bytes, commit: bool = True) -> No
         producer.abort_transaction(TIMEOUT_S)
 
 
-def test_committed_transactions_are_seen_and_aborted_ones_are_not(
+def test_committed_transactions_are_visible_and_aborted_ones_are_not(
     cluster: ThreadedCluster, name: str
 ) -> None:
     cluster.create_topic(name, 2)
@@ -95,7 +95,7 @@ def test_committed_transactions_are_seen_and_aborted_ones_are_not(
     assert _seen(cluster, name, 2) == [b"0", b"0", b"2", b"2", b"4", b"4"]
 
 
-def test_offsets_are_committed_with_what_was_made_of_the_records(
+def test_offsets_are_committed_with_the_transformed_records(
     cluster: ThreadedCluster, name: str
 ) -> None:
     source, target = f"{name}-in", f"{name}-out"
@@ -126,9 +126,7 @@ def test_offsets_are_committed_with_what_was_made_of_the_records(
     assert _seen(cluster, target, 1) == [b"0", b"2"]
 
 
-def test_of_two_producers_with_one_id_the_first_is_fenced(
-    cluster: ThreadedCluster, name: str
-) -> None:
+def test_second_producer_of_an_id_fences_the_first(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name, 2)
     zombie = _producer(cluster, name)
     zombie.begin_transaction()
@@ -144,7 +142,9 @@ def test_of_two_producers_with_one_id_the_first_is_fenced(
 
 
 @pytest.mark.parametrize("broker", [1, 2, 3])
-def test_a_broker_dies_in_the_middle(cluster: ThreadedCluster, name: str, broker: int) -> None:
+def test_transaction_survives_the_death_of_a_broker(
+    cluster: ThreadedCluster, name: str, broker: int
+) -> None:
     """One of them coordinates, and each leads something: the producer is told of no failure."""
     cluster.create_topic(name, 2)
     producer = _producer(cluster, name)

@@ -63,7 +63,7 @@ def test_records_are_written_as_kio_writes_them(
 
 
 @given(_producers, st.sampled_from(TransactionResult), st.integers(-1, 2**31 - 1))
-def test_a_marker_is_read_back_as_it_was_meant(
+def test_marker_round_trips(
     producer: ProducerIdentity, how: TransactionResult, coordinator_epoch: int
 ) -> None:
     payload = new_marker(producer, how, coordinator_epoch).payload

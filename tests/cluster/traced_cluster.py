@@ -1,4 +1,4 @@
-"""What a viewer knows of a cluster by what it was told: written from the wire's description alone.
+"""A viewer's model of a cluster, by the documented messages alone.
 
 A state, and changes that are applied to it; ``settled_state`` is what has to be equal in the end.
 """

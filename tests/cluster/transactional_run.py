@@ -20,7 +20,7 @@ AMID = "amid"
 """A reader with read_committed while a transaction is under way."""
 
 Served = ThreadedCluster | ThreadedProxy
-"""Where the clients connect to: a cluster, or a proxy in front of it."""
+"""The target of the clients: a cluster, or a proxy in front of it."""
 
 PRODUCERS: list[dict[str, Any]] = [
     {"group": name, "idempotence": True, "max_in_flight": 5, "single_writer": False}

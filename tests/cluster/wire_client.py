@@ -81,7 +81,7 @@ class WireClient:
         self.send_produce(topic, value, acks=0, timeout_ms=10_000)
         self._asked.pop()
 
-    # What comes back.
+    # Responses.
 
     def receive(self) -> tuple[float, Any]:
         """Wait for the next answer; return when it was there, and its body."""

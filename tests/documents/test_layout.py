@@ -210,12 +210,30 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def test_no_files_import_each_other_in_a_circle() -> None:
-    graph = {
-        module: {name for name in imports_of(path, False) if name in modules() and name != module}
+FOLDERS_WITH_CIRCLES = {"purgatory.core", "purgatory.kafka.replication", "purgatory.virtual"}
+"""The folders in which files may still import each other in a circle, for types alone."""
+
+
+def import_graph(also_for_types: bool) -> dict[str, set[str]]:
+    """The imports among all modules but `purgatory`, which exports names of folders below it."""
+    known = modules().keys() - {"purgatory"}
+    return {
+        module: {name for name in imports_of(path, also_for_types) if name in known - {module}}
         for module, path in modules().items()
+        if module in known
     }
-    assert circles(graph) == []
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert circles(import_graph(also_for_types=False)) == []
+
+
+def test_no_files_import_each_other_in_a_circle_for_types() -> None:
+    assert [
+        circle
+        for circle in circles(import_graph(also_for_types=True))
+        if not {module.rpartition(".")[0] for module in circle} <= FOLDERS_WITH_CIRCLES
+    ] == []
 
 
 def test_circles_are_found() -> None:

@@ -75,9 +75,7 @@ def test_the_version_described_is_the_one_written() -> None:
 
 
 def test_each_key_of_run_json_is_described(tmp_path: Path) -> None:
-    trace = TraceWriter(
-        tmp_path / "trace", run_id="test-1", scenario="test", seed=1, timer={}
-    )
+    trace = TraceWriter(tmp_path / "trace", run_id="test-1", scenario="test", seed=1, timer={})
     trace.abandon(5, "interrupted")
     written = json.loads((tmp_path / "trace" / "run.json").read_text())
     described = {

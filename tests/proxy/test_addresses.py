@@ -36,7 +36,7 @@ def addresses_in(entity: Any) -> Iterator[str]:
             yield from addresses_in(getattr(entity, field.name))
 
 
-def test_these_responses_have_addresses() -> None:
+def test_responses_with_addresses_are_recognised() -> None:
     found = {
         key
         for key, (oldest, newest) in KNOWN_VERSIONS.items()
@@ -74,7 +74,7 @@ def test_each_version_has_the_addresses_of_the_proxy(
 
 
 @pytest.mark.parametrize("version", [10, 11, 12])
-def test_who_leads_is_told_by_the_proxys_address(
+def test_leader_hints_have_the_proxys_addresses(
     cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str, version: int
 ) -> None:
     (found,) = (one for one in cluster.state()["topics"] if one["name"] == topic)
@@ -90,7 +90,7 @@ def test_who_leads_is_told_by_the_proxys_address(
     assert list(addresses_in(body)) == [f"{host}:{port}"]
 
 
-def test_two_responses_that_tell_of_a_new_broker_at_a_time_make_one_listener() -> None:
+def test_two_concurrent_responses_with_a_new_broker_make_one_listener() -> None:
     listened: list[ProxiedBroker] = []
 
     async def listen(broker: ProxiedBroker) -> None:

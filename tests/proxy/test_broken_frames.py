@@ -75,7 +75,7 @@ def test_a_broken_request_closes_its_connection_alone(
     asyncio.run(run())
 
 
-def test_a_token_that_is_too_large_is_refused_before_it_is_there() -> None:
+def test_too_large_token_is_refused_before_it_arrives() -> None:
     async def run() -> None:
         handshake = b"\x00\x11\x00\x00" + b"\x00\x00\x00\x01" + b"\xff\xff" + b"\x00\x05PLAIN"
         async with broker_that_replies(lambda frame: prefixed(frame[4:8])) as address:
@@ -149,7 +149,7 @@ def test_a_broken_response_closes_its_connection_alone(
     asyncio.run(run())
 
 
-def test_an_unknown_version_passes_untouched_and_is_told_once() -> None:
+def test_unknown_version_passes_unchanged_and_is_logged_once() -> None:
     answer = b"what only the two of them know"
 
     async def run() -> None:
@@ -166,7 +166,7 @@ def test_an_unknown_version_passes_untouched_and_is_told_once() -> None:
     asyncio.run(run())
 
 
-def test_a_broker_that_knows_an_older_apiversions_says_so_in_spite_of_faults() -> None:
+def test_older_apiversions_of_a_broker_passes_despite_faults() -> None:
     unsupported = b"\x00\x23" + bytes(4)  # in version 0, whatever was requested
 
     async def run() -> None:
@@ -213,7 +213,7 @@ def test_versions_are_lowered_to_those_that_can_be_rewritten() -> None:
         asyncio.run(run(version))
 
 
-def test_a_client_that_asks_by_a_newer_apiversions_is_told_the_newest_that_is_known() -> None:
+def test_newer_apiversions_of_a_client_gets_the_newest_known_version() -> None:
     async def run() -> None:
         async with broker_that_replies(lambda _: b"") as address:
             config = ProxyConfig(to=[address])
@@ -227,7 +227,7 @@ def test_a_client_that_asks_by_a_newer_apiversions_is_told_the_newest_that_is_kn
     asyncio.run(run())
 
 
-def test_a_broker_that_is_gone_is_one_line() -> None:
+def test_unreachable_broker_is_one_log_line() -> None:
     async def run() -> None:
         async with broker_that_replies(lambda _: b"") as address:
             proxy = Proxy(ProxyConfig(to=[address]))

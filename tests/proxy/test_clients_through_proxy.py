@@ -45,7 +45,9 @@ def test_records_are_sent_and_read(client: KafkaClient, topic: str) -> None:
 
 
 @pytest.mark.parametrize("acks", ["0", "1"])
-def test_acks_are_told_apart(client: KafkaClient, topic: str, acks: str) -> None:
+def test_acks_decide_whether_a_response_is_expected(
+    client: KafkaClient, topic: str, acks: str
+) -> None:
     client.produce(topic, [b"one", b"two"], acks=acks)
     client.produce(topic, [b"three"])
     assert [record.value for record in client.read(topic, 0, 3)] == [b"one", b"two", b"three"]
@@ -57,7 +59,7 @@ def test_large_records_pass_in_pieces(client: KafkaClient, topic: str) -> None:
     assert [record.value for record in client.read(topic, 0, 5)] == values
 
 
-def test_clients_are_given_addresses_of_the_proxy_alone(
+def test_clients_get_only_addresses_of_the_proxy(
     cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str
 ) -> None:
     admin = AdminClient({"bootstrap.servers": proxy.bootstrap_servers})

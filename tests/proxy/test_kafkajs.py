@@ -81,7 +81,7 @@ def kafkajs() -> Sequence[str]:
     return [node, str(script)]
 
 
-def test_kafkajs_sends_and_reads_in_spite_of_faults(
+def test_kafkajs_sends_and_reads_despite_faults(
     cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str, kafkajs: Sequence[str]
 ) -> None:
     with proxy.fault.return_error(

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from purgatory.cluster import Cluster, ClusterConfig, ClusterError
+from purgatory.cluster import Cluster, ClusterConfig, ClusterError, fault_injection
 from purgatory.cluster.listeners import Endpoint, Listening
 from purgatory.kafka.faults import DelayResponses, Pause, Throttle
-from purgatory.proxy import Proxy, ProxyConfig, faults
+from purgatory.proxy import Proxy, ProxyConfig
+from purgatory.proxy.connection import ClientConnection
 from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import request_frame
@@ -81,6 +82,7 @@ def test_a_client_is_closed_when_its_broker_died_while_it_was_paused() -> None:
                 requests = proxy.brokers[1].requests
                 await eventually(lambda: requests["heartbeat"] == 1)
                 (connection,) = proxy.brokers[1].connections
+                assert isinstance(connection, ClientConnection)
                 await cluster.kill(1)
                 await eventually(connection._writers[1].is_closing)
                 pause.end()
@@ -90,7 +92,7 @@ def test_a_client_is_closed_when_its_broker_died_while_it_was_paused() -> None:
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
-def test_a_broker_that_hangs_up_within_a_request_takes_its_client_along(is_whole: bool) -> None:
+def test_broker_that_disconnects_during_a_request_closes_its_client(is_whole: bool) -> None:
     async def run() -> None:
         async with silent_broker() as (broker, address):
             config = ProxyConfig(to=[address])
@@ -131,7 +133,7 @@ def test_a_response_that_is_late_outlives_neither_its_client_nor_the_proxy(leave
     asyncio.run(run())
 
 
-def test_late_responses_all_come_though_the_broker_hung_up_behind_them() -> None:
+def test_late_responses_arrive_after_the_broker_disconnects() -> None:
     async def run() -> None:
         def reply(frame: bytes) -> bytes:
             return b"" if frame[1] == DELETE_GROUPS else prefixed(frame[4:8] + bytes(6))
@@ -150,7 +152,7 @@ def test_late_responses_all_come_though_the_broker_hung_up_behind_them() -> None
     asyncio.run(run())
 
 
-def test_a_client_that_takes_no_responses_is_served_no_further() -> None:
+def test_client_that_reads_no_responses_is_not_served() -> None:
     count = 8_000
 
     async def run() -> None:
@@ -165,6 +167,7 @@ def test_a_client_that_takes_no_responses_is_served_no_further() -> None:
                 connections = proxy.all_brokers[-1].connections
                 await eventually(lambda: len(connections) == 1)
                 (connection,) = connections
+                assert isinstance(connection, ClientConnection)
                 transport = connection._writers[0].transport
                 theirs = transport.get_extra_info("socket")
                 theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
@@ -181,7 +184,7 @@ def test_a_client_that_takes_no_responses_is_served_no_further() -> None:
     asyncio.run(run())
 
 
-def test_a_name_that_can_be_none_is_an_address_that_cannot_be_connected_to() -> None:
+def test_invalid_host_name_is_an_unreachable_broker() -> None:
     async def run() -> None:
         with pytest.raises(ClusterError, match="no broker can be connected to"):
             async with Proxy(ProxyConfig(to=["a..b:9092"])):
@@ -196,7 +199,7 @@ def test_a_name_that_can_be_none_is_an_address_that_cannot_be_connected_to() -> 
     asyncio.run(run())
 
 
-def test_a_listener_that_nobody_waits_for_any_more_is_closed(
+def test_listener_of_a_cancelled_start_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     start, started = Listening.start, []
@@ -221,7 +224,7 @@ def test_a_listener_that_nobody_waits_for_any_more_is_closed(
     asyncio.run(run())
 
 
-def test_not_every_version_that_somebody_thinks_up_is_told() -> None:
+def test_warnings_about_unknown_versions_are_bounded() -> None:
     proxy = Proxy(ProxyConfig(to=["kafka-1:9092"]))
     with capture_logs() as logs:
         for version in range(2_000):
@@ -229,16 +232,16 @@ def test_not_every_version_that_somebody_thinks_up_is_told() -> None:
     assert len(logs) == 1_000
 
 
-def test_the_metadata_that_is_kept_for_later_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_metadata_responses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with Cluster(ClusterConfig(brokers=1)) as cluster:
             config = ProxyConfig(to=[cluster.bootstrap_servers])
             async with Proxy(config) as proxy, await client_of(proxy) as client:
-                monkeypatch.setattr(faults, "_MAX_RESPONSE_BYTES", 1_000)
+                monkeypatch.setattr(fault_injection, "_MAX_RESPONSE_BYTES", 1_000)
                 for number in range(100):
                     await client.ask(METADATA, 1, {"topics": [{"name": f"missing-{number}"}]})
                 kept = proxy.fault._metadata
                 assert 1 < len(kept) < 100
-                assert sum(map(len, kept.values())) <= 1_000
+                assert kept.size_bytes <= 1_000
 
     asyncio.run(run())

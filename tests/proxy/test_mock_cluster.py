@@ -24,7 +24,7 @@ def mock_brokers() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", ["confluent-kafka", "aiokafka"])
-def test_clients_come_to_the_mock_cluster(
+def test_clients_reach_the_mock_cluster(
     mock_brokers: str, kafka_proxy: Callable[[str], ThreadedProxy], name: str
 ) -> None:
     proxy = kafka_proxy(mock_brokers)
@@ -38,7 +38,7 @@ def test_clients_come_to_the_mock_cluster(
     assert [record.value for record in client.read("orders", 0, 2)] == [b"one", b"two"]
 
 
-def test_a_group_reads_in_spite_of_faults(
+def test_group_reads_despite_faults(
     mock_brokers: str, kafka_proxy: Callable[[str], ThreadedProxy]
 ) -> None:
     proxy = kafka_proxy(mock_brokers)

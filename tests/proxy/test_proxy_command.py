@@ -68,7 +68,7 @@ def test_faults_are_injected_by_command(process: Process, topic: str) -> None:
         (["pause", "7"], "there is no broker 7; there are 1, 2, 3"),
     ],
 )
-def test_what_a_proxy_can_not_do_is_one_line(
+def test_unsupported_fault_is_reported_in_one_line(
     process: Process, arguments: list[str], instead: str
 ) -> None:
     refused = process.fault(*arguments)
@@ -78,7 +78,7 @@ def test_what_a_proxy_can_not_do_is_one_line(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_quietly(process: Process, number: int) -> None:
+def test_command_ends_quietly_on_a_signal(process: Process, number: int) -> None:
     process.process.send_signal(number)
     out, err = process.process.communicate(timeout=30)
     assert (process.process.returncode, out) == (0, "")
@@ -102,7 +102,7 @@ def test_a_plan_is_followed(cluster: ThreadedCluster, tmp_path: Path) -> None:
         planned.process.communicate()
 
 
-def test_what_makes_no_sense_is_one_line(cluster: ThreadedCluster) -> None:
+def test_invalid_arguments_are_reported_in_one_line(cluster: ThreadedCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         used, unused = taken.getsockname()[1], closed.getsockname()[1]

@@ -30,7 +30,7 @@ def values_of(cluster: ThreadedCluster, topic: str, count: int) -> list[bytes]:
     return [record.value for record in client.read(topic, 0, count)]
 
 
-def test_a_request_has_an_error_and_is_not_carried_out(
+def test_request_gets_an_error_and_is_not_executed(
     client: KafkaClient, cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str
 ) -> None:
     other = f"{topic}-other"
@@ -45,7 +45,7 @@ def test_a_request_has_an_error_and_is_not_carried_out(
     assert values_of(cluster, topic, 1) == [b"one"]
 
 
-def test_a_part_of_a_request_is_carried_out(
+def test_part_of_a_request_is_executed(
     cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str
 ) -> None:
     other = f"{topic}-other"
@@ -66,7 +66,7 @@ def test_a_part_of_a_request_is_carried_out(
     assert outcomes[topic].code() == KafkaError.INVALID_RECORD
 
 
-def test_an_error_after_the_request_is_carried_out(
+def test_request_is_executed_and_gets_an_error(
     cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str
 ) -> None:
     client = ConfluentClient(proxy.bootstrap_servers)
@@ -79,7 +79,7 @@ def test_an_error_after_the_request_is_carried_out(
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_lost_response_has_the_client_send_again(
+def test_client_retries_after_a_lost_response(
     cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str, cut: bool
 ) -> None:
     client = ConfluentClient(proxy.bootstrap_servers)
@@ -91,7 +91,7 @@ def test_a_lost_response_has_the_client_send_again(
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_lost_request_is_sent_again_and_stored_once(
+def test_lost_request_is_retried_and_stored_once(
     cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str, cut: bool
 ) -> None:
     client = ConfluentClient(proxy.bootstrap_servers)
@@ -113,7 +113,7 @@ def test_one_client_is_cut_off_until_the_fault_ends(proxy: ThreadedProxy, topic:
     assert topic in cut_off.list_topics(topic, timeout=20).topics
 
 
-def test_a_response_is_late(proxy: ThreadedProxy, topic: str) -> None:
+def test_response_is_delayed(proxy: ThreadedProxy, topic: str) -> None:
     client = ConfluentClient(proxy.bootstrap_servers)
     client.produce(topic, [b"one"])
     with proxy.fault.delay_responses(api="Produce", by_ms=700) as fault:
@@ -124,7 +124,7 @@ def test_a_response_is_late(proxy: ThreadedProxy, topic: str) -> None:
 
 
 @pytest.mark.parametrize("fault_name", ["truncate_responses", "duplicate_responses"])
-def test_a_client_goes_on_after_a_response_that_is_wrong(
+def test_client_resumes_after_a_truncated_response(
     proxy: ThreadedProxy, topic: str, fault_name: str
 ) -> None:
     client = ConfluentClient(proxy.bootstrap_servers)
@@ -135,7 +135,7 @@ def test_a_client_goes_on_after_a_response_that_is_wrong(
     assert client.read(topic, 0, 1)[0].value == b"one"
 
 
-def test_a_response_comes_slowly(proxy: ThreadedProxy, topic: str) -> None:
+def test_response_is_slow(proxy: ThreadedProxy, topic: str) -> None:
     client = ConfluentClient(proxy.bootstrap_servers)
     client.produce(topic, [bytes(2_000)])
     with proxy.fault.slow_responses(api="Fetch", bytes_per_s=2_000, count=1) as fault:
@@ -145,7 +145,7 @@ def test_a_response_comes_slowly(proxy: ThreadedProxy, topic: str) -> None:
         assert time.monotonic() - begin_s >= 0.9
 
 
-def test_a_throttle_time_is_told(proxy: ThreadedProxy, topic: str) -> None:
+def test_throttle_time_reaches_the_client(proxy: ThreadedProxy, topic: str) -> None:
     throttled: list[float] = []
     producer = Producer(
         {
@@ -168,7 +168,7 @@ def test_produces_are_refused(cluster: ThreadedCluster, proxy: ThreadedProxy, to
     assert values_of(cluster, topic, 1) == [b"one"]
 
 
-def test_a_paused_broker_answers_when_it_goes_on(
+def test_paused_broker_responds_when_the_pause_ends(
     cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str
 ) -> None:
     producer = Producer({"bootstrap.servers": proxy.bootstrap_servers, "linger.ms": 0})
@@ -267,7 +267,7 @@ def test_connections_are_cut(cluster: ThreadedCluster, proxy: ThreadedProxy, top
         ("revive", {"broker": 1}, "`purgatory cluster`"),
     ],
 )
-def test_what_a_proxy_can_not_do_is_refused_with_what_can(
+def test_unsupported_fault_is_refused_with_an_alternative(
     proxy: ThreadedProxy, kind: str, arguments: dict[str, Any], instead: str
 ) -> None:
     with pytest.raises(ClusterError, match=f"{kind}: not in a proxy: .*{instead}"):
@@ -283,7 +283,7 @@ def test_what_a_proxy_can_not_do_is_refused_with_what_can(
         ({"broker": 9, "error": "INVALID_RECORD"}, "there is no broker 9; there are 1, 2, 3"),
     ],
 )
-def test_a_fault_that_makes_no_sense_is_refused(
+def test_invalid_fault_is_refused(
     proxy: ThreadedProxy, arguments: dict[str, Any], right: str
 ) -> None:
     with pytest.raises(ClusterError, match=right):

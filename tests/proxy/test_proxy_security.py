@@ -44,7 +44,7 @@ def secured(certificate: Path) -> Iterator[ThreadedCluster]:
 
 @pytest.mark.parametrize("listener", ["TLS", "LOGIN", "BOTH"])
 @pytest.mark.parametrize("to_clients", [True, False], ids=["tls", "plain"])
-def test_a_client_comes_by_each_kind_of_listener(
+def test_client_connects_by_each_kind_of_listener(
     secured: ThreadedCluster, certificate: Path, listener: str, to_clients: bool
 ) -> None:
     config = ProxyConfig(
@@ -167,13 +167,13 @@ def test_a_wrong_password_stays_wrong(secured: ThreadedCluster) -> None:
         (lambda: UpstreamTls(certificate=Path("nowhere.pem")), "certificate nowhere.pem"),
     ],
 )
-def test_files_that_are_no_certificates_are_named(wrong: type[UpstreamTls], named: str) -> None:
+def test_invalid_certificate_files_are_named(wrong: type[UpstreamTls], named: str) -> None:
     with pytest.raises(ClusterError, match=f"{named}: can't be used"):
         ThreadedProxy(ProxyConfig(to=["127.0.0.1:1"], to_tls=wrong())).start()
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_client_in_its_handshake_is_cut_when_the_proxy_stops(
+def test_client_in_its_handshake_is_cut_when_the_proxy_stops(
     secured: ThreadedCluster, certificate: Path, new_loop: Any
 ) -> None:
     servers = secured.bootstrap_servers_of("LOGIN").split(",")

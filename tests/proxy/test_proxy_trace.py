@@ -1,4 +1,4 @@
-"""What a proxy's trace says of what passed it."""
+"""The trace of a proxy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_sends_reads_and_commits_are_recorded(
         assert len(client.read_in_group(topic, topic, 4)) == 4
     trace.close()
     sends = {(row[OUTCOME], row[OFFSET]) for row in rows.sends if row[TOPIC] == topic}
-    # What became of the one that had no response, nobody can tell.
+    # The outcome of the send without a response is unknown.
     assert sends == {("ok", 0), ("ok", 1), ("unknown", None), ("ok", 3)}
     reads = [row[READ_OFFSET] for row in rows.reads if row[READ_TOPIC] == topic]
     assert sorted(set(reads)) == [0, 1, 2, 3]
@@ -55,7 +55,7 @@ def test_sends_reads_and_commits_are_recorded(
     assert (topic, topic, 4) in commits
 
 
-def test_what_a_fault_did_to_a_send_is_recorded(cluster: ThreadedCluster, topic: str) -> None:
+def test_effect_of_a_fault_on_a_send_is_recorded(cluster: ThreadedCluster, topic: str) -> None:
     rows = Rows()
     trace = ClusterTrace(rows)
     config = ProxyConfig(to=cluster.bootstrap_servers.split(","))
@@ -68,7 +68,9 @@ def test_what_a_fault_did_to_a_send_is_recorded(cluster: ThreadedCluster, topic:
     assert sorted(found) == [(1, "unknown", "answer lost", 0), (2, "ok", None, 1)]
 
 
-def test_what_a_client_does_not_show_is_no_read(cluster: ThreadedCluster, topic: str) -> None:
+def test_hidden_records_of_aborted_transactions_are_no_reads(
+    cluster: ThreadedCluster, topic: str
+) -> None:
     rows = Rows()
     trace = ClusterTrace(rows)
     config = ProxyConfig(to=cluster.bootstrap_servers.split(","))
@@ -142,7 +144,7 @@ def test_transactions_and_the_offsets_in_them_are_recorded(
 
 
 @pytest.mark.parametrize("tries_again", [True, False])
-def test_a_commit_without_a_response_is_not_judged_unless_it_is_tried_again(
+def test_commit_without_a_response_is_undecided_until_its_retry(
     tries_again: bool,
 ) -> None:
     rows = Rows()
@@ -177,7 +179,7 @@ async def nowhere(broker: ProxiedBroker) -> None:
     """Listen for no broker."""
 
 
-def test_a_recorded_proxy_audits_what_passed(
+def test_recorded_proxy_audits_its_traffic(
     cluster: ThreadedCluster, topic: str, kafka_proxy: Callable[..., ThreadedProxy]
 ) -> None:
     proxy = kafka_proxy(cluster.bootstrap_servers, recorded=True)

@@ -1,4 +1,4 @@
-"""What an audit says of transactions that went through a proxy while it injected faults."""
+"""The audit of transactions through a proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def found_in(proxy: ThreadedProxy) -> Found:
 
 
 @pytest.mark.parametrize("brokers", [3])
-def test_messages_that_are_lost_break_no_transaction(proxy: ThreadedProxy) -> None:
+def test_lost_messages_break_no_transaction(proxy: ThreadedProxy) -> None:
     begin = proxy.fault
     faults = [
         begin.lose_responses(api="InitProducerId", client_id="copier", count=1),
@@ -96,7 +96,7 @@ def test_messages_that_are_lost_break_no_transaction(proxy: ThreadedProxy) -> No
 
 
 @pytest.mark.parametrize("brokers", [3])
-def test_a_commit_that_nobody_knows_of_is_not_judged_and_a_duplicate_beside_it_is(
+def test_unknown_commit_is_undecided_and_a_duplicate_beside_it_found(
     proxy: ThreadedProxy,
 ) -> None:
     zombie = producer(proxy, "zombie", **{"transactional.id": "t", "socket.timeout.ms": 1000})
@@ -105,9 +105,9 @@ def test_a_commit_that_nobody_knows_of_is_not_judged_and_a_duplicate_beside_it_i
     zombie.flush(30)
     with proxy.fault.lose_responses(api="EndTxn"), pytest.raises(KafkaException):
         zombie.commit_transaction(1)
-    # It may use the transactional id from now on, which aborts nothing: the commit was carried out.
+    # The new producer of the id aborts nothing: the commit was executed.
     producer(proxy, "successor", **{"transactional.id": "t"})
-    # It says that it is idempotent, and isn't.
+    # The configuration claims idempotence wrongly.
     source = producer(proxy, "source", **{"enable.idempotence": False})
     with proxy.fault.lose_responses(api="Produce", count=1):
         source.produce(RESULTS, b"twice", partition=0)
@@ -120,7 +120,7 @@ def test_a_commit_that_nobody_knows_of_is_not_judged_and_a_duplicate_beside_it_i
 
 
 @pytest.mark.parametrize("brokers", [1])
-def test_transactions_that_begin_by_what_is_sent_in_them(proxy: ThreadedProxy) -> None:
+def test_transactions_begin_with_their_first_records(proxy: ThreadedProxy) -> None:
     async def run() -> None:
         host, port = proxy.bootstrap_servers.split(":")
         async with RawClient(*await asyncio.open_connection(host, int(port))) as client:

@@ -1,6 +1,7 @@
 """DescribeAcls, CreateAcls, DeleteAcls, and the authorized operations in other responses.
 
-A change is complete when all brokers decide by it; until then it waits in the purgatory AlterAcls.
+A change is complete when all brokers apply it; until then its request waits in the purgatory
+AlterAcls.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import ErrorCode
@@ -31,7 +32,7 @@ _PARTIAL_CHANGE_MESSAGE = "not all brokers have the change yet"
 
 
 class _Result(NamedTuple):
-    """How one part of a request went; without a code, well."""
+    """The result of a part of a request; 0 is success."""
 
     code: int = 0
     message: str | None = None
@@ -41,11 +42,13 @@ class _Result(NamedTuple):
         return {"error_code": self.code, "error_message": self.message}
 
 
-_DISABLED = _Result(ErrorCode.SECURITY_DISABLED, "nobody's rights are asked for in this cluster")
+_DISABLED = _Result(ErrorCode.SECURITY_DISABLED, "this cluster has no authorizer")
 
 
-async def describe_acls(broker: Broker, request: Request, connection: Connection) -> Response:
-    """List the entries that a filter means."""
+async def describe_acls(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """List the entries that match a filter."""
     found: list[Acl] = []
     acl_filter = _filter(request.body)
     if not broker.cluster.security.is_authorizing:
@@ -70,7 +73,7 @@ async def describe_acls(broker: Broker, request: Request, connection: Connection
     }
 
 
-async def create_acls(broker: Broker, request: Request, connection: Connection) -> Response:
+async def create_acls(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Create ACLs: each is validated on its own, and the valid ones are saved together."""
     results: list[_Result] = []
     added: list[Acl] = []
@@ -88,8 +91,8 @@ async def create_acls(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-async def delete_acls(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Remove the entries that filters mean."""
+async def delete_acls(broker: BrokerServices, request: Request, connection: Connection) -> Response:
+    """Remove the entries that match filters."""
     results: list[tuple[_Result, list[Acl]]] = []
     for requested in request.body.filters:
         acl_filter = _filter(requested)
@@ -120,8 +123,8 @@ async def delete_acls(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-async def _alter_acls(broker: Broker, added: list[Acl], removed: list[Acl]) -> _Result:
-    """Change the entries, and wait until all brokers that live have the change."""
+async def _alter_acls(broker: BrokerServices, added: list[Acl], removed: list[Acl]) -> _Result:
+    """Change the entries, and wait until all live brokers apply the change."""
     security = broker.cluster.security
     if not security.is_authorizing:
         return _DISABLED
@@ -218,7 +221,7 @@ def authorized_topic_operations(body: object) -> int:
 
 
 def described_topic_operations() -> int:
-    """Return the operations on a topic, for a request without that choice."""
+    """Return the operations on a topic, for an API that always returns them."""
     return _OF_TOPIC
 
 

@@ -9,22 +9,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from purgatory.cluster.api.acls import NOT_REQUESTED
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices, Handler
 from purgatory.cluster.protocol.connection import Connection, Response, await_response
 from purgatory.cluster.protocol.error_responses import (
     error_element,
     error_places,
     error_response,
 )
-from purgatory.cluster.protocol.wire import Request, write_response
+from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.security.authorizer import CLUSTER_NAME, Operation, ResourceType
-
-if TYPE_CHECKING:
-    from purgatory.cluster.api.registry import Api
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     ResourceType.TOPIC,
@@ -37,13 +34,13 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
 class AuthorizationContext(NamedTuple):
     """A request, the broker that received it, and the client."""
 
-    broker: Broker
+    broker: BrokerServices
     request: Request
     connection: Connection
 
     @property
     def body(self) -> Any:
-        """What is requested."""
+        """The body of the request."""
         return self.request.body
 
     def allows(self, operation: Operation, resource: ResourceType, name: str) -> bool:
@@ -87,7 +84,7 @@ class AuthorizationContext(NamedTuple):
 
 
 def authorization_context(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> AuthorizationContext | None:
     """Return the context of a request's checks; None where the client may do everything."""
     if broker.authorizer.allows_all(connection.principal):
@@ -149,16 +146,23 @@ class Rule:
     handles_empty: bool = False
 
 
-async def serve_authorized(context: AuthorizationContext, api: Api) -> Response:
-    """Handle the authorized part of a request, by the rule of its API."""
-    rule, request = api.rule, context.request
-    places = error_places(request.api_key, request.api_version, api.errors)
+async def serve_authorized(
+    context: AuthorizationContext, rule: Rule, errors: str, handler: Handler
+) -> Response:
+    """Handle the authorized part of a request.
+
+    Args:
+        rule, errors, handler: those of its API in `registry.APIS`.
+    """
+    request = context.request
+    places = error_places(request.api_key, request.api_version, errors)
     code = rule.authorize(context)
     if code:
         if getattr(request.body, "acks", None) == 0:  # as each error to it (`closes_connection`)
             context.connection.abort()
             return None
-        return write_response(error_response(places, request.body, code))
+        response: Response = error_response(places, request.body, code)
+        return response
     refused: list[Any] = []
     nothing_left = False
     for parts in rule.parts:
@@ -175,8 +179,9 @@ async def serve_authorized(context: AuthorizationContext, api: Api) -> Response:
     if refused and nothing_left and not rule.handles_empty:
         success = error_response(places, request.body, 0)
         array = places.arrays[0].response
-        return write_response(dataclasses.replace(success, **{array: tuple(refused)}))
-    response = await await_response(api.handler(context.broker, request, context.connection))
+        refusal: Response = dataclasses.replace(success, **{array: tuple(refused)})
+        return refusal
+    response = await await_response(handler(context.broker, request, context.connection))
     if not isinstance(response, Mapping):
         return response
     values = _visible(context, rule, response)

@@ -212,7 +212,7 @@ def visible_described_group(
     context: AuthorizationContext, group: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Keep groups whose assigned topics the client may describe; others have an error, as in Kafka:
-    without some of its topics an assignment would look like another one."""
+    an assignment without some of its topics would be a wrong one."""
     topics = {
         topic["topic_name"]
         for member in group["members"]

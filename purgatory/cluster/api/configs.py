@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
@@ -65,7 +65,9 @@ class _Settings(NamedTuple):
 # Looking.
 
 
-async def describe_configs(broker: Broker, request: Request, connection: Connection) -> Response:
+async def describe_configs(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return the settings of each resource, or those that are requested."""
     body = request.body
     documented = getattr(body, "include_documentation", False)
@@ -78,7 +80,9 @@ async def describe_configs(broker: Broker, request: Request, connection: Connect
     }
 
 
-def _described(broker: Broker, requested: Any, synonyms: bool, documented: bool) -> dict[str, Any]:
+def _described(
+    broker: BrokerServices, requested: Any, synonyms: bool, documented: bool
+) -> dict[str, Any]:
     requested_keys: Collection[str] = requested.configuration_keys or ()  # None, or none: all
     values: dict[str, Any] = {
         "error_code": 0,
@@ -105,7 +109,7 @@ def _described(broker: Broker, requested: Any, synonyms: bool, documented: bool)
     }
 
 
-def _configs_of(broker: Broker, kind: int, name: str) -> Iterator[dict[str, Any]]:
+def _configs_of(broker: BrokerServices, kind: int, name: str) -> Iterator[dict[str, Any]]:
     cluster = broker.cluster
     _check_resource(cluster, kind, name)
     if kind == _TOPIC:
@@ -138,7 +142,7 @@ def _check_resource(cluster: ClusterMetadata, kind: int, name: str) -> None:
         )
 
 
-def _topic_configs(broker: Broker, topic: str) -> Iterator[dict[str, Any]]:
+def _topic_configs(broker: BrokerServices, topic: str) -> Iterator[dict[str, Any]]:
     own = broker.cluster.settings_of(topic)
     for name, setting in SETTINGS.items():
         known = list(_known_of_broker(broker.cluster, broker.broker_id, name))
@@ -224,7 +228,7 @@ def _config(
 
 
 async def list_config_resources(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Return what has settings: of the types that are requested, or, from version 1 on, of all."""
     controller = broker.cluster.controller
@@ -251,7 +255,9 @@ async def list_config_resources(
 # Changing.
 
 
-async def alter_configs(broker: Broker, request: Request, connection: Connection) -> Response:
+async def alter_configs(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Set the requested settings, and reset all others to their defaults."""
 
     def change(requested: Any, settings: _Settings) -> dict[str, str]:
@@ -262,7 +268,7 @@ async def alter_configs(broker: Broker, request: Request, connection: Connection
 
 
 async def incremental_alter_configs(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Change the requested settings, and no others."""
 
@@ -279,7 +285,7 @@ async def incremental_alter_configs(
 _Change = Callable[[Any, _Settings], dict[str, str]]
 
 
-def _altered(broker: Broker, request: Request, change: _Change) -> dict[str, Any]:
+def _altered(broker: BrokerServices, request: Request, change: _Change) -> dict[str, Any]:
     body = request.body
     counts = Counter(
         (requested.resource_type, requested.resource_name) for requested in body.resources
@@ -300,7 +306,7 @@ def _altered(broker: Broker, request: Request, change: _Change) -> dict[str, Any
 
 
 def _altered_resource(
-    broker: Broker, requested: Any, count: int, validate_only: bool, change: _Change
+    broker: BrokerServices, requested: Any, count: int, validate_only: bool, change: _Change
 ) -> dict[str, Any]:
     name = requested.resource_name
     values = {"resource_type": requested.resource_type, "resource_name": name}
@@ -316,7 +322,7 @@ def _altered_resource(
     return {**values, "error_code": 0, "error_message": None}
 
 
-def _settings_of(broker: Broker, kind: int, name: str) -> _Settings:
+def _settings_of(broker: BrokerServices, kind: int, name: str) -> _Settings:
     cluster = broker.cluster
     controller = cluster.controller
     _check_resource(cluster, kind, name)

@@ -9,9 +9,9 @@ from typing import Any
 
 from purgatory.cluster.api.acls import authorized_group_operations
 from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
-from purgatory.cluster.protocol.fixed_layouts import heartbeat_response
+from purgatory.cluster.protocol.fixed_layouts import HeartbeatResponse
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
@@ -27,7 +27,7 @@ _CONSUMER_MEMBER = 1
 
 
 def consumer_group_heartbeat(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response | Awaitable[Response]:
     """Handle a heartbeat; complete when its changes are replicated."""
     body = request.body
@@ -66,7 +66,7 @@ async def _later_response(
 
 def _response(result: ConsumerGroupHeartbeatResult, interval_ms: int) -> Response:
     if result.assignment is None:
-        return heartbeat_response(result, interval_ms)
+        return HeartbeatResponse(result, interval_ms)
     topics = by_topic(result.assignment)
     return {
         "throttle_time": 0,
@@ -96,14 +96,14 @@ def _partitions(topics: Sequence[Any] | None) -> Partitions | None:
 
 
 async def consumer_group_describe(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Describe some groups."""
     return _descriptions(broker, request, broker.groups.describe_consumers)
 
 
 def _descriptions(
-    broker: Broker, request: Request, find: Callable[[str], ConsumerGroup]
+    broker: BrokerServices, request: Request, find: Callable[[str], ConsumerGroup]
 ) -> Response:
     allowed = authorized_group_operations(request.body)
     return {
@@ -116,9 +116,9 @@ def _descriptions(
 
 
 def _description(
-    broker: Broker, find: Callable[[str], ConsumerGroup], group_id: str
+    broker: BrokerServices, find: Callable[[str], ConsumerGroup], group_id: str
 ) -> dict[str, Any]:
-    """Describe a group, or why it can't be described."""
+    """Describe a group, or return an error."""
     try:
         group = find(group_id)
     except GroupRefusal as refusal:
@@ -143,7 +143,7 @@ def _description(
     }
 
 
-def _member(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
+def _member(broker: BrokerServices, group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
     subscription = member.subscription
     target = group.targets.get(member.member_id, NO_PARTITIONS)
     return {
@@ -161,8 +161,8 @@ def _member(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> dic
     }
 
 
-def _assignment(broker: Broker, partitions: Partitions) -> dict[str, Any]:
-    """Return partitions with their topics' names; those of deleted topics are left out."""
+def _assignment(broker: BrokerServices, partitions: Partitions) -> dict[str, Any]:
+    """Return partitions with their topics' names, without those of deleted topics."""
     topic_of = broker.cluster.controller.topic_with_id
     return {
         "topic_partitions": [
@@ -174,7 +174,7 @@ def _assignment(broker: Broker, partitions: Partitions) -> dict[str, Any]:
 
 
 async def share_group_heartbeat(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Handle a heartbeat; complete when its changes are replicated."""
     body = request.body
@@ -187,7 +187,7 @@ async def share_group_heartbeat(
         f"/{connection.host}",
         rack_id=body.rack_id,
         topic_names=None if names is None else tuple(names),
-        # It owns nothing, and gives nothing up: it has no time to do so in.
+        # A share consumer owns nothing, so that no revocation can time out.
         rebalance_timeout_ms=0 if joins else -1,
         owned=NO_PARTITIONS if joins else None,
     )
@@ -199,7 +199,7 @@ async def share_group_heartbeat(
 
 
 async def share_group_describe(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Describe some share groups."""
     return _descriptions(broker, request, broker.groups.describe_shares)

@@ -14,9 +14,9 @@ from uuid import UUID
 from purgatory.cluster.api.authorization import AuthorizationContext, authorization_context
 from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
-from purgatory.cluster.protocol.fixed_layouts import FETCH_BY_IDS, fetch_response
+from purgatory.cluster.protocol.fixed_layouts import FETCH_BY_IDS, FetchResponse
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
     ErrorCode,
@@ -39,8 +39,8 @@ from purgatory.kafka.security.authorizer import Operation
 
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_BATCHES = 1_000
-# Of one response, whatever the client would take: while it is made, no other client is served, and
-# while it isn't taken, it is held. There is more in the next one.
+# The limits of one response, whatever the client requests: while it is made, no other client is
+# served, and until it is read, it is held in memory. The next response has more.
 
 _WITH_ZSTD = 10
 """The first version of Fetch whose responses may have batches compressed by zstd."""
@@ -49,20 +49,19 @@ _NO_ID = UUID(int=0)
 Responses = Mapping[TopicPartition, PartitionFetchResponse]
 
 
-async def fetch(broker: Broker, request: Request, connection: Connection) -> Response:
+async def fetch(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Return records once there are ``min_bytes``, or after ``max_wait``."""
-    version = request.api_version
     context = _context(broker, request)
     if context.error is not ErrorCode.NONE:
-        return fetch_response(version, {}, error=context.error)
+        return FetchResponse({}, error=context.error)
     results = await _read(broker, request, connection, context.fetches)
     session_id, partitions = context.complete(results)
     hints = leader_hints(broker.cluster, connection.listener, partitions)
-    return fetch_response(version, partitions, session_id, hints=hints)
+    return FetchResponse(partitions, session_id, hints=hints)
 
 
-def _context(broker: Broker, request: Request) -> FetchContext:
-    """Find out what is requested: by the request, and by its session."""
+def _context(broker: BrokerServices, request: Request) -> FetchContext:
+    """Return the requested partitions: those of the request, and those of its session."""
     body, cluster = request.body, broker.cluster
     by_ids = request.api_version >= FETCH_BY_IDS
 
@@ -99,7 +98,7 @@ def _context(broker: Broker, request: Request) -> FetchContext:
 
 
 async def _read(
-    broker: Broker,
+    broker: BrokerServices,
     request: Request,
     connection: Connection,
     requested: Mapping[SessionKey, RequestedPartition],
@@ -150,12 +149,12 @@ async def _read(
 
 
 def _refusal(
-    broker: Broker,
+    broker: BrokerServices,
     authorization: AuthorizationContext | None,
     key: SessionKey,
     requested: RequestedPartition,
 ) -> PartitionFetchResponse | None:
-    """Return what is wrong with how a topic is named, and by whom; None if nothing is."""
+    """Return an error of a topic's name or id, or of the client's permission, or None."""
     named, name = key[0], requested.topic
     if (
         authorization is not None
@@ -169,7 +168,7 @@ def _refusal(
         return PartitionFetchResponse(ErrorCode.UNKNOWN_TOPIC_ID)
     known = broker.cluster.topic_of(name)
     if known is not None and known.topic_id != named:
-        # Another topic has that name since the session learned it.
+        # Another topic has had that name since the session began.
         return PartitionFetchResponse(ErrorCode.INCONSISTENT_TOPIC_ID)
     return None
 
@@ -178,9 +177,9 @@ _UNAUTHORIZED = PartitionFetchResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _in_zstd(
-    broker: Broker, requested: RequestedPartition, number: int, version: int
+    broker: BrokerServices, requested: RequestedPartition, number: int, version: int
 ) -> PartitionFetchResponse | None:
-    """Refuse a topic whose batches are compressed by zstd to who can't know that."""
+    """Refuse topics that compress by zstd, in versions that don't have it."""
     if version >= _WITH_ZSTD or requested.topic is None:
         return None
     partition = broker.manager.partition(TopicPartition(requested.topic, number))
@@ -190,7 +189,7 @@ def _in_zstd(
 
 
 def _redirected(
-    broker: Broker, requested: RequestedPartition, number: int, rack: str
+    broker: BrokerServices, requested: RequestedPartition, number: int, rack: str
 ) -> PartitionFetchResponse | None:
     """Return the response that sends a consumer to a replica in its rack; None without one."""
     if not rack or requested.topic is None:
@@ -218,7 +217,7 @@ _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 def bounded(results: Responses) -> Responses:
     """Limit the batches to ``_MAX_BATCHES``, but return at least one of each partition.
 
-    Partitions that have records get equal parts, so that none of them stays behind. O(partitions).
+    Partitions with records get equal parts, so that none of them falls behind. O(partitions).
     """
     counts = [len(result.batches) for result in results.values()]
     if sum(counts) <= _MAX_BATCHES:
@@ -240,9 +239,9 @@ def _epoch(number: int) -> int | None:
 
 
 async def offset_for_leader_epoch(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return where epochs end, so that a client finds out whether its log was cut."""
+    """Return the end offsets of leader epochs, by which clients detect truncation."""
     return {
         "throttle_time": 0,
         "topics": [
@@ -257,7 +256,7 @@ async def offset_for_leader_epoch(
     }
 
 
-def _end_of_epoch(broker: Broker, topic: str, requested: Any) -> dict[str, Any]:
+def _end_of_epoch(broker: BrokerServices, topic: str, requested: Any) -> dict[str, Any]:
     values = {
         "partition": requested.partition,
         "error_code": 0,

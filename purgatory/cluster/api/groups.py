@@ -9,7 +9,7 @@ from typing import Any
 from purgatory.cluster.api.acls import authorized_group_operations
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.api.share_groups import delete_all_share_group_offsets
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.listeners import Listener
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
@@ -26,7 +26,7 @@ from purgatory.kafka.groups.group import GroupProtocol
 
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
 
-_COORDINATOR_PARTITIONS: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
+_COORDINATOR_PARTITIONS: Mapping[int, Callable[[BrokerServices, str], TopicPartition]] = {
     _GROUP_KEY: lambda broker, key: broker.groups.coordinator_partition(key),
     _TRANSACTION_KEY: lambda broker, key: broker.transactions.coordinator_partition(key),
     _SHARE_KEY: lambda broker, key: broker.share_coordinator.partition_of_coordinator_key(key),
@@ -35,19 +35,20 @@ _COORDINATOR_PARTITIONS: Mapping[int, Callable[[Broker, str], TopicPartition]] =
 _MEMBER_ID_REQUIRED_MIN_VERSION = 4
 _NULLABLE_PROTOCOL_MIN_VERSION = 7
 _SYNC_PROTOCOL_MIN_VERSION = 5
-"""Since this version of SyncGroup a member sends which protocol it takes for the group's."""
+"""Since this version of SyncGroup a member sends the group's protocol."""
 
 _GROUP_ID_NOT_FOUND_MIN_VERSION = 6
-"""Since this version of DescribeGroups it is an error that there is no such group; before, it is
-one that is dead."""
+"""Since this version of DescribeGroups an unknown group is an error; before, it is a dead group."""
 
 
-# ---- who coordinates
+# ---- coordinators
 
 
-async def find_coordinator(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Return which broker coordinates groups, transactions or share partitions: who leads their
-    partition of the internal topic."""
+async def find_coordinator(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Return the coordinators of groups, transactions or share partitions: the brokers that lead
+    their partitions of the internal topics."""
     body = request.body
     if request.api_version < 4:
         key_type = getattr(body, "key_type", _GROUP_KEY)
@@ -64,7 +65,9 @@ async def find_coordinator(broker: Broker, request: Request, connection: Connect
     }
 
 
-def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) -> dict[str, Any]:
+def _coordinator(
+    broker: BrokerServices, listener: Listener, key: str, key_type: int
+) -> dict[str, Any]:
     no_coordinator = {"error_message": None, "node_id": -1, "host": "", "port": -1}
     coordinator_partition = _COORDINATOR_PARTITIONS.get(key_type)
     if coordinator_partition is None or (key_type == _TRANSACTION_KEY and not key):
@@ -85,14 +88,14 @@ def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) ->
     }
 
 
-# ---- belonging to a group
+# ---- members
 
 
-async def join_group(broker: Broker, request: Request, connection: Connection) -> Response:
+async def join_group(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Join a group; complete when all members have joined."""
     body = request.body
     session_timeout_ms = milliseconds(body.session_timeout)
-    # Version 0 doesn't have it: then it is the session's.
+    # Version 0 has no rebalance timeout: the session timeout stands for it.
     rebalance_timeout_ms = milliseconds(getattr(body, "rebalance_timeout", body.session_timeout))
     joined = JoinGroupRequest(
         request.client_id or "",
@@ -105,7 +108,13 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
     )
     require_known_member_id = request.api_version >= _MEMBER_ID_REQUIRED_MIN_VERSION
     result: JoinGroupResult = await response_future(
-        partial(broker.groups.join, body.group_id, body.member_id, joined, require_known_member_id)
+        partial(
+            broker.groups.classic.join,
+            body.group_id,
+            body.member_id,
+            joined,
+            require_known_member_id,
+        )
     )
     may_be_null = request.api_version >= _NULLABLE_PROTOCOL_MIN_VERSION
     return {
@@ -128,8 +137,8 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
     }
 
 
-async def sync_group(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Take the leader's assignment, and give each member its own."""
+async def sync_group(broker: BrokerServices, request: Request, connection: Connection) -> Response:
+    """Store the leader's assignments, and return the member's own."""
     body = request.body
     protocol = GroupProtocol(
         getattr(body, "protocol_type", None), getattr(body, "protocol_name", None)
@@ -138,7 +147,7 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
         result = SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     else:
         sync = partial(
-            broker.groups.sync,
+            broker.groups.classic.sync,
             body.group_id,
             body.generation_id,
             body.member_id,
@@ -155,12 +164,12 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
     }
 
 
-async def heartbeat(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Take a heartbeat."""
+async def heartbeat(broker: BrokerServices, request: Request, connection: Connection) -> Response:
+    """Handle a heartbeat."""
     body = request.body
     code = ErrorCode.NONE
     try:
-        broker.groups.heartbeat(
+        broker.groups.classic.heartbeat(
             body.group_id,
             body.generation_id,
             body.member_id,
@@ -171,8 +180,8 @@ async def heartbeat(broker: Broker, request: Request, connection: Connection) ->
     return {"throttle_time": 0, "error_code": int(code)}
 
 
-async def leave_group(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Let members go."""
+async def leave_group(broker: BrokerServices, request: Request, connection: Connection) -> Response:
+    """Remove members from a group."""
     body = request.body
     requested = (
         [(body.member_id, None)]
@@ -180,7 +189,7 @@ async def leave_group(broker: Broker, request: Request, connection: Connection) 
         else [(member.member_id, member.group_instance_id) for member in body.members]
     )
     try:
-        codes = broker.groups.leave(body.group_id, requested)
+        codes = broker.groups.classic.leave(body.group_id, requested)
     except GroupRefusal as refusal:
         return {"throttle_time": 0, "error_code": int(refusal.code), "members": ()}
     return {
@@ -193,10 +202,10 @@ async def leave_group(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-# ---- looking at groups
+# ---- descriptions and deletions
 
 
-async def list_groups(broker: Broker, request: Request, connection: Connection) -> Response:
+async def list_groups(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """List the groups that are coordinated here."""
     states = {name.lower() for name in getattr(request.body, "states_filter", ())}
     types = {name.lower() for name in getattr(request.body, "types_filter", ())}
@@ -221,7 +230,9 @@ async def list_groups(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-async def describe_groups(broker: Broker, request: Request, connection: Connection) -> Response:
+async def describe_groups(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Describe some groups."""
     allowed = authorized_group_operations(request.body)
     return {
@@ -236,7 +247,7 @@ async def describe_groups(broker: Broker, request: Request, connection: Connecti
     }
 
 
-def _description(broker: Broker, group_id: str, api_version: int) -> dict[str, Any]:
+def _description(broker: BrokerServices, group_id: str, api_version: int) -> dict[str, Any]:
     try:
         group = broker.groups.describe(group_id)
         if group.state is GroupState.DEAD:
@@ -275,7 +286,9 @@ def _description(broker: Broker, group_id: str, api_version: int) -> dict[str, A
     }
 
 
-async def delete_groups(broker: Broker, request: Request, connection: Connection) -> Response:
+async def delete_groups(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Delete groups without members, with their offsets."""
     results = []
     for group_id in request.body.groups_names:

@@ -1,7 +1,7 @@
 """ListOffsets: the first and the last offset, or the first one at or after a timestamp.
 
-A new leader doesn't know how far its log was committed under the former one (KIP-207): until it
-does, the last offset is not available, since it might be below one that was returned before.
+A new leader doesn't know the high watermark of the former one (KIP-207): until it does, the last
+offset is not available, since it might be below one that was returned before.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.records import Record, find_by_timestamp, latest
@@ -33,10 +33,10 @@ _MIN_VERSIONS = {
     _LATEST_TIERED: 9,
     _EARLIEST_PENDING_UPLOAD: 11,
 }
-"""By negative time that stands for an offset: the first version that has it."""
+"""By a negative timestamp that stands for an offset: the first version that supports it."""
 
 _OFFSET_NOT_AVAILABLE_MIN_VERSION = 5
-"""Before, clients don't know this error."""
+"""Clients of former versions don't know this error."""
 
 _NO_EPOCH = -1
 _NO_TIME = -1
@@ -45,10 +45,13 @@ _NO_RECORD = Record(-1, _NO_TIME, None, None)
 _log = Logger("purgatory.cluster")
 
 
-async def list_offsets(broker: Broker, request: Request, connection: Connection) -> Response:
+async def list_offsets(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return one offset for each partition.
 
-    Others are served between two partitions: a lookup by time may open a batch of many megabytes.
+    Other clients are served between two partitions: a lookup by time may open a batch of many
+    megabytes.
     """
     body = request.body
     committed_only = getattr(body, "isolation_level", 0) == 1
@@ -62,7 +65,7 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
     for topic in body.topics:
         partitions = []
         for requested in topic.partitions:
-            if counts[topic.name, requested.partition_index] > 1:  # as Kafka: which one is meant?
+            if counts[topic.name, requested.partition_index] > 1:  # ambiguous, as in Kafka
                 response = _nothing(requested, ErrorCode.INVALID_REQUEST)
             elif requested.timestamp < 0 and (
                 _MIN_VERSIONS.get(requested.timestamp, request.api_version + 1)
@@ -92,7 +95,7 @@ def _nothing(requested: Any, error: ErrorCode) -> dict[str, Any]:
 
 
 def _offset(
-    broker: Broker,
+    broker: BrokerServices,
     topic: str,
     requested: Any,
     committed_only: bool,
@@ -107,10 +110,10 @@ def _offset(
     if refused is not ErrorCode.NONE:
         return {**values, "error_code": int(refused)}
     if requested.timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
-        return values  # nothing is in a remote tier, or on its way there
+        return values  # there is no remote tier
     try:
         found = _requested_offset(partition, requested.timestamp, committed_only)
-    except ValueError as error:  # a batch that can't be looked into
+    except ValueError as error:  # an unreadable batch
         _log.warning("times_unreadable", partition=str(topic_partition), reason=str(error))
         return {**values, "error_code": int(ErrorCode.CORRUPT_MESSAGE)}
     if found is None:

@@ -1,6 +1,6 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: the size of replicas, and the room on the disk.
+"""DescribeLogDirs and AlterReplicaLogDirs: the size of replicas, and the free space on the disk.
 
-AlterReplicaLogDirs: a broker has one folder, to which a replica moves by staying where it is.
+A broker has one log folder: AlterReplicaLogDirs accepts no other.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from purgatory.cluster.api.authorization import authorization_context
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import Partition, TopicPartition
@@ -18,8 +18,10 @@ from purgatory.kafka.security.authorizer import Operation
 _IN_MEMORY = "memory"
 
 
-async def describe_log_dirs(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Describe the one folder that a broker has, or of its memory."""
+async def describe_log_dirs(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Describe the only log folder of a broker, or its memory."""
     requested = request.body.topics
     topics: dict[str, list[dict[str, Any]]] = {}
     for partition in broker.manager.partitions():
@@ -55,9 +57,9 @@ async def describe_log_dirs(broker: Broker, request: Request, connection: Connec
 
 
 async def alter_replica_log_dirs(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Agree to the folder where a replica is already, and to no other."""
+    """Accept the present folder of a replica, and no other."""
     context = authorization_context(broker, request, connection)
     is_allowed = context is None or context.allows_cluster(Operation.ALTER)
     topics: dict[str, list[dict[str, Any]]] = {}
@@ -79,7 +81,7 @@ async def alter_replica_log_dirs(
     }
 
 
-def _move_error(broker: Broker, folder: str, replica: TopicPartition) -> int:
+def _move_error(broker: BrokerServices, folder: str, replica: TopicPartition) -> int:
     if folder != _folder(broker):
         return ErrorCode.LOG_DIR_NOT_FOUND
     if broker.cluster.controller.state_of(replica) is None:
@@ -88,11 +90,11 @@ def _move_error(broker: Broker, folder: str, replica: TopicPartition) -> int:
     return 0 if is_here else ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-def _folder(broker: Broker) -> str:
+def _folder(broker: BrokerServices) -> str:
     return _IN_MEMORY if broker.logs.folder is None else str(broker.logs.folder)
 
 
-def _size(broker: Broker, partition: Partition) -> dict[str, Any]:
+def _size(broker: BrokerServices, partition: Partition) -> dict[str, Any]:
     return {
         "partition_index": partition.topic_partition.partition,
         "partition_size": partition.log.size_bytes,
@@ -101,8 +103,8 @@ def _size(broker: Broker, partition: Partition) -> dict[str, Any]:
     }
 
 
-def _lag(broker: Broker, topic_partition: TopicPartition, end_offset: int) -> int:
-    """Return by how many records a replica is behind its leader; 0 without a leader."""
+def _lag(broker: BrokerServices, topic_partition: TopicPartition, end_offset: int) -> int:
+    """Return the lag of a replica behind its leader, in records; 0 without a leader."""
     state = broker.cluster.controller.state_of(topic_partition)
     leader = None if state is None else broker.cluster.live_broker(state.leader)
     led = None if leader is None else leader.manager.partition(topic_partition)

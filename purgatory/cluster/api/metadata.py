@@ -11,7 +11,7 @@ from purgatory.cluster.api.acls import (
     authorized_topic_operations,
     described_topic_operations,
 )
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.listeners import Listener
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Response
@@ -38,8 +38,8 @@ _TOPIC_ID_MIN_VERSION = 12
 """Since this version of Metadata a topic may be requested by its id alone."""
 
 
-async def metadata(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Describe the topics that are requested, or all; make those that are missing, if allowed."""
+async def metadata(broker: BrokerServices, request: Request, connection: Connection) -> Response:
+    """Describe the requested topics, or all; create missing ones, if allowed."""
     body, cluster = request.body, broker.cluster
     allowed = authorized_topic_operations(body)
     if body.topics is None:
@@ -68,8 +68,10 @@ async def metadata(broker: Broker, request: Request, connection: Connection) -> 
     }
 
 
-async def describe_cluster(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Return who lives. The controllers, for whom a client may ask instead, are no brokers."""
+async def describe_cluster(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Return the live brokers. Controllers, which a client may request instead, are no brokers."""
     cluster = broker.cluster
     wants_brokers = getattr(request.body, "endpoint_type", _BROKERS) == _BROKERS
     brokers = [
@@ -189,9 +191,9 @@ _MAX_PARTITIONS = 2_000
 
 
 async def describe_topic_partitions(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Describe the topics that are requested, or all, from the cursor on."""
+    """Describe the requested topics, or all, from the cursor on."""
     body, cluster = request.body, broker.cluster
     cursor = body.cursor
     names = sorted({topic.name for topic in body.topics} or cluster.controller.topics)
@@ -251,9 +253,9 @@ def leader_hints(
     """Return the leaders of partitions whose clients must use another broker. O(partitions).
 
     Args:
-        cluster: whose brokers they are.
-        listener: by which the client came.
-        results: of the requested partitions.
+        cluster: the cluster of the brokers.
+        listener: the listener of the client.
+        results: those of the requested partitions.
     """
     for result in results.values():
         if result.error in _HINTED_ERRORS:

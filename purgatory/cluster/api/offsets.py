@@ -7,8 +7,12 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from purgatory.cluster.api.response_future import coordinator_response, response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.api.response_future import (
+    coordinator_response,
+    response_future,
+    saved_response,
+)
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import (
@@ -25,50 +29,51 @@ from purgatory.kafka.transactions.transaction_verification import (
 )
 
 _ADD_OFFSETS_MIN_VERSION = 5
-"""The first version of TxnOffsetCommit that takes the group's offsets into the transaction."""
+"""The first version of TxnOffsetCommit that adds the group's offsets to the transaction."""
 
 _GROUPS_MIN_VERSION = 8
 _EPOCHS_MIN_VERSION = 9
 _TOPIC_IDS_MIN_VERSION = 10
 _NO_OFFSET = CommittedOffset(-1, -1, "")
+Codes = Mapping[TopicPartition, ErrorCode]
 _RequestedTopic = tuple[str | None, UUID | None, Sequence[int]]
 """A topic's name, its id, and the partitions that are requested."""
 
 
-async def offset_commit(broker: Broker, request: Request, connection: Connection) -> Response:
+async def offset_commit(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Commit offsets; complete when they are replicated."""
     body = request.body
     offsets = _requested_offsets(broker, body)
-    codes = unsaved = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if broker.cluster.is_saved():
-        codes = await response_future(
-            partial(
-                broker.groups.commit,
-                body.group_id,
-                getattr(body, "generation_id_or_member_epoch", -1),
-                body.member_id,
-                getattr(body, "group_instance_id", None),
-                offsets,
-                knows_epochs=request.api_version >= _EPOCHS_MIN_VERSION,
-            )
-        )
-    if not broker.cluster.is_saved():
-        codes = unsaved
+    codes: Codes = await saved_response(
+        broker.cluster,
+        partial(
+            broker.groups.commit,
+            body.group_id,
+            getattr(body, "generation_id_or_member_epoch", -1),
+            body.member_id,
+            getattr(body, "group_instance_id", None),
+            offsets,
+            knows_epochs=request.api_version >= _EPOCHS_MIN_VERSION,
+        ),
+        dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    )
     if broker.cluster.trace is not None:
         stored = {place: one for place, one in offsets.items() if not codes[place]}
         broker.cluster.trace.record_commit(body.group_id, stored)
     return _committed_response(broker, body, codes)
 
 
-def _name_of(broker: Broker, topic: Any) -> str | None:
-    """Return the name of a topic that is requested by its name or its id; None: it isn't there."""
+def _name_of(broker: BrokerServices, topic: Any) -> str | None:
+    """Return the name of a topic that is requested by its name or its id; None: unknown."""
     if hasattr(topic, "name"):
         return str(topic.name)
     known = broker.cluster.topic_of(topic.topic_id)
     return None if known is None else known.name
 
 
-def _requested_offsets(broker: Broker, body: Any) -> dict[TopicPartition, CommittedOffset]:
+def _requested_offsets(broker: BrokerServices, body: Any) -> dict[TopicPartition, CommittedOffset]:
     return {
         TopicPartition(name, requested.partition_index): CommittedOffset(
             requested.committed_offset,
@@ -81,9 +86,7 @@ def _requested_offsets(broker: Broker, body: Any) -> dict[TopicPartition, Commit
     }
 
 
-def _committed_response(
-    broker: Broker, body: Any, codes: Mapping[TopicPartition, ErrorCode]
-) -> Response:
+def _committed_response(broker: BrokerServices, body: Any, codes: Codes) -> Response:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID
     topics = []
     for topic in body.topics:
@@ -102,8 +105,10 @@ def _committed_response(
     return {"throttle_time": 0, "topics": topics}
 
 
-async def txn_offset_commit(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Commit offsets that hold with a producer's transaction."""
+async def txn_offset_commit(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Commit offsets as a part of a producer's transaction."""
     body = request.body
     offsets = _requested_offsets(broker, body)
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
@@ -118,27 +123,31 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
         code = codes_of_place[place]
     else:
         code = verify_partitions(*requested, coordinator_of)[place]
-    if code in RETRIABLE or not broker.cluster.is_saved():
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)
-    if code is ErrorCode.NONE:
-        codes = await response_future(
-            partial(
-                broker.groups.commit_in_transaction,
-                body.group_id,
-                producer,
-                getattr(body, "generation_id", -1),
-                getattr(body, "member_id", ""),
-                getattr(body, "group_instance_id", None),
-                offsets,
-            )
+    unavailable: Codes = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if code in RETRIABLE:
+        return _committed_response(broker, body, unavailable)
+
+    def commit(respond: Callable[[Codes], object]) -> None:
+        if code is not ErrorCode.NONE:
+            respond(dict.fromkeys(offsets, code))
+            return
+        broker.groups.commit_in_transaction(
+            body.group_id,
+            producer,
+            getattr(body, "generation_id", -1),
+            getattr(body, "member_id", ""),
+            getattr(body, "group_instance_id", None),
+            offsets,
+            respond,
         )
-    if not broker.cluster.is_saved():
-        codes = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    codes = await saved_response(broker.cluster, commit, unavailable)
     return _committed_response(broker, body, codes)
 
 
-async def offset_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
+async def offset_fetch(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return groups' committed offsets."""
     body = request.body
     stable = getattr(body, "require_stable", False)
@@ -166,7 +175,7 @@ async def offset_fetch(broker: Broker, request: Request, connection: Connection)
 
 
 def _group(
-    broker: Broker,
+    broker: BrokerServices,
     group_id: str,
     topics: Sequence[Any] | None,
     stable: bool,
@@ -174,9 +183,9 @@ def _group(
     epoch: int = -1,
     by_ids: bool = False,
 ) -> dict[str, Any]:
-    """Return what a group has committed; with ``stable`` not what a transaction may yet change.
+    """Return a group's committed offsets; with ``stable``, no pending ones of transactions.
 
-    By ids, deleted topics are left out.
+    Requested by ids, deleted topics are omitted.
     """
     code = ErrorCode.NONE
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
@@ -238,8 +247,10 @@ def _committed(
 _Responses = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
 
 
-async def offset_delete(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Delete committed offsets; complete when that is replicated."""
+async def offset_delete(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Delete committed offsets; complete when the deletion is replicated."""
     body = request.body
     places = [
         TopicPartition(topic.name, requested.partition_index)

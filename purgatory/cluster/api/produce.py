@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -12,17 +12,18 @@ from crc32c import crc32c
 
 from purgatory.cluster.api.authorization import authorization_context
 from purgatory.cluster.api.metadata import leader_hints
-from purgatory.cluster.api.response_future import coordinator_response, response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.api.response_future import coordinator_response, saved_response
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Connection, Response
-from purgatory.cluster.protocol.fixed_layouts import PRODUCE_BY_IDS, Key, produce_response
+from purgatory.cluster.protocol.fixed_layouts import PRODUCE_BY_IDS, Key, ProduceResponse
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import (
     DecompressionBudget,
     codec_of,
     whole_batches,
 )
+from purgatory.cluster.request_traces import RequestTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     ErrorCode,
@@ -44,18 +45,15 @@ _log = Logger("purgatory.cluster")
 _ALL_REPLICAS = -1
 _LENGTH_COVERS_FROM = 12
 _MIN_BYTES = 14
-"""What a batch of the oldest format has besides offset and length; those of format 2 have more."""
+"""The least length of a batch, after its offset and length: that of the oldest format."""
 _MAGIC_AT = 16
 _OLD_MAGICS = (0, 1)
 _WITH_ZSTD = 7
 """The first version of Produce in which batches may be compressed by zstd."""
 _ADD_PARTITIONS_MIN_VERSION = 12
-"""The first version of Produce in which the leaders take partitions into transactions."""
+"""The first version of Produce in which leaders add partitions to transactions."""
 _NO_ID = UUID(int=0)
 Responses = Mapping[TopicPartition, PartitionProduceResponse]
-_NOT_ENOUGH_REPLICAS = PartitionProduceResponse(
-    ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it"
-)
 _NOT_IN_TRANSACTION = PartitionProduceResponse(
     ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't respond"
 )
@@ -69,11 +67,12 @@ _STORAGE_ERROR_AFTER_APPEND = PartitionProduceResponse(
 )
 
 
-async def produce(broker: Broker, request: Request, connection: Connection) -> Response:
+async def produce(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Append records; complete when they are as safe as ``acks`` requires."""
     body, trace = request.body, broker.cluster.trace
     received_us = 0 if trace is None else trace.now_us()
-    request_traces, followed_traces = broker.cluster.request_traces, []
+    request_traces = broker.cluster.request_traces
+    followed_traces: list[RequestTrace] = []
     trace_received_us = 0 if request_traces is None else request_traces.now_us()
     entries: dict[TopicPartition, list[RecordBatch]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
@@ -132,25 +131,26 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
             for topic_partition, verification_error in unverified.items():
                 sent[topic_partition] = entries.pop(topic_partition)
                 refused[keys[topic_partition]] = verification_error
-        refusals = _refusals(broker, entries)
-        results: Responses
-        if refusals is not None:
-            results = refusals
-        else:
-            timeout_ms, acks = milliseconds(body.timeout), body.acks
+
+        def append(respond: Callable[[Responses], object]) -> None:
             served_us = 0 if request_traces is None else request_traces.now_us()
-            future = response_future(
-                partial(broker.manager.append_records, timeout_ms, acks, entries)
-            )
+            broker.manager.append_records(milliseconds(body.timeout), body.acks, entries, respond)
             if request_traces is not None:
-                followed_traces = request_traces.record_appended(
-                    broker.manager, request.client_id, entries, trace_received_us, served_us
+                followed_traces.extend(
+                    request_traces.record_appended(
+                        broker.manager, request.client_id, entries, trace_received_us, served_us
+                    )
                 )
-            results = await future
-            if acks == _ALL_REPLICAS and not broker.cluster.is_saved():
-                results = dict.fromkeys(results, _STORAGE_ERROR_AFTER_APPEND)
-            results = _with_append_times(broker, results)
-    except asyncio.CancelledError:  # the connection is gone; what was appended stays
+
+        results: Responses = await saved_response(
+            broker.cluster,
+            append,
+            dict.fromkeys(entries, _STORAGE_ERROR),
+            dict.fromkeys(entries, _STORAGE_ERROR_AFTER_APPEND),
+            check_after=body.acks == _ALL_REPLICAS,
+        )
+        results = _with_append_times(broker, results)
+    except asyncio.CancelledError:  # the client has disconnected; appended records stay
         if trace is not None:
             trace.record_abandoned(request, entries, received_us)
         raise
@@ -175,7 +175,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
     if body.acks == 0:
         return None
     hints = leader_hints(broker.cluster, connection.listener, refused)
-    return produce_response(request.api_version, refused, hints)
+    return ProduceResponse(refused, hints)
 
 
 def _refusal(requested: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:
@@ -189,7 +189,7 @@ def _refusal(requested: str | UUID, known: Topic | None) -> PartitionProduceResp
 
 
 def _validated(
-    broker: Broker,
+    broker: BrokerServices,
     topic_partition: TopicPartition,
     records: bytes | None,
     version: int,
@@ -203,12 +203,12 @@ def _validated(
         )
     partition = broker.manager.partition(topic_partition)
     if partition is None:
-        return batches  # to be refused by why it isn't here
+        return batches  # the append returns the error
     return validated(batches, partition.log.config, topic_partition, broker.now_ms, budget)
 
 
-def _with_append_times(broker: Broker, results: Responses) -> Responses:
-    """Put the append times into the responses of topics that have them; the log knows them."""
+def _with_append_times(broker: BrokerServices, results: Responses) -> Responses:
+    """Add the append times to the responses of topics with log append time."""
     times_ms = {}
     partition_of = broker.manager.partition
     for topic_partition, result in results.items():
@@ -229,20 +229,12 @@ def _with_append_times(broker: Broker, results: Responses) -> Responses:
     )
 
 
-def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Responses | None:
-    """Return the responses to what may not be appended now; None if it may."""
-    fault = broker.cluster.fault
-    if fault.active and fault.refuses_produce(broker.broker_id):
-        return dict.fromkeys(entries, _NOT_ENOUGH_REPLICAS)
-    return None if broker.cluster.is_saved() else dict.fromkeys(entries, _STORAGE_ERROR)
-
-
 def sent_batch(records: bytes) -> RecordBatch:
     """Return the one batch that a client sent for a partition, checked.
 
     Raises:
-        KafkaError: INVALID_RECORD, there is no whole batch, or more than one, or what its header
-            says can't be so; CORRUPT_MESSAGE, its checksum or its length is wrong.
+        KafkaError: INVALID_RECORD: there is no whole batch, or more than one, or its header is
+            inconsistent; CORRUPT_MESSAGE: its checksum or its length is wrong.
     """
     size = len(records)
     if size < _LENGTH_COVERS_FROM:

@@ -1,7 +1,8 @@
 """The APIs of Kafka that brokers serve, one a row.
 
-A row has the versions, the handler, who may use it, where its responses have errors, and whom it
-redirects. `ApiVersions`, access control, fault injection and the tests of each API read these rows.
+A row has the versions, the handler, the authorization, the places of errors in responses, and the
+error that redirects clients. `ApiVersions`, access control, fault injection and the tests of each
+API read these rows.
 An API without a row is refused.
 """
 
@@ -62,7 +63,7 @@ from purgatory.cluster.api.authorization_rules import (
     visible_transaction,
     visible_transaction_listing,
 )
-from purgatory.cluster.broker import Broker, Handler
+from purgatory.cluster.broker_services import BrokerServices, Handler
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE
@@ -75,12 +76,12 @@ class Api(NamedTuple):
     """One API.
 
     Args:
-        versions: the oldest and the newest that is served.
+        versions: the oldest and the newest served version.
         handler: handles a request.
-        rule: which clients may request what.
-        errors: where a response has errors, beside the top: a path of `error_responses`.
-        redirect: the error by which other brokers than the leader or the coordinator have a client
-            look for it again; None: any broker serves the request.
+        rule: the authorization of clients.
+        errors: the error path of its responses: see `error_responses`.
+        redirect: the error by which brokers other than the leader or the coordinator redirect
+            clients; None: any broker serves the request.
     """
 
     versions: Versions
@@ -97,7 +98,7 @@ class Api(NamedTuple):
 
 
 _ZERO_REPLICAS_MIN_VERSION = 4
-"""Before, clients don't know features whose least level is 0."""
+"""Clients of former versions don't know features whose least level is 0."""
 
 _PRODUCE_OLDEST = 0
 """The oldest in ApiVersions, not served, as in Kafka 4: older librdkafkas compress by it."""
@@ -107,7 +108,9 @@ _TRANSACTIONS_LEVEL = 2
 """Transactions by KIP-890: leaders add partitions, and each end raises the epoch."""
 
 
-async def api_versions(broker: Broker, request: Request, connection: Connection) -> Response:
+async def api_versions(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return all APIs; also, as Kafka does, for a request in a version that is too new."""
     return {
         "error_code": ErrorCode.UNSUPPORTED_VERSION if request.body is None else 0,
@@ -160,7 +163,7 @@ _TOPICS = "topics partitions"
 _TOPIC_RESPONSES = "topics:responses partitions"
 
 APIS: Mapping[int, Api] = {
-    # Produce and Fetch look at their topics themselves: their responses are bytes already.
+    # Produce and Fetch authorize their topics themselves: their responses have fixed layouts.
     0: Api(
         (3, 13),
         produce.produce,
@@ -238,7 +241,7 @@ APIS: Mapping[int, Api] = {
         Rule(visible=[VisibleParts("groups", visible_group)]),
         redirect=_COORDINATOR,
     ),
-    # After version 0, what follows comes without a header.
+    # After version 0, the messages of the mechanism have no header.
     17: Api((0, 1), sasl.handshake),
     18: Api((0, 4), api_versions),
     19: Api(
@@ -292,7 +295,7 @@ APIS: Mapping[int, Api] = {
     25: Api(
         (0, 4), transactions.add_offsets_to_txn, Rule(authorize_txn_offsets), redirect=_COORDINATOR
     ),
-    # From version 5 on it raises the epoch, for producers whose leaders add partitions.
+    # From version 5 on, EndTxn raises the epoch, for producers whose leaders add partitions.
     26: Api(
         (0, 5), transactions.end_txn, Rule(authorize_transactional_write), redirect=_COORDINATOR
     ),
@@ -320,7 +323,7 @@ APIS: Mapping[int, Api] = {
         "resources:results",
     ),
     33: Api((0, 2), configs.alter_configs, _ALTER_CONFIGS, "resources:responses"),
-    # It refuses by itself: the request has folders, and the response topics.
+    # The handler authorizes: the request has folders, and the response topics.
     34: Api((1, 2), log_dirs.alter_replica_log_dirs, errors=":results :partitions"),
     35: Api((1, 5), log_dirs.describe_log_dirs, _DESCRIBE_CLUSTER, ":results"),
     36: Api((0, 2), sasl.authenticate),
@@ -438,9 +441,9 @@ SUPPORTED: Mapping[int, Versions] = {key: api.versions for key, api in APIS.item
 
 
 def serve(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response | Awaitable[Response]:
-    """Serve a request, as far as its client is allowed.
+    """Serve the authorized part of a request.
 
     Raises:
         BadRequestError: the client has not authenticated.
@@ -452,7 +455,7 @@ def serve(
     ):
         listener = connection.listener
         raise BadRequestError(
-            f"{request.api_name} before the client said who it is: {listener.name} takes clients "
+            f"{request.api_name} before authentication: {listener.name} takes clients "
             f"with security.protocol={listener.security_protocol} and sasl.mechanism="
             f"{' or '.join(listener.sasl)}"
         )
@@ -460,4 +463,4 @@ def serve(
     context = authorization_context(broker, request, connection)
     if context is None:
         return api.handler(broker, request, connection)
-    return serve_authorized(context, api)
+    return serve_authorized(context, api.rule, api.errors, api.handler)

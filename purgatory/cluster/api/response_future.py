@@ -1,4 +1,9 @@
-"""Futures of responses that a broker's model passes to callbacks."""
+"""Futures of responses that a broker's model passes to callbacks.
+
+response_future         the response of this broker
+saved_response          the same, once the controller's decisions are saved
+coordinator_response    the response of another broker, which may have been killed
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.core.errors import PurgatoryClosedError
 
 T = TypeVar("T")
 _COORDINATOR_TIMEOUT_S = 6.0
-"""Longer than the replication of its records may take."""
+"""A longer time than the replication of the coordinator's records may take."""
 
 
 def response_future(request: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
@@ -31,12 +37,36 @@ def response_future(request: Callable[[Callable[[T], object]], object]) -> async
     return future
 
 
+async def saved_response(
+    cluster: ClusterMetadata,
+    request: Callable[[Callable[[T], object]], object],
+    unsaved: T,
+    unsaved_after: T | None = None,
+    check_after: bool = True,
+) -> T:
+    """As ``response_future``; ``unsaved``, while the controller's decisions can't be saved.
+
+    Until they are saved, nothing may be acknowledged: after a restart the topic might be missing,
+    or the ISR might be one of brokers that lack the records.
+
+    Args:
+        unsaved_after: the result in place of ``unsaved`` if the request had its effect.
+        check_after: whether the decisions have to be saved when the request is complete, too.
+    """
+    if not cluster.is_saved():
+        return unsaved
+    result = await response_future(request)
+    if not check_after or cluster.is_saved():
+        return result
+    return unsaved if unsaved_after is None else unsaved_after
+
+
 async def coordinator_response(
     request: Callable[[Callable[[T], object]], object], timeout_result: T
 ) -> T:
     """As ``response_future``, for another broker: ``timeout_result`` if it doesn't respond.
 
-    It may have been killed, which does not close the client's connection to this broker.
+    The other broker may have been killed, which does not close the client's connection to this one.
     """
     result = response_future(request)
     if result.done():

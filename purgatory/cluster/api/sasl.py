@@ -1,7 +1,7 @@
 """SaslHandshake, SaslAuthenticate, and the SCRAM credentials of users.
 
-After a handshake of version 0, as librdkafka 2.0 makes it, the messages come by themselves: frames
-that are no requests. Their responses are such frames, or the end of the connection.
+After a handshake of version 0, as of librdkafka 2.0, the messages are frames without a header.
+Their responses are such frames, too, or the end of the connection.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from functools import partial
 from typing import Any, NamedTuple
 
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request
@@ -33,16 +33,16 @@ from purgatory.kafka.security.sasl import (
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})
-"""The APIs that are served to clients that didn't say yet who they are."""
+"""The APIs that are served to clients before their authentication."""
 
 _PLAIN = "PLAIN"
 _MAX_LOGGED = 30
-"""How many characters of a mechanism's name are logged."""
+"""The logged characters of a mechanism's name."""
 
 _log = Logger("purgatory.cluster")
 
 
-async def handshake(broker: Broker, request: Request, connection: Connection) -> Response:
+async def handshake(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Agree on a mechanism."""
     known = request.body.mechanism in connection.listener.sasl
     if known:
@@ -64,8 +64,8 @@ def _handshake_error(connection: Connection, mechanism: str) -> int:
     listener = connection.listener
     reason = f"it takes {' or '.join(listener.sasl)}"
     if not listener.sasl:
-        reason = f"it takes clients with security.protocol={listener.security_protocol}, who say "
-        reason += "nothing of who they are"
+        reason = f"it takes clients with security.protocol={listener.security_protocol}, without "
+        reason += "authentication"
     _log.warning(
         "sasl_mechanism_refused",
         peer=connection.peer,
@@ -76,15 +76,17 @@ def _handshake_error(connection: Connection, mechanism: str) -> int:
     return ErrorCode.UNSUPPORTED_SASL_MECHANISM if listener.sasl else ErrorCode.ILLEGAL_SASL_STATE
 
 
-async def authenticate(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Take the client's next message."""
+async def authenticate(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Handle the client's next message."""
     login = connection.login
     if login is None or login.is_over:
         return _error_response(ErrorCode.ILLEGAL_SASL_STATE, "a handshake comes before it")
     try:
         response = _authenticate(connection, login, bytes(request.body.auth_bytes))
     except LoginError:
-        # What exactly is wrong is in the log: it is nothing that a stranger should know.
+        # The log has the details, which a stranger should not know.
         return _error_response(
             ErrorCode.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong"
         )
@@ -102,10 +104,10 @@ def _take_token(connection: Connection, login: Login, token: bytes) -> bytes:
 
 
 def _authenticate(connection: Connection, login: Login, message: bytes) -> bytes:
-    """Return the response to a message; the connection is the user's once that is over.
+    """Return the response to a message; after the last one the connection has the user's principal.
 
     Raises:
-        LoginError: the client may not come in. It may begin again, with a handshake.
+        LoginError: the login failed. The client may retry, beginning with a handshake.
     """
     try:
         response = login.respond(message)
@@ -121,7 +123,7 @@ def _authenticate(connection: Connection, login: Login, message: bytes) -> bytes
 
 
 def is_authenticated(connection: Connection) -> bool:
-    """Whether the client has authenticated, where it has to."""
+    """Whether the client has authenticated, if its listener requires that."""
     if not connection.listener.sasl:
         return True
     return connection.login is not None and connection.login.is_over
@@ -147,7 +149,7 @@ class _Refused(NamedTuple):
 
 
 async def describe_user_scram_credentials(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Return users' SCRAM mechanisms; of all users if the request names none."""
     credentials = broker.cluster.security.credentials
@@ -181,9 +183,9 @@ def _described(credentials: Credentials, user: str, request_count: int) -> dict[
 
 
 async def alter_user_scram_credentials(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Set and delete credentials. All changes of one user are made, or none."""
+    """Set and delete credentials: all changes of a user, or none."""
     body, security = request.body, broker.cluster.security
     requested = [*body.deletions, *body.upsertions]
     request_counts = Counter((entry.name, entry.mechanism) for entry in requested)

@@ -1,25 +1,25 @@
 """ShareFetch, ShareAcknowledge, and the offsets of share groups.
 
-What waits, and for what, is decided in `purgatory.kafka.share_groups`. An offset that is altered or
-deleted is so once it is replicated; the group has to be empty for that.
+Waits are decided in `purgatory.kafka.share_groups`. Offsets are altered and deleted in empty groups
+only; the response is sent once the change is replicated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID
 
-from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.api.response_future import response_future, saved_response
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.traced_readers import SharedRecords
 from purgatory.kafka import ErrorCode, GroupRefusal, KafkaError, TopicPartition
 from purgatory.kafka.log.record_batch import encode_batches
 from purgatory.kafka.share_groups.delayed_share_fetch import ShareFetchParams, ShareFetchResult
-from purgatory.kafka.share_groups.share_partition_manager import (
+from purgatory.kafka.share_groups.share_session import (
     FINAL_EPOCH,
     FIRST_EPOCH,
     ShareSession,
@@ -33,10 +33,10 @@ from purgatory.kafka.share_groups.share_state import (
 )
 
 _MAX_BYTES = 4 * 1024 * 1024
-"""Of one response, as of a fetch."""
+"""The limit of one response, as of a fetch."""
 
 _RECORD_LIMIT = 1
-"""The mode in which no more records come than are requested."""
+"""The mode in which the number of requested records is a hard limit."""
 
 _NO_ID = UUID(int=0)
 _NO_LEADER = {"leader_id": -1, "leader_epoch": -1}
@@ -45,8 +45,8 @@ _Acknowledgements = dict[ShareKey, list[Acknowledgement]]
 _Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
 
 
-async def share_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Handle acknowledgements, then acquire records, or wait until there are some."""
+async def share_fetch(broker: BrokerServices, request: Request, connection: Connection) -> Response:
+    """Handle acknowledgements, then acquire records, or wait for some."""
     body = request.body
     try:
         owner = _owner(body)
@@ -116,7 +116,7 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
 
 
 async def _fetched(
-    broker: Broker, body: Any, session: ShareSession
+    broker: BrokerServices, body: Any, session: ShareSession
 ) -> Mapping[ShareKey, ShareFetchResult]:
     max_bytes = min(body.max_bytes, _MAX_BYTES)
     params = ShareFetchParams(
@@ -133,7 +133,7 @@ async def _fetched(
 
 
 def _record_fetched(
-    broker: Broker,
+    broker: BrokerServices,
     request: Request,
     connection: Connection,
     results: Mapping[ShareKey, ShareFetchResult],
@@ -149,8 +149,10 @@ def _record_fetched(
         broker.cluster.trace.record_share_fetch(connection, request, records)
 
 
-async def share_acknowledge(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Take acknowledgements; complete when they are kept."""
+async def share_acknowledge(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Handle acknowledgements; complete when they are persisted."""
     body = request.body
     try:
         owner = _owner(body)
@@ -203,33 +205,35 @@ def _acknowledgements(body: Any) -> _Acknowledgements:
 
 
 async def _acknowledged(
-    broker: Broker, owner: ShareSessionKey, acknowledgements: _Acknowledgements
+    broker: BrokerServices, owner: ShareSessionKey, acknowledgements: _Acknowledgements
 ) -> _Codes:
     if not acknowledgements:
         return {}
-    saved = broker.cluster.is_saved()
-    codes: _Codes = await response_future(
-        partial(broker.shares.acknowledge, owner, acknowledgements)
-    )
-    if broker.cluster.trace is not None:
-        taken = {
-            TopicPartition(topic.name, key.partition): ranges
-            for key, ranges in acknowledgements.items()
-            if codes[key][0] is ErrorCode.NONE
-            and (topic := broker.cluster.topic_of(key.topic_id)) is not None
-        }
-        broker.cluster.trace.record_acknowledgements(owner.group_id, taken)
-    if saved and broker.cluster.is_saved():
-        return codes
-    return dict.fromkeys(
-        acknowledgements, (ErrorCode.KAFKA_STORAGE_ERROR, "the metadata can't be saved")
+
+    def acknowledge(respond: Callable[[_Codes], object]) -> None:
+        def record_and_respond(codes: _Codes) -> None:
+            if broker.cluster.trace is not None:
+                taken = {
+                    TopicPartition(topic.name, key.partition): ranges
+                    for key, ranges in acknowledgements.items()
+                    if codes[key][0] is ErrorCode.NONE
+                    and (topic := broker.cluster.topic_of(key.topic_id)) is not None
+                }
+                broker.cluster.trace.record_acknowledgements(owner.group_id, taken)
+            respond(codes)
+
+        broker.shares.acknowledge(owner, acknowledgements, record_and_respond)
+
+    unsaved = (ErrorCode.KAFKA_STORAGE_ERROR, "the metadata can't be saved")
+    return await saved_response(
+        broker.cluster, acknowledge, dict.fromkeys(acknowledgements, unsaved)
     )
 
 
 # Parts of responses.
 
 
-def _whole(broker: Broker, body: Any) -> dict[str, Any]:
+def _whole(broker: BrokerServices, body: Any) -> dict[str, Any]:
     settings = broker.cluster.group_settings(body.group_id or "")
     return {
         "throttle_time": 0,
@@ -239,7 +243,7 @@ def _whole(broker: Broker, body: Any) -> dict[str, Any]:
     }
 
 
-def _error_response(broker: Broker, body: Any, error: KafkaError) -> Response:
+def _error_response(broker: BrokerServices, body: Any, error: KafkaError) -> Response:
     return {
         **_whole(broker, body),
         "error_code": int(error.code),
@@ -258,8 +262,8 @@ def _by_topic(responses: Mapping[ShareKey, dict[str, Any]]) -> list[dict[str, An
     ]
 
 
-def _leader(broker: Broker, key: ShareKey, codes: Collection[ErrorCode]) -> dict[str, int]:
-    """Return who leads a partition, if the client is to go there."""
+def _leader(broker: BrokerServices, key: ShareKey, codes: Collection[ErrorCode]) -> dict[str, int]:
+    """Return the leader of a partition, if the client has to use another broker."""
     if ErrorCode.NOT_LEADER_OR_FOLLOWER not in codes:
         return _NO_LEADER
     topic = broker.cluster.topic_of(key.topic_id)
@@ -271,7 +275,7 @@ def _leader(broker: Broker, key: ShareKey, codes: Collection[ErrorCode]) -> dict
 
 
 def _endpoints(
-    broker: Broker, connection: Connection, codes: Mapping[ShareKey, Collection[ErrorCode]]
+    broker: BrokerServices, connection: Connection, codes: Mapping[ShareKey, Collection[ErrorCode]]
 ) -> list[dict[str, Any]]:
     leaders = {_leader(broker, key, key_codes)["leader_id"] for key, key_codes in codes.items()}
     return [
@@ -293,16 +297,16 @@ _UNKNOWN_OFFSET_ERROR = GroupRefusal(
 
 
 async def describe_share_group_offsets(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return how far groups are."""
+    """Return the start offsets of groups, and their lags."""
     return {
         "throttle_time": 0,
         "groups": [await _described(broker, requested) for requested in request.body.groups],
     }
 
 
-async def _described(broker: Broker, requested: Any) -> dict[str, Any]:
+async def _described(broker: BrokerServices, requested: Any) -> dict[str, Any]:
     values = {"group_id": requested.group_id, "error_code": 0, "error_message": None}
     try:
         broker.groups.describe_shares(requested.group_id)
@@ -333,7 +337,10 @@ async def _described(broker: Broker, requested: Any) -> dict[str, Any]:
 
 
 def _described_topic(
-    broker: Broker, name: str, numbers: list[int], states: Mapping[TopicPartition, ShareState]
+    broker: BrokerServices,
+    name: str,
+    numbers: list[int],
+    states: Mapping[TopicPartition, ShareState],
 ) -> dict[str, Any]:
     topic = broker.cluster.topic_of(name)
     partitions = []
@@ -358,8 +365,8 @@ def _described_topic(
     }
 
 
-def _lag(broker: Broker, place: TopicPartition, state: ShareState) -> int:
-    """Return how many records are not done with, as far as this is known; -1 if it isn't."""
+def _lag(broker: BrokerServices, place: TopicPartition, state: ShareState) -> int:
+    """Return the number of records that are not acknowledged; -1: unknown."""
     led = broker.cluster.controller.state_of(place)
     leader = None if led is None else broker.cluster.live_broker(led.leader)
     partition = None if leader is None else leader.manager.partition(place)
@@ -370,9 +377,9 @@ def _lag(broker: Broker, place: TopicPartition, state: ShareState) -> int:
 
 
 async def alter_share_group_offsets(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Have a group go on from other offsets."""
+    """Reset the start offsets of a group."""
     body = request.body
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
     try:
@@ -405,9 +412,9 @@ async def alter_share_group_offsets(
 
 
 async def delete_share_group_offsets(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Have a group begin again on some topics, as if it had never read them."""
+    """Delete the state of a group for some topics, as if it had never read them."""
     body = request.body
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
     try:
@@ -432,8 +439,8 @@ async def delete_share_group_offsets(
     return {**values, "responses": responses}
 
 
-async def delete_all_share_group_offsets(broker: Broker, group_id: str) -> ErrorCode:
-    """Delete how far a group is, if it is a share group that may be deleted."""
+async def delete_all_share_group_offsets(broker: BrokerServices, group_id: str) -> ErrorCode:
+    """Delete the state of a group, if it is a share group that may be deleted."""
     if group_id not in broker.groups.shares.groups:
         return ErrorCode.NONE
     try:
@@ -443,7 +450,7 @@ async def delete_all_share_group_offsets(broker: Broker, group_id: str) -> Error
         return refusal.code
 
 
-async def _deleted(broker: Broker, keys: list[ShareKey]) -> ErrorCode:
+async def _deleted(broker: BrokerServices, keys: list[ShareKey]) -> ErrorCode:
     for key in keys:
         code: ErrorCode = await response_future(partial(broker.share_states.delete, key))
         if code is not ErrorCode.NONE:
@@ -451,12 +458,12 @@ async def _deleted(broker: Broker, keys: list[ShareKey]) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _check_empty(broker: Broker, group_id: str) -> None:
+def _check_empty(broker: BrokerServices, group_id: str) -> None:
     if broker.groups.describe_shares(group_id).members:
         raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP, message=f"{group_id} has members")
 
 
-async def _states(broker: Broker, group_id: str) -> Mapping[ShareKey, ShareState]:
+async def _states(broker: BrokerServices, group_id: str) -> Mapping[ShareKey, ShareState]:
     states = await broker.share_states.group_state(group_id)
     if states is None:
         raise _UNKNOWN_OFFSET_ERROR

@@ -1,7 +1,7 @@
 """Topics, partitions, elections, reassignments, and the deletion of records.
 
-The controller makes and deletes topics at once. The response waits in the purgatory Topic until the
-brokers know: until all new partitions are led, or no live broker has a replica left.
+The controller creates and deletes topics at once. The response waits in the purgatory Topic until
+all new partitions are led, or no live broker has a replica of a deleted one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
@@ -33,7 +33,9 @@ class _Refused(NamedTuple):
     message: str
 
 
-async def create_topics(broker: Broker, request: Request, connection: Connection) -> Response:
+async def create_topics(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Create topics; each succeeds or fails by itself."""
     body, cluster = request.body, broker.cluster
     named = Counter(topic.name for topic in body.topics)
@@ -54,13 +56,13 @@ async def create_topics(broker: Broker, request: Request, connection: Connection
 
 
 async def _wait_until_led(
-    broker: Broker,
+    broker: BrokerServices,
     names: Sequence[str],
     first_new: Mapping[str, int],
     refusals: Sequence[_Refused | None],
     timeout: Any,
 ) -> list[_Refused | None]:
-    """Wait until partitions that were made are led, from the first new one of each topic on."""
+    """Wait until new partitions are led, from the first new one of each topic on."""
 
     def has_leaders(name: str) -> bool:
         topic = broker.cluster.controller.topics.get(name)
@@ -75,14 +77,14 @@ async def _wait_until_led(
 
 
 async def _wait_until(
-    broker: Broker,
+    broker: BrokerServices,
     names: Sequence[str],
     is_in_force: Callable[[str], bool],
     refusals: Sequence[_Refused | None],
     timeout: Any,
     error_of: str,
 ) -> list[_Refused | None]:
-    """Wait for what wasn't refused; return what is refused then: some of it timed out, maybe."""
+    """Wait for the accepted changes; return all errors, also those of timeouts."""
     decided = {
         name: ErrorCode.NONE
         for name, refused in zip(names, refusals, strict=True)
@@ -210,7 +212,9 @@ def _created(cluster: ClusterMetadata, requested: Any, refused: _Refused | None)
     }
 
 
-async def delete_topics(broker: Broker, request: Request, connection: Connection) -> Response:
+async def delete_topics(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Delete topics with their records, by their names or their ids."""
     body, cluster = request.body, broker.cluster
     if request.api_version < _DELETE_BY_IDS:
@@ -244,12 +248,12 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
 
 
 async def _wait_until_deleted(
-    broker: Broker,
+    broker: BrokerServices,
     topics: Sequence[Topic | None],
     refusals: Sequence[_Refused | None],
     timeout: Any,
 ) -> list[_Refused | None]:
-    """Wait until no broker that lives has a replica of the deleted topics any more."""
+    """Wait until no live broker has a replica of the deleted topics."""
     replicas = {
         topic.name: {replica for partition in topic.partitions for replica in partition.replicas}
         for topic in topics
@@ -283,7 +287,9 @@ def _deletion_error(
     return None
 
 
-async def create_partitions(broker: Broker, request: Request, connection: Connection) -> Response:
+async def create_partitions(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Give topics more partitions."""
     body, topics = request.body, broker.cluster.controller.topics
     names = [requested.name for requested in body.topics]
@@ -342,7 +348,7 @@ def _add_partitions(
 
 
 def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
-    """Whether a new partition may have them: brokers that there are, each once, not all dead."""
+    """Whether a new partition may have these replicas: known brokers, each once, not all dead."""
     return (
         len(set(replicas)) == len(replicas)
         and set(replicas) <= set(cluster.brokers)
@@ -350,8 +356,10 @@ def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
     )
 
 
-async def delete_records(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Delete the oldest records; complete once every live replica has."""
+async def delete_records(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Delete the oldest records; complete once all live replicas have deleted them."""
     body, topics = request.body, broker.cluster.controller.topics
     offsets, refused = {}, {}
     for topic in body.topics:
@@ -404,7 +412,9 @@ _ELECTION_MESSAGES: Mapping[ErrorCode, str] = {
 }
 
 
-async def elect_leaders(broker: Broker, request: Request, connection: Connection) -> Response:
+async def elect_leaders(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Elect leaders; complete when they lead."""
     body = request.body
     kind = getattr(body, "election_type", _PREFERRED)
@@ -442,7 +452,7 @@ async def elect_leaders(broker: Broker, request: Request, connection: Connection
 
 
 async def alter_partition_reassignments(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Begin or cancel reassignments of partitions; each succeeds or fails by itself."""
     body = request.body
@@ -493,9 +503,9 @@ def _reassigned(
 
 
 async def list_partition_reassignments(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return which partitions are being moved, of those that are requested, or of all."""
+    """Return the ongoing reassignments of the requested partitions, or of all."""
     requested = request.body.topics
     requested_partitions = requested and {
         (topic.name, number) for topic in requested for number in topic.partition_indexes

@@ -5,12 +5,12 @@ Until the controller's decisions are saved, nothing is acknowledged, as for prod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from purgatory.cluster.api.response_future import response_future
-from purgatory.cluster.broker import Broker
+from purgatory.cluster.api.response_future import response_future, saved_response
+from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import new_marker
@@ -32,11 +32,13 @@ from purgatory.kafka.log.producer_state import ProducerEntry
 
 _NO_PRODUCER = ProducerIdentity(-1, -1)
 _INIT_PRODUCER_FENCED_MIN_VERSION = 4
-_INIT_UNSAVED_RESULT = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_UNAVAILABLE = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-async def init_producer_id(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Give out a new id, epoch 0; to a transactional producer its own, in the next epoch."""
+async def init_producer_id(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Return a new producer id, or that of a transactional id with the next epoch."""
     body = request.body
     requested = ProducerIdentity(
         getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1)
@@ -50,7 +52,7 @@ async def init_producer_id(broker: Broker, request: Request, connection: Connect
             result = InitProducerIdResult(ErrorCode.NONE, broker.cluster.new_producer_id(), 0)
         else:
             result = await _init_transactional(broker, body, requested)
-    except ClusterError:  # which is in the log
+    except ClusterError:  # logged already
         result = InitProducerIdResult(ErrorCode.KAFKA_STORAGE_ERROR)
     code = result.error
     if (
@@ -67,19 +69,15 @@ async def init_producer_id(broker: Broker, request: Request, connection: Connect
 
 
 async def _init_transactional(
-    broker: Broker, body: Any, requested: ProducerIdentity
+    broker: BrokerServices, body: Any, requested: ProducerIdentity
 ) -> InitProducerIdResult:
-    if not broker.cluster.is_saved():
-        return _INIT_UNSAVED_RESULT
-    result: InitProducerIdResult = await response_future(
-        partial(
-            broker.transactions.init_producer_id,
-            body.transactional_id,
-            milliseconds(body.transaction_timeout),
-            None if requested == _NO_PRODUCER else requested,
-        )
+    init = partial(
+        broker.transactions.init_producer_id,
+        body.transactional_id,
+        milliseconds(body.transaction_timeout),
+        None if requested == _NO_PRODUCER else requested,
     )
-    return result if broker.cluster.is_saved() else _INIT_UNSAVED_RESULT
+    return await saved_response(broker.cluster, init, _UNAVAILABLE)
 
 
 _PRODUCER_FENCED_MIN_VERSION = 2
@@ -89,9 +87,9 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 
 async def add_partitions_to_txn(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Take partitions into a transaction; since version 4 into several, or see what is in them."""
+    """Add partitions to a transaction; since version 4 to several, or verify them."""
     body = request.body
     if request.api_version < _BATCHED_MIN_VERSION:
         topics = body.v3_and_below_topics
@@ -118,7 +116,7 @@ async def add_partitions_to_txn(
     }
 
 
-async def _add_or_verify_partitions(broker: Broker, requested: Any) -> Codes:
+async def _add_or_verify_partitions(broker: BrokerServices, requested: Any) -> Codes:
     producer = ProducerIdentity(requested.producer_id, requested.producer_epoch)
     if requested.verify_only:
         verify = broker.transactions.verify_partitions
@@ -127,15 +125,20 @@ async def _add_or_verify_partitions(broker: Broker, requested: Any) -> Codes:
 
 
 async def _added(
-    broker: Broker, transactional_id: str, producer: ProducerIdentity, topics: Sequence[Any]
+    broker: BrokerServices, transactional_id: str, producer: ProducerIdentity, topics: Sequence[Any]
 ) -> Codes:
-    partitions = _partitions(topics)
-    unsaved = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if not broker.cluster.is_saved():
-        return unsaved
-    add = broker.transactions.add_partitions
-    codes: Codes = await response_future(partial(add, transactional_id, producer, partitions))
-    return codes if broker.cluster.is_saved() else unsaved
+    return await _add_partitions(broker, transactional_id, producer, _partitions(topics))
+
+
+async def _add_partitions(
+    broker: BrokerServices,
+    transactional_id: str,
+    producer: ProducerIdentity,
+    partitions: Sequence[TopicPartition],
+) -> Codes:
+    add = partial(broker.transactions.add_partitions, transactional_id, producer, partitions)
+    unavailable = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return await saved_response(broker.cluster, add, unavailable)
 
 
 def _partitions(topics: Sequence[Any]) -> list[TopicPartition]:
@@ -166,38 +169,35 @@ def _error_code(code: ErrorCode, version: int) -> int:
     return int(code)
 
 
-async def add_offsets_to_txn(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Take the offsets of a group into a transaction."""
+async def add_offsets_to_txn(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Add the offsets of a group to a transaction."""
     body = request.body
     place = broker.groups.coordinator_partition(body.group_id)
-    add = broker.transactions.add_partitions
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if broker.cluster.is_saved():
-        codes: Codes = await response_future(partial(add, body.transactional_id, producer, [place]))
-        code = codes[place]
-    if not broker.cluster.is_saved():
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return {"throttle_time": 0, "error_code": _error_code(code, request.api_version)}
+    codes = await _add_partitions(broker, body.transactional_id, producer, [place])
+    return {"throttle_time": 0, "error_code": _error_code(codes[place], request.api_version)}
 
 
-async def end_txn(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Commit or abort; complete when the markers are on all partitions, since version 5 with who
-    the producer is from then on."""
+async def end_txn(broker: BrokerServices, request: Request, connection: Connection) -> Response:
+    """Commit or abort; complete when the markers are on all partitions.
+
+    Since version 5 the response has the producer's next id and epoch.
+    """
     body = request.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     outcome = TransactionResult.COMMIT if body.committed else TransactionResult.ABORT
     version = request.api_version
     requested = body.transactional_id, producer, outcome
-    result = _INIT_UNSAVED_RESULT
-    if broker.cluster.is_saved():
-        if version >= _EPOCH_BUMP_MIN_VERSION:
-            result = await _end_and_bump_epoch(broker, *requested)
-        else:
-            code: ErrorCode = await response_future(partial(broker.transactions.end, *requested))
-            result = InitProducerIdResult(code)
-    if not broker.cluster.is_saved():
-        result = _INIT_UNSAVED_RESULT
+    if version >= _EPOCH_BUMP_MIN_VERSION:
+        end = partial(broker.transactions.end_and_bump_epoch, *requested)
+    else:
+        end = partial(_end, broker, *requested)
+    try:
+        result = await saved_response(broker.cluster, end, _UNAVAILABLE)
+    except ClusterError:  # no new producer id could be saved, which is logged
+        result = _UNAVAILABLE
     return {
         "throttle_time": 0,
         "error_code": _error_code(result.error, version),
@@ -206,18 +206,22 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> R
     }
 
 
-async def _end_and_bump_epoch(
-    broker: Broker, transactional_id: str, producer: ProducerIdentity, result: TransactionResult
-) -> InitProducerIdResult:
-    end = partial(broker.transactions.end_and_bump_epoch, transactional_id, producer, result)
-    try:
-        return await response_future(end)
-    except ClusterError:  # no new id can be given out, which is in the log
-        return _INIT_UNSAVED_RESULT
+def _end(
+    broker: BrokerServices,
+    transactional_id: str,
+    producer: ProducerIdentity,
+    result: TransactionResult,
+    respond: Callable[[InitProducerIdResult], object],
+) -> None:
+    broker.transactions.end(
+        transactional_id, producer, result, lambda code: respond(InitProducerIdResult(code))
+    )
 
 
-async def write_txn_markers(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Write markers on behalf of an admin tool that ends a transaction which hangs."""
+async def write_txn_markers(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
+    """Write markers, for an admin tool that ends a hanging transaction."""
     results = []
     for requested in request.body.markers:
         result = (
@@ -260,7 +264,7 @@ _NO_TIME = -1
 
 
 async def describe_transactions(
-    broker: Broker, request: Request, connection: Connection
+    broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Return the state of some transactional ids."""
     return {
@@ -272,7 +276,7 @@ async def describe_transactions(
     }
 
 
-def _description(broker: Broker, transactional_id: str) -> dict[str, Any]:
+def _description(broker: BrokerServices, transactional_id: str) -> dict[str, Any]:
     code = ErrorCode.NONE
     try:
         record = broker.transactions.describe(transactional_id)
@@ -295,7 +299,9 @@ def _description(broker: Broker, transactional_id: str) -> dict[str, Any]:
     }
 
 
-async def list_transactions(broker: Broker, request: Request, connection: Connection) -> Response:
+async def list_transactions(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """List this coordinator's transactions.
 
     Filters: state, producer id, duration, and a pattern for the transactional id.
@@ -333,7 +339,9 @@ async def list_transactions(broker: Broker, request: Request, connection: Connec
     }
 
 
-async def describe_producers(broker: Broker, request: Request, connection: Connection) -> Response:
+async def describe_producers(
+    broker: BrokerServices, request: Request, connection: Connection
+) -> Response:
     """Return the active producers of partitions, as known to their leaders."""
     return {
         "throttle_time": 0,
@@ -350,7 +358,7 @@ async def describe_producers(broker: Broker, request: Request, connection: Conne
     }
 
 
-def _producers(broker: Broker, topic_partition: TopicPartition) -> dict[str, Any]:
+def _producers(broker: BrokerServices, topic_partition: TopicPartition) -> dict[str, Any]:
     partition = broker.manager.partition(topic_partition)
     code, message, active = ErrorCode.NONE, None, []
     if partition is None:
@@ -379,7 +387,7 @@ def _producers(broker: Broker, topic_partition: TopicPartition) -> dict[str, Any
 
 
 def _last_ms(partition: Partition, entry: ProducerEntry) -> int:
-    """When its last records were made; -1 where they are gone."""
+    """Return the time of a producer's last records; -1: they are deleted."""
     if not entry.batches:
         return _NO_TIME
     offset = entry.batches[-1].first_offset

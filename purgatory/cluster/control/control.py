@@ -1,14 +1,14 @@
 """The control of a running cluster, or a proxy, over HTTP: its state, its metrics, its faults.
 
-    GET    /                 a page that shows all this (``purgatory/view``)
-    GET    /view/...         what the page reads: docs/view.md lists it (`LiveRoutes`)
-    GET    /state            what `cluster_state` returns
+    GET    /                 the page (``purgatory/view``)
+    GET    /view/...         the data of the page, in docs/view.md (`LiveRoutes`)
+    GET    /state            the result of `cluster_state`
     GET    /metrics          the purgatories of all brokers of a cluster, for Prometheus
     POST   /faults           {"kind": "stall_follower", "broker": 2, "for_s": 10}
     DELETE /faults/NUMBER    end one; DELETE /faults ends all
     POST   /brokers/ID/revive
 
-A wrong request is answered with 400 and {"error": ...}; one without access, by `access_guard`, with
+The response to an invalid request is 400 with {"error": ...}; without access, by `access_guard`,
 401, 403 or 415.
 
 Ground rules: everything happens on the event loop's thread.
@@ -21,17 +21,17 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from purgatory import metrics
+from purgatory.cluster.cluster import Cluster, cluster_state
 from purgatory.cluster.control.live_feed import ClusterModel, LiveFeed, NewModel, encoded
 from purgatory.cluster.fault_injection import ConnectionFaults
 from purgatory.cluster.listeners import MAX_PORT
-from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.request_traces import MAX_TRACES
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import (
@@ -56,10 +56,6 @@ from purgatory.kafka.faults import (
 from purgatory.kafka.faults.active_faults import fault_text
 from purgatory.settings.addresses import host_and_port, without_brackets
 from purgatory.view.page_server import Handler, access_guard, add_page, bind_error_text, is_loopback
-
-if TYPE_CHECKING:
-    from purgatory.cluster.cluster import Cluster
-
 
 _DEFAULT_FAULT_S = 10
 _HOUR_MS = 3_600_000
@@ -93,18 +89,18 @@ def available_faults(state: dict[str, Any]) -> list[Fault]:
 
 
 KEEPALIVE_INTERVAL_S = 15
-"""How often a viewer hears from the feed when nothing happens."""
+"""The interval of the feed's messages without changes."""
 
 WRITE_TIMEOUT_S = 30
-"""How long a viewer may take nothing of what it is sent, before it is cut off."""
+"""The time without a read byte after which a viewer is disconnected."""
 
 _MAX_DIGITS = 19
 _CHECK_INTERVAL_S = 1
-"""How often it is looked whether a viewer is there, when nothing happens."""
+"""The interval of checks of a viewer's connection without changes."""
 
 
 class LiveRoutes:
-    """Serves the page with what it reads: the feed, and the faults that it offers.
+    """Serves the page and its data: the feed, and the available faults.
 
     Args:
         faults, state, new_model, mode: as `FaultControl` has them.
@@ -123,7 +119,7 @@ class LiveRoutes:
         self.feed = LiveFeed(new_model)
 
     def add_to(self, app: web.Application) -> None:
-        """Have ``app`` serve it, and end its viewers when it ends."""
+        """Add the routes to ``app``, which ends its viewers on shutdown."""
         add_page(app)
         app.add_routes(
             [
@@ -199,7 +195,7 @@ class LiveRoutes:
             await _send(request, response, self.feed.events(viewer))
         except (ConnectionError, TimeoutError):
             if request.transport is not None:
-                request.transport.abort()  # what it has not taken goes
+                request.transport.abort()  # unread events are dropped
         finally:
             self.feed.leave(viewer)
         return response
@@ -209,7 +205,7 @@ def parse_int(request: web.Request, name: str, default: str = "") -> int:
     """Return an argument that is a whole number.
 
     Raises:
-        ClusterError: it is none.
+        ClusterError: the argument is none.
     """
     text = request.query.get(name, default)
     if not (text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS):
@@ -220,11 +216,11 @@ def parse_int(request: web.Request, name: str, default: str = "") -> int:
 async def _send(
     request: web.Request, response: web.StreamResponse, events: AsyncIterator[bytes]
 ) -> None:
-    """Send what comes until nothing comes any more, or nobody takes it.
+    """Send all pieces to a viewer.
 
     Raises:
         ConnectionError: the viewer is gone.
-        TimeoutError: it takes nothing.
+        TimeoutError: the viewer reads nothing.
     """
     next_event: asyncio.Task[bytes] | None = None
     idle_s = 0.0
@@ -254,7 +250,7 @@ async def _send(
 
 
 async def _next(events: AsyncIterator[bytes]) -> bytes:
-    """Return the next piece; none at the end."""
+    """Return the next piece; None at the end."""
     return await anext(events, b"")
 
 
@@ -268,11 +264,11 @@ class FaultControl:
     Args:
         faults: the faults.
         state: returns the state, as `cluster_state` does.
-        new_model: makes the model of what the page shows.
-        mode: what the page shows: a cluster that is live, or a proxy.
-        host, port: where; port 0 lets the system choose.
-        token: what each request has to carry. None asks for none on the loopback interface, and
-            beyond it has one made up: ``token``.
+        new_model: makes the model of the page.
+        mode: the kind of page: of a live cluster, or of a proxy.
+        host, port: the address; with port 0 the system chooses one.
+        token: the token of each request. None: no token on the loopback interface, and beyond it a
+            new one: ``token``.
     """
 
     _contents = "faults, /state"
@@ -301,7 +297,7 @@ class FaultControl:
 
     @property
     def url(self) -> str:
-        """Where it is: "http://127.0.0.1:9990"."""
+        """The address, such as "http://127.0.0.1:9990"."""
         return _url(self._host, self.port)
 
     @property
@@ -310,7 +306,7 @@ class FaultControl:
         return f"{self.url}/" if self.token is None else f"{self.url}/#token={quote(self.token)}"
 
     def addresses(self) -> list[str]:
-        """Return lines that tell a user where it is."""
+        """Return lines with the addresses, for a user."""
         lines = [f"control: {self.url} ({self._contents})", f"view: {self.page_url}"]
         if self._makes_token:
             lines.append(f"control token: {self.token} (for PURGATORY_CONTROL_TOKEN)")
@@ -320,7 +316,7 @@ class FaultControl:
         """Listen.
 
         Raises:
-            ClusterError: it can't listen there.
+            ClusterError: the address can't be used.
         """
         app = web.Application(middlewares=[access_guard(self._host, self.token), _handle_errors])
         self._add_routes(app)
@@ -339,7 +335,7 @@ class FaultControl:
         )
 
     async def _listen(self, label: str, app: web.Application, host: str, port: int) -> int:
-        """Serve ``app``, and return the port that it has."""
+        """Serve ``app``, and return its port."""
         if not 0 <= port <= MAX_PORT:  # uvloop takes it modulo 65,536
             raise ClusterError(f"{label} can't be served at port {port}: 0 to {MAX_PORT}")
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
@@ -355,7 +351,7 @@ class FaultControl:
         return int(runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         while self._runners:
             await self._runners.pop().cleanup()
 
@@ -395,11 +391,11 @@ class Control(FaultControl):
     """Serves the control of one cluster, with its metrics.
 
     Args:
-        cluster: which.
+        cluster: the cluster.
         host, port, token: as `FaultControl` has them.
-        metrics_port: where /metrics is served besides, at ``metrics_host``, without a token; None
-            serves it nowhere else.
-        metrics_host: where others are that may read the metrics.
+        metrics_port: another port of /metrics, at ``metrics_host``, without a token; None: there is
+            none.
+        metrics_host: the host of that port.
     """
 
     _contents = "faults, /state, /metrics"
@@ -421,7 +417,7 @@ class Control(FaultControl):
 
     @property
     def metrics_url(self) -> str:
-        """Where the metrics are served without a token, or else with all the rest."""
+        """The address of the metrics: without a token, if there is one, or that of the control."""
         if self.metrics_port is None:
             return f"{self.url}/metrics"
         return f"{_url(self._metrics_host, self.metrics_port)}/metrics"

@@ -1,9 +1,9 @@
 """The live feed of a cluster or a proxy: one model of its state, for all viewers.
 
-It is made for the first viewer and released with the last: while nobody looks, no purgatory is
-observed, and no task runs. Ten times a second it collects the changes, and gives every viewer the
-same bytes. A broker that died or came back makes the model stale: the operations of its purgatories
-are gone without a notification, so the whole state is sent again.
+The model is made for the first viewer and released with the last: without viewers, no purgatory is
+observed, and no task runs. Ten times a second the feed collects the changes, and sends every viewer
+the same bytes. A broker that died or came back makes the model stale: the operations of its
+purgatories are gone without a notification, and the whole state is sent again.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -18,8 +18,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.control.live_purgatory import MAX_NEW, MAX_REPORTED, FeedBatch, LiveBroker
-from purgatory.cluster.observer import ClusterObserver, ElapsedClock
+from purgatory.cluster.observer import ClusterObserver
 from purgatory.cluster.request_traces import RequestTraces
+from purgatory.cluster.traced_brokers import ElapsedClock
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.errors import ClusterError
@@ -34,40 +35,40 @@ class LiveModel(ABC):
     """A state as sent to viewers, and its changes.
 
     Args:
-        batch: takes the changes.
+        batch: collects the changes.
     """
 
     def __init__(self, batch: FeedBatch) -> None:
         self._batch = batch
 
     async def begin(self) -> None:  # noqa: B027
-        """Begin to observe, where that takes more than a comparison."""
+        """Begin to observe, if comparisons do not suffice."""
 
     def release(self) -> None:  # noqa: B027
-        """Stop observing, if there is anything between two comparisons."""
+        """Stop observing."""
 
     @abstractmethod
     def compare(self) -> None:
-        """Record what has changed."""
+        """Record the changes."""
 
     @abstractmethod
     def is_stale(self) -> bool:
-        """Whether there were changes that can't be described as such."""
+        """Whether changes can't be described, so that a new state is needed."""
 
     @abstractmethod
     def report_brokers(self) -> None:
-        """Record which brokers came or went, of a stale model."""
+        """Record the brokers that came or went, in a stale model."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Return what was reported until now, as ``view/state`` has it."""
+        """Return the reported state, in the format of ``view/state``."""
 
     def counts(self) -> dict[str, int]:
         """Return the reported number of pending operations, and how many of them are shown."""
         return {"pending": 0, "shown": 0}
 
     def end_batch(self) -> dict[str, Any] | None:
-        """Return the changes since the last batch, as ``view/changes``; None without changes."""
+        """Return the changes since the last batch, in the format of ``view/changes``, or None."""
         begun_us, until_us, changes = self._batch.end()
         if not changes:
             return None
@@ -83,7 +84,7 @@ class LiveModel(ABC):
 
 
 def fault_list(known: Mapping[int, FaultState]) -> list[dict[str, Any]]:
-    """Return faults by their numbers, as ``view/state`` has them."""
+    """Return faults by their numbers, in the format of ``view/state``."""
     return [{"number": number, **state._asdict()} for number, state in known.items()]
 
 
@@ -91,9 +92,9 @@ class ClusterModel(LiveModel):
     """The state of a cluster as sent to viewers, updated by the observer.
 
     Args:
-        cluster: which.
-        batch: takes the changes.
-        request_traces: gets what the cluster tells of its requests.
+        cluster: the cluster.
+        batch: collects the changes.
+        request_traces: records the cluster's requests.
     """
 
     def __init__(self, cluster: Cluster, batch: FeedBatch, request_traces: RequestTraces) -> None:
@@ -105,7 +106,7 @@ class ClusterModel(LiveModel):
         self._observer = ClusterObserver(cluster, batch.clock, self._record)
         self._observer.observe()
         self._topics = self._count_partitions()
-        batch.end()  # what was recorded so far is part of the state
+        batch.end()  # changes so far are part of the state
 
     async def begin(self) -> None:
         """Find parked operations, in chunks, and let other tasks run between them."""
@@ -125,7 +126,7 @@ class ClusterModel(LiveModel):
                 purgatory.release()
 
     def compare(self) -> None:
-        """Record what has changed. O(tasks on the wheels), most of which cost some nanoseconds."""
+        """Record the changes. O(tasks on the wheels), most of which cost some nanoseconds."""
         waiting = sum(broker.pending_count for broker in self._brokers)
         for broker in self._brokers:
             broker.compare(waiting)
@@ -195,7 +196,7 @@ class ClusterModel(LiveModel):
         ]
 
     def _record(self, kind: str, key: Any, before: Any, value: Any) -> None:
-        """Describe a change that the observer reports."""
+        """Describe a change of the observer."""
         add = self._batch.add
         if value is None and kind in (rows.PARTITION, rows.LOG_END):
             self._is_outdated = True
@@ -321,7 +322,7 @@ class LiveFeed:
     """Sends viewers a state, and its changes.
 
     Args:
-        new_model: makes the model of what is observed.
+        new_model: makes the model.
     """
 
     def __init__(self, new_model: NewModel) -> None:
@@ -385,7 +386,7 @@ class LiveFeed:
                 yield event
             if viewer.needs_state:
                 state = await self._current_state()
-                viewer.needs_state = False  # what changes from here on waits until it is written
+                viewer.needs_state = False  # later changes wait until the state is written
                 yield b"event: state\ndata: "
                 async for piece in encoded(state):
                     yield piece

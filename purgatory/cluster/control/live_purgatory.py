@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.observer import ElapsedClock, operation_keys, operation_kind
+from purgatory.cluster.traced_brokers import ElapsedClock, operation_keys, operation_kind
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.core.states import FOREVER_MS, Outcome
@@ -47,11 +47,11 @@ class FeedBatch:
         self.clock = clock
         self.begin_us = clock.now_us()
         self.short_lived = 0
-        """How many operations of this batch were first reported when they completed."""
+        """The number of operations of this batch that were first reported on completion."""
         self.new = 0
-        """How many parked operations were reported for the first time."""
+        """The number of parked operations that were reported for the first time."""
         self.reported = 0
-        """How many parked operations the page shows, of all purgatories."""
+        """The number of parked operations on the page, of all purgatories."""
         self._changes: list[Change] = []
         self._numbers = itertools.count(1)
 
@@ -123,7 +123,7 @@ class LivePurgatory:
 
     @property
     def pending_count(self) -> int:
-        """How many operations are pending, reported or not."""
+        """The number of pending operations, reported or not."""
         return self._core.num_delayed
 
     def rows(self) -> list[Row]:
@@ -132,10 +132,10 @@ class LivePurgatory:
 
     @property
     def reported(self) -> int:
-        """How many parked operations were reported."""
+        """The number of reported parked operations."""
         return len(self._reported)
 
-    # What settles.
+    # Completions.
 
     def _record_completion(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
         self._has_completions = True
@@ -178,7 +178,7 @@ class LivePurgatory:
                     return level["level"], expires_ms // level["tick_ms"] % level["size"]
         return _NO_POSITION
 
-    # What is parked.
+    # Parked operations.
 
     def compare(self, limit: int) -> None:
         """Report newly parked operations, those in another bucket, and counts.
@@ -210,7 +210,7 @@ class LivePurgatory:
                 if tasks == before:
                     buckets[key] = tasks
                     continue
-                known = set(map(id, before))  # which are there still, so that no id is another's
+                known = set(map(id, before))  # referenced, so that their ids stay unique
                 new = [task for task in tasks if id(task) not in known]
                 span_ms = bucket["expiration_ms"], bucket["expiration_ms"] + level["tick_ms"] - 1
                 if self._report_positions(new, key, span_ms, limit):
@@ -229,7 +229,7 @@ class LivePurgatory:
         all_reported = True
         for task in tasks:
             if not isinstance(task, DelayedOperation) or task.outcome is not Outcome.PENDING:
-                continue  # a retry; or what is being settled, and is reported then
+                continue  # a retry; or an operation that is completing, and is reported then
             known = self._reported.get(id(task))
             if known is None:
                 if not self._report_parked(task, position, limit, span_ms):
@@ -286,7 +286,7 @@ class LivePurgatory:
             *position,
         ]
 
-    # What was counted.
+    # Counts.
 
     def _report_counts(self, pending: int) -> None:
         """Report the counts of operations that were not reported individually."""
@@ -361,13 +361,13 @@ class LiveBroker:
 
     @property
     def pending_count(self) -> int:
-        """How many operations are pending on the broker."""
+        """The number of pending operations on the broker."""
         return sum(purgatory.pending_count for purgatory in self.purgatories)
 
     def compare(self, pending: int) -> None:
         """Report changes; ``pending`` is the number of pending operations of the cluster."""
         for purgatory in self.purgatories:
-            # Of too many each purgatory shows its share; at least one of each.
+            # Beyond the limit each purgatory shows its share, at least one operation.
             share = purgatory.pending_count
             if pending > MAX_REPORTED:
                 share = share * MAX_REPORTED // pending + 1

@@ -1,25 +1,25 @@
 """One client's connection: frames in, responses out, one request at a time.
 
-As in Kafka, a connection's requests are served in order, and the next one begins when the one
-before is answered: a long poll holds up what was sent after it.
+As in Kafka, a connection's requests are served in order, and each begins after the response to the
+one before: a long poll holds up the requests behind it.
 
 Connections with requests share the event loop in rounds (`FairScheduler`). In a round each of them
 has an equal slice of ``PERIOD_S``, and at least one request; the rest waits for the next round.
 Between two rounds lie some turns of the event loop, in which new clients are served at once,
-followers copy what was appended, and responses go out. So a client waits for no more than one slice
-of each other client, however many requests those have sent. While only one connection has requests,
-it has the whole of each round: the turns between cost once for dozens of requests.
+followers copy records, and responses go out. A client thus waits for no more than one slice of each
+other client, however many requests those have sent. A single connection with requests has the whole
+of each round: the turns between cost once for dozens of requests.
 
 Ground rules
 ------------
 * Everything happens on the loop's thread. All brokers of a cluster share one `FairScheduler`.
-* ``_unread`` holds bytes that came and were not decoded yet; while they are more than
-  ``limits.queued_bytes``, and a whole frame, nothing more is read from the client. A frame is taken
-  out only when it is to be served.
-* What all connections of a broker hold, in pending requests and unsent responses, counts in one
-  `MemoryQuota`. Above ``limits.held_bytes``, connections are cut: first those that have taken
-  nothing of a response for longest; then the one that exceeded the quota.
-* While a client doesn't take a response, none of its further requests is served.
+* ``_unread`` has the received bytes that are not decoded yet; while they are more than
+  ``limits.queued_bytes``, and a whole frame, nothing more is read from the client. A frame is
+  removed only when it is served.
+* Pending requests and unsent responses of all connections of a broker count in one `MemoryQuota`.
+  Above ``limits.held_bytes``, connections are cut: first those that have read nothing of a response
+  for longest; then the one that exceeded the quota.
+* While a client doesn't read a response, none of its further requests is served.
 * Bytes that are no request close the connection, with one line in the log, and touch no other.
 """
 
@@ -31,14 +31,16 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import CoroutineType
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.listeners import PLAINTEXT, Listener
+from purgatory.cluster.protocol.fixed_layouts import FixedLayout
 from purgatory.cluster.protocol.subject import certificate_subject
 from purgatory.cluster.protocol.wire import (
     API_VERSIONS,
     Request,
+    ResponseBody,
     Versions,
     decode_request,
     encode_response,
@@ -49,17 +51,17 @@ from purgatory.settings.addresses import host_and_port
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
 PERIOD_S = 0.005
-"""How long connections serve in a round, all together."""
+"""The serving time of all connections together in a round."""
 
 ITERATIONS_PER_PERIOD = 5
-"""Turns of the event loop: in so many a produce with acks=all is appended, copied and answered."""
+"""The turns of the event loop that a produce with acks=all takes until its response."""
 
 
 class FairScheduler:
     """Divides computing time among the connections that are served.
 
     Args:
-        now_s: the time in seconds.
+        now_s: returns the time, in seconds.
     """
 
     __slots__ = ("_connections", "_iterations_left", "_last_connections", "now_s", "number")
@@ -90,8 +92,7 @@ class FairScheduler:
 
 
 class UnboundedScheduler(FairScheduler):
-    """One round that does not end, where computing takes no time and so nobody keeps anybody
-    waiting: in a virtual world."""
+    """A scheduler with one endless round, for virtual worlds, where computing takes no time."""
 
     __slots__ = ()
 
@@ -100,7 +101,7 @@ class UnboundedScheduler(FairScheduler):
 
 
 class TimeSlice:
-    """What one connection has of the rounds."""
+    """A connection's slices of the rounds."""
 
     __slots__ = ("_ends_s", "_period", "_scheduler")
 
@@ -126,8 +127,8 @@ ANONYMOUS = "User:ANONYMOUS"
 _LENGTH = struct.Struct(">i")
 _LENGTH_BYTES = _LENGTH.size
 _MAX_JOINED_BYTES = 65_536
-Response = Mapping[str, Any] | bytes | None
-"""The fields of a response, or its body as bytes; None sends none."""
+Response = ResponseBody | None
+"""The body of a response; None sends none."""
 
 Serve = Callable[[Request, "Connection"], Response | Awaitable[Response]]
 Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
@@ -158,14 +159,15 @@ class Limits:
 
     Args:
         frame_bytes: the longest request.
-        queued_bytes: so much of a client's requests may wait; then it is not read from.
-        held_bytes: so much may the requests of all clients of a broker take together, with the
-            responses that clients don't read.
-        connections: how many clients a broker serves at the same time.
-        frame_s: a request that isn't whole so long after it was begun never will be: clients wait
-            for no more than a minute for its response.
-        idle_s: a connection over which so long nothing came, or nothing of a response was taken, is
-            closed; Kafka's ``connections.max.idle.ms``. A wait for a response is not idle.
+        queued_bytes: a client's waiting requests, beyond which nothing is read from it.
+        held_bytes: the requests of all clients of a broker together, with the responses that
+            clients don't read.
+        connections: the clients of a broker at the same time.
+        frame_s: the time until a request is complete: clients wait no more than a minute for its
+            response.
+        idle_s: the time without a received byte, or without a read byte of a response, after which
+            a connection is closed; Kafka's ``connections.max.idle.ms``. A wait for a response is
+            not idle.
     """
 
     frame_bytes: int = 100 * 1024 * 1024
@@ -193,8 +195,7 @@ _HTTP_METHODS = {
 
 
 def foreign_protocol(begin: bytes, listener: Listener) -> str | None:
-    """Return what a client seems to speak whose first four bytes can't be a request's length; None:
-    no idea."""
+    """Return the likely protocol of a client whose first bytes are no request's length, or None."""
     takes = f"{listener.name} takes clients with security.protocol={listener.security_protocol}"
     if begin.startswith(_TLS_RECORD):
         return f"this looks like TLS on a plaintext listener: {takes}"
@@ -204,9 +205,9 @@ def foreign_protocol(begin: bytes, listener: Listener) -> str | None:
 
 
 class MemoryQuota:
-    """How much a broker holds for all its clients.
+    """The memory that a broker holds for all its clients.
 
-    That is requests that are begun, wait, or are being served; and responses that are not read.
+    That is requests that are incomplete, wait or are being served; and responses that are not read.
     """
 
     __slots__ = ("total", "unsent")
@@ -244,14 +245,14 @@ class Connection(asyncio.Protocol):
 
     Args:
         serve: handles one request.
-        send: brings the response to the client.
+        send: sends the response to the client.
         supported: the APIs by key, with the oldest and the newest version of each.
-        limits: what the client may ask.
-        held: what all connections of the broker hold.
-        scheduler: of serving, shared with all connections on the event loop.
-        on_open: called first; the client is turned away if it says False.
-        on_close: called once the connection is gone.
-        listener: by which it came.
+        limits: the limits of the client.
+        held: the memory of all connections of the broker.
+        scheduler: shared with all connections on the event loop.
+        on_open: called first; False refuses the client.
+        on_close: called once the connection is closed.
+        listener: the client's listener.
     """
 
     def __init__(
@@ -269,14 +270,14 @@ class Connection(asyncio.Protocol):
         self.listener = listener
         self.peer = "?"
         self.host = "?"
-        """From which address the client comes."""
+        """The client's address."""
         self.principal = ANONYMOUS
-        """Who the client is, as in "User:ann"."""
+        """The client's principal, such as "User:ann"."""
         self.is_cut = False
         self.login: Login | None = None
-        """How the client says who it is, where it is asked; it stays when that is done."""
+        """The client's login, also after its end; None before a handshake."""
         self.take_token: Callable[[bytes], bytes] | None = None
-        """Set, it takes the next frame, which is no request, and returns what is answered."""
+        """If set, takes the next frame, a token instead of a request, and returns the response."""
         self._serve = serve
         self._send = send
         self._supported = supported
@@ -304,7 +305,7 @@ class Connection(asyncio.Protocol):
     # Calls of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
         peer = transport.get_extra_info("peername")
         if peer:
             self.host = peer[0]
@@ -352,7 +353,7 @@ class Connection(asyncio.Protocol):
         self._writable = loop.create_future()
         if self._transport is not None:
             self._quota.add_unsent(self, self._transport.get_write_buffer_size())
-            # Not at once: this may be in the middle of a write of the transport's.
+            # Not at once: the transport may be in the middle of a write.
             loop.call_soon(self._quota.make_room, self._limits.held_bytes)
 
     def resume_writing(self) -> None:
@@ -366,7 +367,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.resume_writing()
         if self._task is None:
-            return  # it was refused
+            return  # the client was refused
         if self.is_cut or self._in_request:
             self._end()  # there is no client for the response
         elif self._data_arrived is not None and not self._data_arrived.done():
@@ -490,7 +491,7 @@ class Connection(asyncio.Protocol):
                 frame = self._next_frame()
                 if frame is None:
                     if self._transport is None:
-                        break  # and all of its requests are served
+                        break  # all of its requests are served
                     self._resume_reading()
                     self._data_arrived = loop.create_future()
                     await self._data_arrived
@@ -502,8 +503,8 @@ class Connection(asyncio.Protocol):
                 if self.is_cut:
                     break
                 self._in_request = True
-                # After a disconnect, only requests that don't wait are served. As in Kafka: batches
-                # with acks=0 are appended, up to a request that has a response.
+                # After a disconnect, requests that don't wait are served, as in Kafka: batches with
+                # acks=0 are appended, up to a request that has a response.
                 ending = None if self._transport is not None else loop.call_soon(self._end)
                 await self._serve_frame(frame)
                 if ending is not None:
@@ -538,20 +539,20 @@ class Connection(asyncio.Protocol):
                 raise
             # A client with too new a version gets the supported ones, in the oldest version.
             request = Request(API_VERSIONS, 0, error.correlation_id, None, None)
-        values = self._serve(request, self)
-        if isinstance(values, CoroutineType):
-            values = await values
-        elif type(values) is not bytes:
-            values = await await_response(values)
-        if values is None:
+        response = self._serve(request, self)
+        if isinstance(response, CoroutineType):
+            response = await response
+        elif not isinstance(response, FixedLayout):
+            response = await await_response(response)
+        if response is None:
             return
         if self._transport is None:
             # After a disconnect, no request behind the first one with a response is served: a
-            # client may leave thousands, again and again, and each would have its time slice.
+            # client may leave thousands, again and again, each with its time slice.
             self._unread.clear()
             return
         encoded = encode_response(
-            request.api_key, request.api_version, request.correlation_id, values
+            request.api_key, request.api_version, request.correlation_id, response
         )
         sending = self._send(self, request, encoded)
         if sending is not None:

@@ -1,4 +1,4 @@
-"""Where a response has its errors, and responses that refuse a request or a part of it.
+"""The places of errors in responses, and responses that refuse a request or a part of it.
 
 A response has an error at the top, in the elements of nested arrays (groups, topics, partitions),
 or in several of these places. The row of an API in `api.registry` lists these arrays as an error
@@ -6,12 +6,12 @@ path, from the outermost on:
 
     "groups topics partition_indexes:partitions"
 
-has an array of the request before the colon, and the array of the response that answers it behind;
-without a colon, both have the same name. Before the colon of ":partitions" is nothing: the request
-doesn't list what the response does. "deletions|upsertions:results" answers two arrays. Arrays that
-a version of an API lacks are passed over.
+has an array of the request before the colon, and the array of the response for it behind; without a
+colon, both have the same name. In ":partitions", the request has no such array. The array of
+"deletions|upsertions:results" is for two arrays of the request. Arrays that a version of an API
+lacks are skipped.
 
-Ground rules: no state but a cache of where each version has its errors.
+Ground rules: no state but a cache of the places in each version.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "resource_name": ("resource_name",),
     "user": ("user", "name"),
 }
-"""What identifies an element of an array, and what the APIs call the field."""
+"""The keys of elements of arrays, and their fields in the APIs."""
 
 
 class ErrorArray(NamedTuple):
@@ -48,7 +48,7 @@ class ErrorArray(NamedTuple):
 
     Args:
         response: the array.
-        request: the arrays of the request that it answers.
+        request: the arrays of the request that it is for.
         fields: the fields of an element by key; empty: an element is identified by its index.
         element: the class of an element.
         error: its field for the error, or None.
@@ -61,7 +61,7 @@ class ErrorArray(NamedTuple):
     error: str | None
 
     def has_key(self, key: str) -> bool:
-        """Whether elements can be chosen by a key; by "topic" also topic ids and resources."""
+        """Whether elements can be targeted by a key; by "topic" also topic ids and resources."""
         keys = (key, "topic_id", "resource_name") if key == "topic" else (key,)
         return any(key in self.fields for key in keys)
 
@@ -89,7 +89,7 @@ class ErrorPlaces(NamedTuple):
     Args:
         response: the class of the response.
         top: its field for an error, or None.
-        arrays: each in the elements of the one before.
+        arrays: each in the elements of the previous one.
     """
 
     response: type[Any]
@@ -97,11 +97,11 @@ class ErrorPlaces(NamedTuple):
     arrays: tuple[ErrorArray, ...]
 
     def depth(self, code: int, of_partition: bool) -> int:
-        """Return how many arrays lead to where an error belongs: 0 to the top.
+        """Return the depth of the array in which an error belongs; 0: the top.
 
         Args:
             code: the error code.
-            of_partition: whether it is one partition's, also where the request lists none.
+            of_partition: whether the error is of a partition, also if the request lists none.
         """
         depths = [0] if self.top is not None else []
         with_error = [n for n, array in enumerate(self.arrays, 1) if array.error is not None]
@@ -205,8 +205,8 @@ def _error_field(entity_class: Any) -> str | None:
 def error_response(places: ErrorPlaces, body: Any, code: int, message: str | None = None) -> Any:
     """Return a response that refuses all of a request, as an entity of `kio`.
 
-    The error and its message are at the top where the response has one there, else the error is at
-    each element that answers one of the request. With 0, there are no elements. O(the request's
+    The error and its message are at the top, if the response has an error there; otherwise in each
+    element for one of the request. With 0, there are no elements. O(the request's
     elements).
     """
     values: dict[str, Any] = {}

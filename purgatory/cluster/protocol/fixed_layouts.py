@@ -1,11 +1,11 @@
-"""Fixed layouts of what a broker's time goes into: Produce, and the responses to Fetch and to
-ConsumerGroupHeartbeat.
+"""Fixed layouts of the messages that take most of a broker's time: Produce, and the responses to
+Fetch and to ConsumerGroupHeartbeat.
 
-The codec of all other requests (`wire`) goes over each field by its description, and makes objects
-that check themselves, which costs more than to append a record. Here a run of numbers is one
-`Struct`, and each field says in which versions it is.
+The general codec (`wire`) goes over each field by its description, and makes objects that check
+themselves, which costs more than the append of a record. Here a run of numbers is one `Struct`, and
+the code of each field names its versions.
 
-The general codec decodes or rejects an unusual Produce: one that is truncated or too long, that has
+The general codec decodes or rejects an unusual Produce: a truncated or overlong one, or one with
 nulls in fields that are not nullable, tagged fields, or arrays of more than ``_MAX_FAST_ELEMENTS``
 elements. Both codecs return the same names and values.
 
@@ -19,11 +19,12 @@ Ground rules
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
@@ -52,7 +53,7 @@ _NO_ID = bytes(_ID_BYTES)
 
 @dataclass(slots=True)
 class ProducedPartition:
-    """What a produce has for one partition."""
+    """The batches of one partition in a produce."""
 
     index: int
     records: bytes | None
@@ -60,7 +61,7 @@ class ProducedPartition:
 
 @dataclass(slots=True)
 class ProducedTopic:
-    """What a produce has for one topic."""
+    """The partitions of one topic in a produce."""
 
     name: str
     partition_data: tuple[ProducedPartition, ...]
@@ -68,7 +69,7 @@ class ProducedTopic:
 
 @dataclass(slots=True)
 class ProducedTopicById:
-    """What a produce has for one topic, named by its id; None stands for the id 0."""
+    """The partitions of one topic in a produce, by its id; None stands for the id 0."""
 
     topic_id: UUID | None
     partition_data: tuple[ProducedPartition, ...]
@@ -76,7 +77,7 @@ class ProducedTopicById:
 
 @dataclass(slots=True)
 class ProduceBody:
-    """A produce."""
+    """The body of a produce."""
 
     transactional_id: str | None
     acks: int
@@ -85,12 +86,12 @@ class ProduceBody:
 
 
 class _UnusualError(Exception):
-    """The other codec is to say what this is."""
+    """The request is left to the general codec."""
 
 
 class _Reading(NamedTuple):
-    """How strings and lengths are read: each returns where it ends. ``flexible``: whether tagged
-    fields stand at the end of each structure."""
+    """The readers of strings and lengths, which return the end position, too. ``flexible``: whether
+    each structure ends with tagged fields."""
 
     string: Callable[[bytes, int], tuple[str | None, int]]
     length: Callable[[bytes, int], tuple[int, int]]
@@ -199,8 +200,8 @@ def _read_body(frame: bytes, at: int, version: int, reading: _Reading) -> tuple[
 
 
 def _read_one_partition(frame: bytes, at: int) -> ProduceBody | None:
-    """Read a produce for one partition, with few looks; None if it has more. Most have no more, and
-    their number is what a broker's time goes into."""
+    """Read a produce for one partition in few steps; None if it has more. Most have only one, and
+    take most of a broker's time."""
     has_id = frame[at : at + 2] != _NO_STRING
     transactional_id, at = _plain_string(frame, at) if has_id else (None, at + 2)
     name_at = at + _ONE_TOPIC.size
@@ -248,7 +249,7 @@ Key = tuple[str | UUID, int]
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a broker is."""
+    """A broker's address."""
 
     node_id: int
     host: str
@@ -257,7 +258,7 @@ class NodeEndpoint(NamedTuple):
 
 
 class LeaderHints(NamedTuple):
-    """The leaders of the partitions with such an error, with their epochs, and where they are."""
+    """The leaders and epochs of partitions that other brokers lead, and the addresses of these."""
 
     leaders: Mapping[Key, tuple[int, int]]
     endpoints: tuple[NodeEndpoint, ...]
@@ -283,7 +284,7 @@ _FETCH_ENDPOINTS = 16
 
 
 class _Writing(NamedTuple):
-    """How strings and lengths are written, and what stands at the end of each structure."""
+    """The writers of strings and lengths, and the end of each structure."""
 
     string: Callable[[str | None], bytes]
     length: Callable[[int], bytes]
@@ -318,106 +319,204 @@ def _write_compact_length(length: int) -> bytes:
 
 _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 
-# The same few topics are named all the time.
+# Requests name the same few topics again and again.
 _WRITE_PLAIN = _Writing(lru_cache(_MAX_CACHED)(_write_plain_string), _INT.pack, b"")
 _WRITE_COMPACT = _Writing(
     lru_cache(_MAX_CACHED)(_write_compact_string), _write_compact_length, b"\0"
 )
 
 
-def produce_response(
-    version: int,
-    responses: Mapping[Key, PartitionProduceResponse],
-    hints: LeaderHints = NO_HINTS,
-) -> bytes:
-    """Return the body of a produce response. O(partitions).
+class FixedLayout(ABC):
+    """A response that has a fixed layout, and the fields from which the general codec builds it.
+
+    The connection encodes it; a fault that alters it needs its fields.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def encode(self, version: int) -> bytes:
+        """Return the body of the response, in a version of its API."""
+
+    @abstractmethod
+    def fields(self) -> Mapping[str, Any]:
+        """Return the fields by their names in `kio`, those of all versions."""
+
+
+@dataclass(slots=True)
+class ProduceResponse(FixedLayout):
+    """The response to a Produce.
 
     Args:
-        version: of the request.
-        responses: by the names of the topics, or by their ids, as the version has it.
-        hints: who leads, where the client is to go to another broker.
+        responses: by the names of the topics, or by their ids, as the request's version has it.
+        hints: the leaders of partitions that other brokers lead.
     """
-    string, length, end = _WRITE_COMPACT if version >= _PRODUCE_FLEXIBLE else _WRITE_PLAIN
-    topics = _by_topic(responses)
-    parts = [length(len(topics))]
-    for topic, partitions in topics.items():
-        name = string(topic) if isinstance(topic, str) else topic.bytes
-        parts += name, length(len(partitions))
-        for partition, response in partitions:
-            error, base_offset, time_ms = (
-                response.error,
-                response.base_offset,
-                response.append_time_ms,
-            )
-            if version < 5:
-                parts.append(_APPENDED.pack(partition, error, base_offset, time_ms))
-                continue
-            start = response.log_start_offset
-            parts.append(_APPENDED_AND_START.pack(partition, error, base_offset, time_ms, start))
-            if version >= 8:
-                parts.append(length(len(response.record_errors)))
-                for batch_index, message in response.record_errors:
-                    parts += _INT.pack(batch_index), string(message), end
-                parts.append(string(response.message))
-                leader = hints.leaders.get((topic, partition))
-                has_leader_hint = leader is not None and version >= _PRODUCE_HINTS
-                parts.append(
-                    _LEADER.pack(1, 0, 9, *leader, 0) if has_leader_hint and leader else end
+
+    responses: Mapping[Key, PartitionProduceResponse]
+    hints: LeaderHints = NO_HINTS
+
+    def encode(self, version: int) -> bytes:
+        """Return the body of the response. O(partitions)."""
+        string, length, end = _WRITE_COMPACT if version >= _PRODUCE_FLEXIBLE else _WRITE_PLAIN
+        topics = _by_topic(self.responses)
+        parts = [length(len(topics))]
+        for topic, partitions in topics.items():
+            name = string(topic) if isinstance(topic, str) else topic.bytes
+            parts += name, length(len(partitions))
+            for partition, response in partitions:
+                error, base_offset, time_ms = (
+                    response.error,
+                    response.base_offset,
+                    response.append_time_ms,
                 )
-        parts.append(end)
-    endpoints = hints.endpoints if version >= _PRODUCE_HINTS else ()
-    parts += _INT.pack(0), _endpoints(endpoints) or end  # throttled for 0 ms
-    return b"".join(parts)
+                if version < 5:
+                    parts.append(_APPENDED.pack(partition, error, base_offset, time_ms))
+                    continue
+                start = response.log_start_offset
+                parts.append(
+                    _APPENDED_AND_START.pack(partition, error, base_offset, time_ms, start)
+                )
+                if version >= 8:
+                    parts.append(length(len(response.record_errors)))
+                    for batch_index, message in response.record_errors:
+                        parts += _INT.pack(batch_index), string(message), end
+                    parts.append(string(response.message))
+                    leader = self.hints.leaders.get((topic, partition))
+                    has_leader_hint = leader is not None and version >= _PRODUCE_HINTS
+                    parts.append(
+                        _LEADER.pack(1, 0, 9, *leader, 0) if has_leader_hint and leader else end
+                    )
+            parts.append(end)
+        endpoints = self.hints.endpoints if version >= _PRODUCE_HINTS else ()
+        parts += _INT.pack(0), _endpoints(endpoints) or end  # throttled for 0 ms
+        return b"".join(parts)
+
+    def fields(self) -> Mapping[str, Any]:
+        def partition_fields(key: Key, response: PartitionProduceResponse) -> dict[str, Any]:
+            time_ms = response.append_time_ms
+            return {
+                **_leader_fields(self.hints, key),
+                "index": key[1],
+                "error_code": response.error,
+                "base_offset": response.base_offset,
+                "log_append_time": None if time_ms < 0 else time_ms,
+                "log_start_offset": response.log_start_offset,
+                "record_errors": [
+                    {"batch_index": number, "batch_index_error_message": message}
+                    for number, message in response.record_errors
+                ],
+                "error_message": response.message,
+            }
+
+        return {
+            "responses": _topic_fields(self.responses, "partition_responses", partition_fields),
+            "throttle_time": 0,
+            "node_endpoints": [endpoint._asdict() for endpoint in self.hints.endpoints],
+        }
 
 
-def fetch_response(
-    version: int,
-    responses: Mapping[Key, PartitionFetchResponse],
-    session_id: int = 0,
-    error: int = 0,
-    hints: LeaderHints = NO_HINTS,
-) -> bytes:
-    """Return the body of the response to a fetch. O(bytes).
+@dataclass(slots=True)
+class FetchResponse(FixedLayout):
+    """The response to a Fetch.
 
     Args:
-        version: of the request.
-        responses: by the names of the topics, or by their ids, as the version has it.
-        session_id: of its session, 0 without one.
-        error: why it is refused as a whole.
-        hints: who leads, where the client is to go to another broker.
+        responses: by the names of the topics, or by their ids, as the request's version has it.
+        session_id: the id of the fetch session; 0: there is none.
+        error: the error of the whole request.
+        hints: the leaders of partitions that other brokers lead.
     """
-    string, length, end = _WRITE_COMPACT if version >= _FETCH_FLEXIBLE else _WRITE_PLAIN
-    topics = _by_topic(responses)
-    head = _FETCH_HEAD.pack(0, error, session_id)  # throttled for 0 ms
-    parts = [head if version >= 7 else head[:4], length(len(topics))]
-    for topic, partitions in topics.items():
-        parts += _topic(topic, string), length(len(partitions))
-        for partition, response in partitions:
-            numbers = (
-                partition,
-                response.error,
-                response.high_watermark,
-                response.last_stable_offset,
-            )
-            if version < 5:
-                parts.append(_FETCHED.pack(*numbers))
-            else:
-                parts.append(_FETCHED_AND_START.pack(*numbers, response.log_start_offset))
-            parts.append(length(len(response.aborted_transactions)))
-            for aborted in response.aborted_transactions:
-                parts += _TRANSACTION.pack(aborted.producer_id, aborted.first_offset), end
-            if version >= 11:
-                parts.append(_INT.pack(response.preferred_replica))
-            records = encode_batches(response.batches)
-            parts += length(len(records)), records
-            leader = hints.leaders.get((topic, partition))
-            if end and (response.diverging_epoch is not None or leader is not None):
-                parts += _fetch_tags(response.diverging_epoch, leader)
-            else:
-                parts.append(end)
-        parts.append(end)
-    parts.append(_endpoints(hints.endpoints if version >= _FETCH_ENDPOINTS else ()) or end)
-    return b"".join(parts)
+
+    responses: Mapping[Key, PartitionFetchResponse]
+    session_id: int = 0
+    error: int = 0
+    hints: LeaderHints = NO_HINTS
+
+    def encode(self, version: int) -> bytes:
+        """Return the body of the response. O(bytes)."""
+        string, length, end = _WRITE_COMPACT if version >= _FETCH_FLEXIBLE else _WRITE_PLAIN
+        topics = _by_topic(self.responses)
+        head = _FETCH_HEAD.pack(0, self.error, self.session_id)  # throttled for 0 ms
+        parts = [head if version >= 7 else head[:4], length(len(topics))]
+        for topic, partitions in topics.items():
+            parts += _topic(topic, string), length(len(partitions))
+            for partition, response in partitions:
+                numbers = (
+                    partition,
+                    response.error,
+                    response.high_watermark,
+                    response.last_stable_offset,
+                )
+                if version < 5:
+                    parts.append(_FETCHED.pack(*numbers))
+                else:
+                    parts.append(_FETCHED_AND_START.pack(*numbers, response.log_start_offset))
+                parts.append(length(len(response.aborted_transactions)))
+                for aborted in response.aborted_transactions:
+                    parts += _TRANSACTION.pack(aborted.producer_id, aborted.first_offset), end
+                if version >= 11:
+                    parts.append(_INT.pack(response.preferred_replica))
+                records = encode_batches(response.batches)
+                parts += length(len(records)), records
+                leader = self.hints.leaders.get((topic, partition))
+                if end and (response.diverging_epoch is not None or leader is not None):
+                    parts += _fetch_tags(response.diverging_epoch, leader)
+                else:
+                    parts.append(end)
+            parts.append(end)
+        parts.append(_endpoints(self.hints.endpoints if version >= _FETCH_ENDPOINTS else ()) or end)
+        return b"".join(parts)
+
+    def fields(self) -> Mapping[str, Any]:
+        def partition_fields(key: Key, response: PartitionFetchResponse) -> dict[str, Any]:
+            values = {
+                **_leader_fields(self.hints, key),
+                "partition_index": key[1],
+                "error_code": response.error,
+                "high_watermark": response.high_watermark,
+                "last_stable_offset": response.last_stable_offset,
+                "log_start_offset": response.log_start_offset,
+                "aborted_transactions": [
+                    {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
+                    for aborted in response.aborted_transactions
+                ],
+                "preferred_read_replica": response.preferred_replica,
+                "records": encode_batches(response.batches),
+            }
+            if response.diverging_epoch is not None:
+                epoch, end_offset = response.diverging_epoch
+                values["diverging_epoch"] = {"epoch": epoch, "end_offset": end_offset}
+            return values
+
+        return {
+            "throttle_time": 0,
+            "error_code": self.error,
+            "session_id": self.session_id,
+            "responses": _topic_fields(self.responses, "partitions", partition_fields),
+            "node_endpoints": [endpoint._asdict() for endpoint in self.hints.endpoints],
+        }
+
+
+def _leader_fields(hints: LeaderHints, key: Key) -> dict[str, Any]:
+    leader = hints.leaders.get(key)
+    if leader is None:
+        return {}
+    leader_id, leader_epoch = leader
+    return {"current_leader": {"leader_id": leader_id, "leader_epoch": leader_epoch}}
+
+
+def _topic_fields(
+    responses: Mapping[Key, R], array: str, partition_fields: Callable[[Key, R], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the topics of a response; each version takes the name or the id."""
+    return [
+        {
+            "name": topic,
+            "topic": topic,
+            "topic_id": topic,
+            array: [partition_fields((topic, number), response) for number, response in partitions],
+        }
+        for topic, partitions in _by_topic(responses).items()
+    ]
 
 
 def _topic(topic: str | UUID, string: Callable[[str | None], bytes]) -> bytes:
@@ -456,12 +555,32 @@ def _by_topic(responses: Mapping[Key, R]) -> dict[str | UUID, list[tuple[int, R]
     return topics
 
 
-def heartbeat_response(result: ConsumerGroupHeartbeatResult, interval_ms: int) -> bytes:
-    """Return the body of the response to a ConsumerGroupHeartbeat without a new assignment."""
-    assert result.assignment is None, "it would be left out"
-    return (
-        _ERROR_ONLY.pack(0, result.error)
-        + _write_compact_string(result.message)
-        + _write_compact_string(result.member_id)
-        + _NO_ASSIGNMENT.pack(result.epoch, interval_ms, -1, 0)
-    )
+@dataclass(slots=True)
+class HeartbeatResponse(FixedLayout):
+    """The response to a ConsumerGroupHeartbeat without a new assignment."""
+
+    result: ConsumerGroupHeartbeatResult
+    interval_ms: int
+
+    def encode(self, version: int) -> bytes:
+        """Return the body of the response."""
+        result = self.result
+        assert result.assignment is None, "the layout has no assignment"
+        return (
+            _ERROR_ONLY.pack(0, result.error)
+            + _write_compact_string(result.message)
+            + _write_compact_string(result.member_id)
+            + _NO_ASSIGNMENT.pack(result.epoch, self.interval_ms, -1, 0)
+        )
+
+    def fields(self) -> Mapping[str, Any]:
+        result = self.result
+        return {
+            "throttle_time": 0,
+            "error_code": result.error,
+            "error_message": result.message,
+            "member_id": result.member_id,
+            "member_epoch": result.epoch,
+            "heartbeat_interval": self.interval_ms,
+            "assignment": None,
+        }

@@ -1,14 +1,14 @@
-"""Checks a request's bytes before the codec decodes them: no length in it may lie.
+"""The check of a request's lengths, before the codec decodes it.
 
 The codec reserves memory for as many elements as an array claims to have, and a claim of two
-thousand million ends the process. So each length is compared with what is left of the frame first,
-and the elements of all arrays are counted. On the way, tagged fields that the codec doesn't know
-are taken out: Kafka ignores them, the codec would refuse the request.
+thousand million ends the process. Each length is therefore compared with the rest of the frame
+first, and the elements of all arrays are counted. Tagged fields that the codec doesn't know are
+removed: Kafka ignores them, and the codec would refuse the request.
 
 Ground rules
 ------------
 * No state but caches of what each class of `kio` is made of.
-* Offsets only ever grow, and each array's count is bounded by the bytes that are left, so a look
+* Offsets only ever grow, and each array's count is bounded by the remaining bytes, so that a check
   takes O(bytes) at most.
 """
 
@@ -45,13 +45,13 @@ _FIXED_SIZES: Mapping[str, int] = {
 }
 _MAX_VARINT_BYTES = 5
 _MAX_STRING_BYTES = 2**15 - 1
-"""As in Kafka: what is longer has no place in records, nor in responses of older versions."""
+"""Kafka's limit of strings, which is that of records and of responses of older versions."""
 _NULL = -1
 _NO_ENTITY = 0xFF
 
 
 class _FrameReader:
-    """How far one request was looked over."""
+    """The progress of the check of one request."""
 
     __slots__ = ("cuts", "data", "elements", "end", "max_elements")
 

@@ -2,13 +2,13 @@
 `fixed_layouts`.
 
 A frame is four bytes of length, a header that names the API, its version and the request's number,
-and a body. A version without a place in `cluster.api.registry` is refused as Kafka refuses it.
-Unknown tagged fields are ignored, as Kafka does. Responses are written as plain values by name: a
-field that a version lacks is left out, and times are numbers of milliseconds.
+and a body. Versions that `cluster.api.registry` lacks are refused, and unknown tagged fields
+ignored, as in Kafka. Responses are plain values by name: fields that a version lacks are omitted,
+and times are numbers of milliseconds.
 
 Ground rules
 ------------
-* No state but caches: of what each class of `kio` is made of, and of durations.
+* No state but caches: of the fields of each class of `kio`, and of durations.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as WireError
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
+from kio.static.protocol import Entity
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
-from purgatory.cluster.protocol.fixed_layouts import PRODUCE, ProduceBody, read_produce
+from purgatory.cluster.protocol.fixed_layouts import PRODUCE, FixedLayout, ProduceBody, read_produce
 from purgatory.cluster.protocol.frame_check import check_frame
 
 _METADATA, API_VERSIONS = 3, 18
@@ -37,17 +38,22 @@ Versions = tuple[int, int]
 """The oldest and the newest version of an API."""
 
 _TAIL_BYTES: Mapping[int, int] = {3: 3, 9: 3, 16: 1, 51: 1}
-"""By how much requests of an API, in flexible versions, may be longer than their fields.
+"""The excess bytes of requests in flexible versions, by API.
 
-librdkafka leaves four bytes for the count of topics in Metadata and OffsetFetch, and "all" takes
-one; it ends ListGroups and AlterUserScramCredentials by a byte too much. Kafka overlooks what
-follows the fields."""
+librdkafka reserves four bytes for the count of topics in Metadata and OffsetFetch, of which "all"
+takes one; its ListGroups and AlterUserScramCredentials have an excess byte. Kafka ignores them."""
 
 _START = struct.Struct(">hhi")
 _RESPONSE_HEADER = struct.Struct(">ii")
 _MILLISECOND = timedelta(milliseconds=1)
 _MAX_MESSAGE_CHARACTERS = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+ResponseBody = Mapping[str, Any] | FixedLayout | Entity | bytes
+"""The body of a response: its fields by their names in `kio`, with lists of mappings for arrays and
+without those that the version lacks; or an entity of `kio`; or the bytes that another broker sent.
+"""
 
 
 class Request(NamedTuple):
@@ -61,7 +67,7 @@ class Request(NamedTuple):
 
     @property
     def api_name(self) -> str:
-        """What the API is called: "produce"."""
+        """The name of the API, such as "produce"."""
         return api_key_map.get(self.api_key, f"api_{self.api_key}")
 
 
@@ -73,8 +79,8 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
         supported: the APIs by key, with the oldest and the newest version of each.
 
     Raises:
-        BadRequestError: it is no request: too short, an unknown API, lengths that lie.
-        UnsupportedVersionError: an API that is known, in a version that isn't.
+        BadRequestError: the frame is no request: too short, of an unknown API, with wrong lengths.
+        UnsupportedVersionError: the version of a known API is not supported.
     """
     if len(frame) < _START.size:
         raise BadRequestError(f"a request of {len(frame)} bytes is shorter than a header")
@@ -98,7 +104,7 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
         body, body_bytes = read_body(frame, header_bytes)
     except BadRequestError as error:
         raise BadRequestError(f"{api_key_map[api_key]} v{api_version}: {error}") from None
-    except Exception as error:  # whatever the codec stumbles over: the frame is to blame
+    except Exception as error:  # any error of the codec: the frame is invalid
         name = f"{api_key_map[api_key]} v{api_version}"
         raise BadRequestError(f"{name} can't be decoded: {error!r}") from error
     if header_bytes + body_bytes != len(frame):
@@ -132,42 +138,42 @@ def encode_request(request: Request) -> bytes:
 
 
 def encode_response(
-    api_key: int, api_version: int, correlation_id: int, values: Mapping[str, Any] | bytes
+    api_key: int, api_version: int, correlation_id: int, response: ResponseBody
 ) -> bytes:
     """Encode a response as a frame, with its length.
 
     Args:
-        api_key, api_version, correlation_id: of the request.
-        values: the fields by their names in `kio`; lists of mappings for arrays. What the version
-            doesn't have is left out.
-            Or the body, encoded already (`fixed_layouts`).
+        api_key, api_version, correlation_id: those of the request.
+        response: the body.
     """
-    response_class, write, flexible = _writer(api_key, api_version)
-    # A client that reads ApiVersions' answer doesn't know yet which headers we write.
+    flexible = _writer(api_key, api_version)[2]
+    # A client doesn't know the headers of responses before it has read that to ApiVersions.
     tags = b"\0" if flexible and api_key != API_VERSIONS else b""
-    if isinstance(values, bytes):
-        body = values
-    else:
-        buffer = io.BytesIO()
-        write(buffer, build(response_class, values))
-        body = buffer.getvalue()
+    body = encode_body(api_key, api_version, response)
     start = _RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id)
     return b"".join((start, tags, body))
 
 
-def read_response(request: Request, response: Mapping[str, Any] | bytes) -> Any:
-    """Return a response's body, by its fields or as bytes, as an entity of `kio`."""
+def encode_body(api_key: int, api_version: int, response: ResponseBody) -> bytes:
+    """Encode the body of a response."""
+    if isinstance(response, FixedLayout):
+        return response.encode(api_version)
+    if isinstance(response, bytes):
+        return response
+    response_class, write, _ = _writer(api_key, api_version)
+    buffer = io.BytesIO()
+    write(buffer, build(response_class, response))
+    return buffer.getvalue()
+
+
+def response_entity(request: Request, response: ResponseBody) -> Any:
+    """Return the body of a response as an entity of `kio`."""
     response_class = load_response_schema(request.api_key, request.api_version)
     if isinstance(response, bytes):
         return entity_reader(response_class)(response, 0)[0]
+    if isinstance(response, FixedLayout):
+        return build(response_class, response.fields())
     return build(response_class, response)
-
-
-def write_response(entity: Any) -> bytes:
-    """Return a response's body, an entity of `kio`, as bytes."""
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
 
 
 def build(entity_class: Any, values: Any) -> Any:
@@ -190,9 +196,9 @@ def build(entity_class: Any, values: Any) -> Any:
     return entity_class(**arguments)
 
 
-@lru_cache(maxsize=256)  # clients ask for the same few all the time
+@lru_cache(maxsize=256)  # clients send the same few again and again
 def milliseconds(duration: timedelta) -> int:
-    """Return a duration of the codec's in milliseconds."""
+    """Return a duration of the codec in milliseconds."""
     return duration // _MILLISECOND
 
 
@@ -200,7 +206,7 @@ def milliseconds(duration: timedelta) -> int:
 def readers(
     load_schema: Callable[[int, int], Any], api_key: int, api_version: int
 ) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
-    """Return the class of a request or a response, and what reads its header and its body."""
+    """Return the class of a request or a response, and the readers of its header and its body."""
     message_class = load_schema(api_key, api_version)
     read_header = entity_reader(message_class.__header_schema__)
     return message_class, read_header, entity_reader(message_class)
@@ -245,8 +251,7 @@ def _converter(hint: Any, kafka_type: str | None) -> Callable[[Any], Any] | None
 
 
 def _shortened(message: str | None) -> str | None:
-    # It may repeat what the client sent, and older versions have no place for more than 32,767
-    # bytes.
+    # A message may repeat a client's text, and older versions have a limit of 32,767 bytes.
     return message and message[:_MAX_MESSAGE_CHARACTERS]
 
 
@@ -270,7 +275,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
-# Entities of which only a part is known.
+# Entities with default values.
 
 _UNKNOWN = -1
 _UNKNOWN_FIELD_WORDS = frozenset(
@@ -284,7 +289,7 @@ _UNKNOWN_ID_FIELDS = frozenset(
 def new_entity(entity_class: Any, values: Mapping[str, Any]) -> Any:
     """Make an entity of `kio` with those values that it has fields for.
 
-    Other fields have their defaults, or what Kafka sends beside an error: empty, 0, or -1.
+    Other fields have their defaults, or those that Kafka sends with an error: empty, 0, or -1.
     """
     arguments = {}
     for field in fields(entity_class):
@@ -298,7 +303,7 @@ def new_entity(entity_class: Any, values: Mapping[str, Any]) -> Any:
 
 def _empty(name: str, hint: Any, kafka_type: str | None) -> Any:
     if type(None) in typing.get_args(hint):
-        return "" if name == "metadata" else None  # of a committed offset: Kafka never has null
+        return "" if name == "metadata" else None  # of a committed offset, never null in Kafka
     if typing.get_origin(hint) is tuple:
         return ()
     if is_dataclass(hint):

@@ -4,6 +4,7 @@
 """
 
 from purgatory.kafka.faults.fault import (
+    FORMER_KINDS,
     KINDS,
     BrokerFault,
     CountedFault,
@@ -18,7 +19,6 @@ from purgatory.kafka.faults.kinds import (
     CutLink,
     DelayResponses,
     DuplicateResponses,
-    ErrorFault,
     FreezeMetadata,
     JumpClock,
     Kill,
@@ -40,6 +40,7 @@ from purgatory.kafka.faults.kinds import (
 )
 
 __all__ = [
+    "FORMER_KINDS",
     "KINDS",
     "TARGET_KEYS",
     "BrokerFault",
@@ -49,7 +50,6 @@ __all__ = [
     "DelayResponses",
     "Distribution",
     "DuplicateResponses",
-    "ErrorFault",
     "Fault",
     "FreezeMetadata",
     "JumpClock",

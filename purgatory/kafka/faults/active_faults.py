@@ -1,7 +1,7 @@
 """The faults that are active, and what they do to brokers, links and messages.
 
-The driver of a cluster calls this wherever a fault may be injected, and does what the result says:
-hold a fetch back, drop a response, send it later. It kills brokers and cuts connections itself.
+The driver of a cluster calls this wherever a fault may be injected, and acts on the result: it
+holds a fetch back, drops a response, sends it later. Kills and cuts of connections are its own.
 
 Ground rules
 ------------
@@ -69,7 +69,7 @@ class ActiveFault(Endable):
         fault: its kind and arguments.
         now_s: returns the time, in seconds.
         on_end: is called with it when it has ended.
-        random: draws whether and how it is injected.
+        random: the random numbers of its injections.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ActiveFault(Endable):
         self.ended_s: float | None = None
         self.uses = 0
         self.skipped = 0
-        """How many messages it has let pass, of those that are to pass first."""
+        """The number of messages that have passed, of the first ``skip`` ones."""
         self._now_s = now_s
         self._on_end = on_end
 
@@ -133,11 +133,11 @@ _MAX_RECENT = 50
 
 
 class ResponseOutcome(NamedTuple):
-    """What becomes of a response: it is sent ``delay_ms`` later, in ``copies``, or is lost.
+    """The outcome of a response: it is sent ``delay_ms`` later, in ``copies``, or is lost.
 
-    With one that is lost, the client's connection may be ``cut``. Of one that is ``truncated``,
-    ``truncated.keep_bytes`` are sent, and the connection is cut. It is sent at ``bytes_per_s``,
-    unless that is None.
+    With a lost one, the client's connection may be ``cut``. Of a ``truncated`` one,
+    ``truncated.keep_bytes`` are sent, and the connection is cut. The rate is ``bytes_per_s``; None:
+    unlimited.
     """
 
     delay_ms: float = 0
@@ -244,14 +244,10 @@ class ActiveFaults:
 
     def refuses_produce(self, broker: int) -> bool:
         """Whether a produce of ``broker`` is refused; that counts as an injection."""
-        for active_fault in self.active:
-            if isinstance(active_fault.fault, RefuseProduces) and active_fault.fault.broker in (
-                None,
-                broker,
-            ):
-                active_fault.use()
-                return True
-        return False
+        return any(
+            isinstance(fault, RefuseProduces) and draw_injection(active_fault, fault)
+            for active_fault, fault in self.matching(broker, "produce", None)
+        )
 
     def response_outcome(self, broker: int, api: str, client_id: str | None) -> ResponseOutcome:
         """Return the outcome of a response; it counts as an injection of each of its faults."""
@@ -334,7 +330,7 @@ def _cuts_link(fault: Fault, first: int, second: int) -> bool:
 
 
 _UNITS = {"by_ms": "ms", "throttle_ms": "ms", "jump_ms": "ms", "bytes_per_s": "bytes/s"}
-"""What is shown of a fault with its unit."""
+"""The arguments that are shown with their unit."""
 
 
 def fault_text(fault: Fault) -> str:

@@ -1,7 +1,7 @@
 """A fault that can be injected, and the checks of its arguments.
 
-A fault is data. It knows no sockets and no clock: the driver of a cluster begins and ends it. An
-argument means the same for every kind.
+A fault is data, without sockets and clocks: the driver of a cluster begins and ends it. An argument
+means the same for every kind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_arguments(values: Mapping[str, Any]) -> None:
     """Check each argument by itself.
 
     Raises:
-        ClusterError: one is wrong; says what would be right.
+        ClusterError: an argument is invalid; the message says what is valid.
     """
     for name, value in values.items():
         is_valid, hint = _CHECKS.get(name, (None, ""))
@@ -93,7 +93,7 @@ _MILLISECONDS_OR_NONE = (
 
 _BOOLEAN = (lambda it: isinstance(it, bool), "true or false")
 _MAX_JUMP_MS = 50 * 365 * 24 * 3_600_000
-"""Back from today that is still after 1970, before which records have no times."""
+"""A longer jump back from today would end before 1970, when records have no times."""
 
 _MAX_S = 1_000_000_000
 
@@ -134,10 +134,21 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "cut": _BOOLEAN,
     "after": _BOOLEAN,
 }
-"""By argument: whether a value is right, and which values are, in words."""
+"""By argument: whether a value is valid, and the valid values in words."""
 
 KINDS: dict[str, type[Fault]] = {}
 """All classes of faults that have a ``kind``, by its name."""
+
+FORMER_KINDS: Mapping[str, str] = {
+    "answer": "return_error",
+    "delay_answers": "delay_responses",
+    "duplicate_answers": "duplicate_responses",
+    "lose_answers": "lose_responses",
+    "slow_answers": "slow_responses",
+    "tear_answers": "truncate_responses",
+    "turn_back_epochs": "lower_leader_epochs",
+}
+"""The present name of a kind by the name that it had in an earlier release."""
 
 
 @timed_dataclass
@@ -183,14 +194,14 @@ class Fault:
 
 @timed_dataclass
 class BrokerFault(Fault):
-    """Something goes wrong with one broker."""
+    """A fault of one broker."""
 
     broker: int
 
 
 @timed_dataclass
 class OneOrAllFault(Fault):
-    """Something goes wrong with one ``broker``, or with all (None)."""
+    """A fault of one ``broker``, or of all (None)."""
 
     broker: int | None = None
 
@@ -217,6 +228,8 @@ def parse_fault(arguments: object) -> Fault:
         raise ClusterError('a fault is an object with a "kind": ' + ", ".join(KINDS))
     settings = dict(arguments)
     kind = settings.pop("kind")
+    if isinstance(kind, str) and kind in FORMER_KINDS:
+        raise ClusterError(f"the fault {kind} is gone; use {FORMER_KINDS[kind]}")
     if not isinstance(kind, str) or kind not in KINDS:
         name = kind if isinstance(kind, str) else ""
         raise ClusterError(f"there is no fault {kind!r}; {known_names(name, KINDS)}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import field
+from typing import ClassVar
 
-from purgatory.kafka.errors import ClusterError, ErrorCode
+from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults.fault import (
     BrokerFault,
     CountedFault,
@@ -71,9 +71,11 @@ class CutLink(Fault, kind="cut_link"):
 
 @timed_dataclass
 class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
-    """Freeze the metadata that a broker returns, as they are when the fault begins.
+    """Freeze the metadata that a broker returns.
 
-    Leaders, epochs, ISRs, topics, live brokers, coordinators: its clients use those of that moment.
+    The response is what any broker responded to the same request before the fault, or to the first
+    such request since then: clients use the leaders, epochs, ISRs, topics, live brokers and
+    coordinators of that moment.
     """
 
     is_simulated = False
@@ -101,9 +103,9 @@ class CutConnections(OneOrAllFault, kind="cut_connections"):
 class MessageFault(CountedFault):
     """A fault in requests or responses.
 
-    It is injected into those of one ``api``, such as "Produce" (or "produce"), and of the client
-    with one ``client_id``, or of all (None); into each with the probability ``share``, once the
-    first ``skip`` of them have passed. ``seed`` is that of the random numbers.
+    The messages are those of one ``api``, such as "Produce" (or "produce"), and of a client with
+    one ``client_id``, or of all (None); each with the probability ``share``, after the first
+    ``skip`` of them. ``seed`` is that of the random numbers.
     """
 
     api: str | None = None
@@ -118,7 +120,7 @@ class MessageFault(CountedFault):
             object.__setattr__(self, "api", normalize_api_name(self.api))
 
     def applies_to(self, broker: int, api: str, client_id: str | None) -> bool:
-        """Whether it may be injected into a message."""
+        """Whether the fault may be injected into a message."""
         return (
             self.broker in (None, broker)
             and self.api in (None, api)
@@ -190,79 +192,72 @@ class SlowResponses(ResponseFault, kind="slow_responses"):
     bytes_per_s: int = field(kw_only=True)
 
 
-@timed_dataclass
-class RefuseProduces(CountedFault, kind="refuse_produces"):
-    """Refuse produces with NOT_ENOUGH_REPLICAS: later ones overtake the retries."""
-
-
 TARGET_KEYS = ("topic", "partition", "group_id", "transactional_id")
-"""By what an `ErrorFault` can choose a part of a request."""
+"""The arguments by which a `ReturnError` targets a part of a request."""
 
 
 @timed_dataclass
-class ErrorFault(MessageFault):
-    """An error in the responses to requests, or to a part of them.
-
-    The part is what belongs to one ``group_id`` or ``transactional_id``; the rest of a request is
-    carried out.
-    """
-
-    group_id: str | None = field(default=None, kw_only=True)
-    transactional_id: str | None = field(default=None, kw_only=True)
-
-    @property
-    @abstractmethod
-    def error_code(self) -> int:
-        """The number of the error."""
-
-    @property
-    def executes_request(self) -> bool:
-        """Whether the request is carried out in spite of the error."""
-        return False
-
-    @property
-    def chosen(self) -> Mapping[str, object]:
-        """What a request has to be about, by ``TARGET_KEYS``; empty: anything."""
-        values = {name: getattr(self, name, None) for name in TARGET_KEYS}
-        return {name: value for name, value in values.items() if value is not None}
-
-
-@timed_dataclass
-class ReturnError(ErrorFault, kind="return_error"):
+class ReturnError(MessageFault, kind="return_error"):
     """Respond to requests with an error, by its Kafka name.
 
     ``error``: such as "NOT_LEADER_OR_FOLLOWER". Requests are not carried out, unless ``after`` is
-    true: then they are, and the error is in the response nevertheless. ``topic`` and ``partition``
-    choose a part of each request.
+    true: then they are, and the error is in the response nevertheless. ``topic``, ``partition``,
+    ``group_id`` and ``transactional_id`` target a part of each request; the rest is carried out.
     """
 
     is_simulated = False
+    only_coordinators: ClassVar[bool] = False
+    """Whether only requests to the coordinators of groups and transactions get it."""
     error: str = field(kw_only=True)
     after: bool = field(default=False, kw_only=True)
     topic: str | None = field(default=None, kw_only=True)
     partition: int | None = field(default=None, kw_only=True)
+    group_id: str | None = field(default=None, kw_only=True)
+    transactional_id: str | None = field(default=None, kw_only=True)
 
     @property
     def error_code(self) -> int:
+        """The number of the error."""
         return error_number(self.error)
 
     @property
-    def executes_request(self) -> bool:
-        return self.after
+    def chosen(self) -> Mapping[str, object]:
+        """The targets of the fault, by ``TARGET_KEYS``; empty: any request."""
+        values = {name: getattr(self, name) for name in TARGET_KEYS}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @timed_dataclass
-class LoadCoordinator(ErrorFault, kind="load_coordinator"):
+class RefuseProduces(ReturnError, kind="refuse_produces"):
+    """Refuse produces with NOT_ENOUGH_REPLICAS: later ones overtake the retries."""
+
+    is_simulated = True
+    api: str | None = field(default="produce", init=False)
+    error: str = field(default="NOT_ENOUGH_REPLICAS", init=False)
+    # A `ReturnError` takes more arguments; simulated clients have no use for them.
+    client_id: str | None = field(default=None, init=False)
+    share: float = field(default=1.0, init=False)
+    skip: int = field(default=0, init=False)
+    seed: int | None = field(default=None, init=False)
+    after: bool = field(default=False, init=False)
+    topic: str | None = field(default=None, init=False)
+    partition: int | None = field(default=None, init=False)
+    group_id: str | None = field(default=None, init=False)
+    transactional_id: str | None = field(default=None, init=False)
+
+
+@timed_dataclass
+class LoadCoordinator(ReturnError, kind="load_coordinator"):
     """Have coordinators respond with COORDINATOR_LOAD_IN_PROGRESS.
 
     Those of all groups and transactions, or of one ``group_id`` or ``transactional_id``.
     """
 
-    is_simulated = False
-
-    @property
-    def error_code(self) -> int:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    only_coordinators = True
+    error: str = field(default="COORDINATOR_LOAD_IN_PROGRESS", init=False)
+    after: bool = field(default=False, init=False)
+    topic: str | None = field(default=None, init=False)
+    partition: int | None = field(default=None, init=False)
 
 
 @timed_dataclass

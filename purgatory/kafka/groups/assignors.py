@@ -2,8 +2,8 @@
 
 Ground rules
 ------------
-* The same question has the same answer: members and partitions are gone through in order.
-* Each partition of a topic that anybody subscribes to is given to one member that does.
+* Equal arguments have equal results: members and partitions are gone through in order.
+* Each partition of a topic with subscribers is assigned to one of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Subscriber(NamedTuple):
     Args:
         topic_ids: the topics that it subscribes to and that exist.
         instance_id: of a static member.
-        target: what it was to have before.
+        target: its previous target assignment.
     """
 
     topic_ids: frozenset[UUID]
@@ -34,7 +34,7 @@ Subscribers: TypeAlias = Mapping[str, Subscriber]
 """By member id."""
 
 Assignor: TypeAlias = Callable[[Subscribers, Mapping[UUID, int]], dict[str, Partitions]]
-"""Returns what each member is to have, given how many partitions each topic has."""
+"""Returns each member's target assignment, from the partition counts of the topics."""
 
 
 def assign_by_range(
@@ -42,9 +42,9 @@ def assign_by_range(
 ) -> dict[str, Partitions]:
     """Give each member consecutive partitions of each topic that it subscribes to.
 
-    Static members come first, by their instance ids; then the others, by their member ids. So who
-    has partition 3 of a topic has partition 3 of another one with as many partitions and the same
-    subscribers. O(members * topics + partitions).
+    Static members come first, by their instance ids; then the others, by their member ids. A
+    member with partition 3 of a topic thus has partition 3 of another one with as many partitions
+    and the same subscribers. O(members * topics + partitions).
     """
     in_order = sorted(subscribers, key=lambda member: _sort_key(member, subscribers[member]))
     assigned: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in subscribers}
@@ -69,9 +69,9 @@ def assign_uniformly(
 ) -> dict[str, Partitions]:
     """Give all members as nearly as many partitions as their subscriptions allow, and move few.
 
-    Where all subscribe to the same topics, no member has two partitions more than another, and each
-    keeps what it had up to its share: O(members log members + partitions). Else the least loaded
-    are given what is free, and what was given is moved as long as that makes the loads more even:
+    With equal subscriptions, no member has two partitions more than another, and each keeps its
+    partitions up to its share: O(members log members + partitions). Otherwise free partitions go to
+    the least loaded members, and assigned ones move as long as that makes the loads more even:
     O(partitions * members * topics) at worst.
     """
     assignments = _retained_assignments(subscribers, partition_counts)
@@ -115,7 +115,7 @@ def _retained_assignments(
 
 
 def _trim_to_quota(assignments: _Assignments, partitions: int) -> None:
-    """Let each member keep its share alone; those who had most have the larger ones."""
+    """Limit each member to its share; members with the most partitions have the larger shares."""
     if not assignments:
         return
     share, larger_shares = divmod(partitions, len(assignments))
@@ -126,7 +126,7 @@ def _trim_to_quota(assignments: _Assignments, partitions: int) -> None:
 
 
 def _assign_free(assignments: _Assignments, free: list[TopicIdPartition]) -> None:
-    """Give free partitions to those who have least, topic by topic."""
+    """Assign free partitions to the members with the fewest, topic by topic."""
     if not assignments:
         return
     share, larger_shares = divmod(sum(map(len, assignments.values())) + len(free), len(assignments))
@@ -142,10 +142,10 @@ def _assign_free(assignments: _Assignments, free: list[TopicIdPartition]) -> Non
 
 
 class _Balance:
-    """Evens out what members hold whose subscriptions differ.
+    """Evens out the partitions of members whose subscriptions differ.
 
-    What one holds can be passed to another one that subscribes to its topic, which can pass on
-    something else, and so on. As long as such a path leads from a member to one that has two less,
+    A partition can be passed to another member that subscribes to its topic, which can pass on
+    another one, and so on. As long as such a path leads from a member to one that has two less,
     the loads can be evened out; without one, they can't be any more even.
     """
 

@@ -1,6 +1,6 @@
 """A consumer group (KIP-848): its members, its epochs, and the partitions that each member holds.
 
-A data structure: the coordinator decides on assignments and on members that are out. The group
+A data structure: the coordinator decides on assignments, and removes members. The group
 records which of its records have changed since they were last written. The waits of its members
 (`DelayedMemberSession`, `DelayedRevocation`) expire in the coordinator, on the thread that calls
 both.
@@ -25,13 +25,14 @@ from purgatory.kafka.groups.consumer_group_member import (
     MemberState,
     RecordKind,
     Subscription,
+    reconciled,
 )
 from purgatory.kafka.groups.subscription import KnownTopics, SubscribedTopics
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
 
 
 class ConsumerGroupState(Enum):
-    """What a consumer group is doing, in Kafka's words."""
+    """The state of a consumer group, in Kafka's words."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -69,7 +70,7 @@ class ConsumerGroup:
         return MemberKey(self.group_id, member_id)
 
     def rebalance_key(self, member_id: str) -> MemberKey:
-        """Return the key that it is waited on for a member to give up partitions."""
+        """Return the watch key of a member's revocation of partitions."""
         return MemberKey(self.group_id, member_id, kind="rebalance")
 
     # Its members.
@@ -119,10 +120,21 @@ class ConsumerGroup:
                 del self._holders[partition]
 
     def is_owned(self, partition: TopicIdPartition) -> bool:
-        """Whether a member has a partition, or is about to give it up. O(1)."""
+        """Whether a member owns a partition, or has yet to revoke it. O(1)."""
         return partition in self._holders
 
-    # What they are to have.
+    # Their assignments.
+
+    def is_retry(self, current: CurrentAssignment, epoch: int, owned: Partitions | None) -> bool:
+        """Whether a heartbeat with another epoch is from a member whose last response was lost."""
+        return epoch == current.previous_epoch and owned is not None and owned <= current.assigned
+
+    def next_assignment(
+        self, member: ConsumerMember, owned: Partitions | None
+    ) -> CurrentAssignment:
+        """Return a member's assignment after a heartbeat, by which it reports what it owns."""
+        target = self.targets.get(member.member_id, NO_PARTITIONS)
+        return reconciled(member.current, target, self.target_epoch, owned, self.is_owned)
 
     def bump_epoch(self) -> None:
         """Bump the group epoch after members or subscriptions have changed."""
@@ -140,9 +152,9 @@ class ConsumerGroup:
         return supporters.most_common(1)[0][0] if supporters else DEFAULT_ASSIGNOR
 
     def assign(self) -> None:
-        """Have the assignor decide again, for the epoch that it is.
+        """Compute the target assignment of the current epoch.
 
-        O(members + partitions), where all subscribe to the same topics.
+        O(members + partitions) with equal subscriptions.
         """
         subscribers = {
             member_id: Subscriber(
@@ -172,15 +184,15 @@ class ConsumerGroup:
         return self.topics.refresh(subscriptions, force)
 
     def subscribed_names(self) -> set[str]:
-        """Return the names of the topics that anybody subscribes to now. O(members + topics)."""
+        """Return the names of all subscribed topics. O(members + topics)."""
         names = (self.topics.names(member.subscription) for member in self.members.values())
         return set[str]().union(*names)
 
-    # How far it is.
+    # Its state.
 
     @property
     def state(self) -> ConsumerGroupState:
-        """What it is doing. O(members)."""
+        """The group's state. O(members)."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.target_epoch:
@@ -284,7 +296,7 @@ class ConsumerGroupEvents(Protocol):
 
 
 class _MemberWait(DelayedOperation):
-    """Waits for something of a member, who expires if it doesn't come: for ``reason``."""
+    """Waits for an action of a member; without it the member expires, for ``reason``."""
 
     reason: ClassVar[str]
 

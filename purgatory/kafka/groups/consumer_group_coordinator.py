@@ -1,8 +1,8 @@
 """The coordinator of the consumer groups (KIP-848) whose records a broker leads.
 
-Members only send heartbeats. A heartbeat says what a member subscribes to and owns; the response
-says what it may own. Whenever members or topics come or go, the group's epoch rises, and an
-assignor decides on a new target; each member goes there by itself (`reconciled`). The purgatory
+Members only send heartbeats. A heartbeat has a member's subscription and partitions; the response
+has its assignment. Whenever members or topics come or go, the group's epoch rises, and an assignor
+computes a new target; each member is reconciled with it by itself (`reconciled`). The purgatory
 ``Heartbeat`` holds, under two `MemberKey`s, a member's next heartbeat (`DelayedMemberSession`) and
 its revocation of partitions (`DelayedRevocation`).
 
@@ -10,8 +10,9 @@ Ground rules
 ------------
 * One thread at a time calls it, and the timer of its purgatory is moved on that thread.
 * Changes are written before the response: a coordinator that takes over knows all that a member
-  knows. What could not be written is written with the next change or heartbeat.
-* ``respond`` is called once; never, if the broker was killed just now. It calls nothing here.
+  knows. A change that could not be written is written with the next change or heartbeat.
+* ``respond`` is called once; never, if the broker was killed just now. The callback calls nothing
+  here.
 """
 
 from __future__ import annotations
@@ -40,12 +41,11 @@ from purgatory.kafka.groups.consumer_group_member import (
     MemberState,
     Principal,
     Subscription,
-    reconciled,
 )
 from purgatory.kafka.groups.subscription import KnownTopics, PatternError, TopicPattern
-from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions
+from purgatory.kafka.topic_partition import Partitions
 
-_NO_TIMEOUT_MS = -1
+_UNCHANGED_MS = -1
 
 
 class ConsumerGroupHeartbeat(NamedTuple):
@@ -70,7 +70,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
     topic_names: tuple[str, ...] | None = None
     topic_regex: str | None = None
     assignor: str | None = None
-    rebalance_timeout_ms: int = _NO_TIMEOUT_MS
+    rebalance_timeout_ms: int = _UNCHANGED_MS
     owned: Partitions | None = None
     generates_member_id: bool = True
     requester: Principal | None = None
@@ -92,7 +92,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
             self.client_host,
             previous.topic_names if names is None else names,
             _newer(self.topic_regex, previous.topic_regex),
-            previous.rebalance_timeout_ms if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
+            previous.rebalance_timeout_ms if timeout_ms == _UNCHANGED_MS else timeout_ms,
             _newer(self.assignor, previous.assignor),
             requester=self.requester if _newer(self.topic_regex, previous.topic_regex) else None,
         )
@@ -162,12 +162,11 @@ class ConsumerGroupCoordinator:
         max_size: how many members a group may have.
         session_timeout_ms: returns how long a group's members may give no heartbeat.
         known_topics: the topics of the cluster.
-        heartbeats: where it is waited for members.
+        heartbeats: the purgatory in which members are waited for.
         new_member_id: makes an id that no member had before.
-        write: keeps records.
+        write: writes records.
+        new_group: makes a group from its id and the topics: `ShareGroup` makes share groups.
     """
-
-    new_group: type[ConsumerGroup] = ConsumerGroup
 
     def __init__(
         self,
@@ -177,6 +176,7 @@ class ConsumerGroupCoordinator:
         heartbeats: DelayedOperationPurgatory,
         new_member_id: Callable[[], str],
         write: WriteRecords,
+        new_group: Callable[[str, KnownTopics], ConsumerGroup] = ConsumerGroup,
     ) -> None:
         self._max_size = max_size
         self._session_timeout_ms = session_timeout_ms
@@ -185,6 +185,7 @@ class ConsumerGroupCoordinator:
         self._heartbeats = heartbeats
         self._new_member_id = new_member_id
         self._write = write
+        self._new_group = new_group
 
     # Which groups there are.
 
@@ -192,7 +193,7 @@ class ConsumerGroupCoordinator:
         self, group_id: str, values: Mapping[GroupRecordKey, GroupRecordValue]
     ) -> ConsumerGroup:
         """Restore a group from its records and restart the session timeouts of all members."""
-        group = self.groups[group_id] = self.new_group(group_id, self._known_topics)
+        group = self.groups[group_id] = self._new_group(group_id, self._known_topics)
         group.restore(values)
         for member in group.members.values():
             self._watch_session(group, member)
@@ -222,8 +223,7 @@ class ConsumerGroupCoordinator:
     def heartbeat(self, request: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
         """Handle a heartbeat; ``respond`` is called once its changes are replicated.
 
-        O(1) where nothing changes; O(members + partitions of the group) where the assignor decides
-        again.
+        O(1) without a change; O(members + partitions of the group) with a new assignment.
         """
         try:
             request.check()
@@ -234,7 +234,7 @@ class ConsumerGroupCoordinator:
                         ErrorCode.GROUP_ID_NOT_FOUND,
                         message=f"there is no such group: {request.group_id}",
                     )
-                group = self.new_group(request.group_id, self._known_topics)
+                group = self._new_group(request.group_id, self._known_topics)
             result = (
                 self._leave(group, request)
                 if request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
@@ -283,7 +283,7 @@ class ConsumerGroupCoordinator:
             or request.is_full
             or previous is None
             or member.current.assigned != previous.current.assigned
-            # It may have missed that it is to give up something, and others wait for that.
+            # A lost response may have told it to revoke partitions, and others wait for that.
             or (request.owned is None and member.current.revoking)
         )
         return ConsumerGroupHeartbeatResult(
@@ -296,10 +296,10 @@ class ConsumerGroupCoordinator:
     def _existing_member(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerMember | None:
-        """Return who asks: a member, the one whose place it takes, or None if it is new.
+        """Return the requesting member, or the one that it replaces; None if it is new.
 
         Raises:
-            GroupRefusal: it may not.
+            GroupRefusal: the request is invalid.
         """
         member = group.members.get(request.member_id)
         if request.epoch != JOIN_EPOCH:
@@ -308,7 +308,9 @@ class ConsumerGroupCoordinator:
             if member is None:
                 raise _unknown(request)
             current = member.current
-            if request.epoch != current.epoch and not self._lost_response(current, request):
+            if request.epoch != current.epoch and not group.is_retry(
+                current, request.epoch, request.owned
+            ):
                 raise GroupRefusal(
                     ErrorCode.FENCED_MEMBER_EPOCH,
                     message=f"{member.member_id} is at epoch {current.epoch}, "
@@ -330,14 +332,6 @@ class ConsumerGroupCoordinator:
             )
         return member
 
-    def _lost_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
-        """Whether a member is still at its previous epoch, as its last response was lost."""
-        return (
-            request.epoch == current.previous_epoch
-            and request.owned is not None
-            and request.owned <= current.assigned
-        )
-
     def _store_member(
         self,
         group: ConsumerGroup,
@@ -351,7 +345,7 @@ class ConsumerGroupCoordinator:
         elif previous.member_id == member_id and not previous.is_static_leave:
             member = previous._replace(subscription=subscription)
         else:
-            # It begins with what the one before it had, and gives up what it is not to have now.
+            # The new member begins with the partitions of the former one, and revokes some then.
             current = CurrentAssignment(assigned=previous.current.assigned)
             member = ConsumerMember(member_id, subscription, current)
         if previous is not None and previous.member_id != member_id:
@@ -362,7 +356,7 @@ class ConsumerGroupCoordinator:
         return member
 
     def _assign_if_needed(self, group: ConsumerGroup, is_new: bool) -> None:
-        """Begin an epoch if members or topics changed, and have the assignor decide for it."""
+        """Begin an epoch if members or topics changed, and compute its target assignment."""
         changed = is_new
         if is_new or group.topics.is_stale or group.epoch != group.target_epoch:
             changed |= group.refresh_topics()
@@ -377,20 +371,14 @@ class ConsumerGroupCoordinator:
     def _reconcile(
         self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
     ) -> ConsumerMember:
-        """Take a member a step further on its way to its target."""
-        current = self._next_step(group, member, owned)
+        """Reconcile a member with its target as far as its partitions permit."""
+        current = group.next_assignment(member, owned)
         if current != member.current:
             member = member._replace(current=current)
             group.replace_member(member)
             self._heartbeats.check_and_complete(group.rebalance_key(member.member_id))
             self._watch_revocation(group, member)
         return member
-
-    def _next_step(
-        self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
-    ) -> CurrentAssignment:
-        target = group.targets.get(member.member_id, NO_PARTITIONS)
-        return reconciled(member.current, target, group.target_epoch, owned, group.is_owned)
 
     # Leaving.
 
@@ -431,11 +419,11 @@ class ConsumerGroupCoordinator:
     def check_commit(
         self, group_id: str, member_id: str, epoch: int, knows_epochs: bool = True
     ) -> None:
-        """Whether offsets may be committed: by members of this epoch; or, where the group has none,
-        by who is in no group: "" and -1.
+        """Check that offsets may be committed: by a member of this epoch; or, in a group without
+        members, with the member id "" and the epoch -1.
 
         Args:
-            group_id, member_id, epoch: whose, and by whom.
+            group_id, member_id, epoch: as in the request.
             knows_epochs: whether the request is of a version that has epochs.
 
         Raises:
@@ -477,7 +465,7 @@ class ConsumerGroupCoordinator:
         self._heartbeats.try_complete_else_watch(waiting, [group.session_key(member_id)])
 
     def _watch_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Begin to wait for a member to give up partitions, if it has to."""
+        """Begin to wait for a member's revocation of partitions, if there is one."""
         if member.current.state is MemberState.UNREVOKED_PARTITIONS:
             delay_ms = member.subscription.rebalance_timeout_ms
             waiting = DelayedRevocation(group, member.member_id, delay_ms, self)
@@ -515,7 +503,7 @@ def _is_unchanged(
         and request.topic_regex is None
         and request.rack_id is None
         and request.assignor is None
-        and request.rebalance_timeout_ms == _NO_TIMEOUT_MS
+        and request.rebalance_timeout_ms == _UNCHANGED_MS
         and current.state is MemberState.STABLE
         and request.epoch == current.epoch == group.target_epoch == group.epoch
         and not group.topics.is_stale
@@ -526,9 +514,9 @@ def _is_unchanged(
 
 
 def _unknown(request: ConsumerGroupHeartbeat) -> GroupRefusal:
-    who = request.instance_id or request.member_id
+    name = request.instance_id or request.member_id
     return GroupRefusal(
-        ErrorCode.UNKNOWN_MEMBER_ID, message=f"{who} is no member of {request.group_id}"
+        ErrorCode.UNKNOWN_MEMBER_ID, message=f"{name} is no member of {request.group_id}"
     )
 
 

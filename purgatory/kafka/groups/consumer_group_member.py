@@ -4,7 +4,7 @@ A coordinator that takes over reads the records: members keep their epochs and t
 
 Ground rules
 ------------
-* Values in, values out: nothing is changed.
+* All values are immutable.
 * A partition is assigned to a member only when no other holds it, also for revocation.
 * A member comes to the target's epoch when all that it holds is in its target.
 """
@@ -24,12 +24,12 @@ LEAVE_EPOCH = -1
 """With this epoch a member leaves."""
 
 STATIC_LEAVE_EPOCH = -2
-"""With this epoch a static member leaves for a while; the group keeps its place until its session
-ends."""
+"""With this epoch a static member leaves temporarily; the group keeps its place until its session
+expires."""
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target, in Kafka's numbers."""
+    """The progress of a member's reconciliation, in Kafka's numbers."""
 
     STABLE = 1
     UNREVOKED_PARTITIONS = 2
@@ -37,17 +37,17 @@ class MemberState(IntEnum):
 
 
 class Principal(NamedTuple):
-    """Who asks, and from where: by that it is known which topics a member may know of."""
+    """A requester and its address, by which its access to topics is decided."""
 
     principal: str
     host: str
 
 
 class Subscription(NamedTuple):
-    """What a member reported of itself. Times are in milliseconds.
+    """The subscription that a member reported. Times are in milliseconds.
 
-    ``requester`` is who subscribes by an expression: it is not kept, and None, which sees all
-    topics, until the member gives its next heartbeat.
+    ``requester`` is the client that subscribes by an expression. Without one, as after a restart
+    until the member's next heartbeat, all topics are visible.
     """
 
     instance_id: str | None = None
@@ -62,14 +62,14 @@ class Subscription(NamedTuple):
 
 
 class CurrentAssignment(NamedTuple):
-    """What a member has.
+    """The current assignment of a member.
 
     Args:
-        epoch: the one of the target that it goes by.
-        previous_epoch: that it had before: it comes with that if a response was lost.
-        state: how far it is.
-        assigned: what it may read.
-        revoking: what it has to give up, and did not yet.
+        epoch: the epoch of the target with which it is reconciled.
+        previous_epoch: the epoch before, which the member sends if the response was lost.
+        state: the progress of its reconciliation.
+        assigned: the partitions that it may read.
+        revoking: the partitions that it has yet to revoke.
     """
 
     epoch: int = JOIN_EPOCH
@@ -113,10 +113,10 @@ def reconciled(
     """Return a member's assignment after a heartbeat.
 
     Args:
-        current: what it had.
-        target, target_epoch: what it is to have, and since which epoch of the group.
-        owned: what the member says it owns; None where it doesn't say.
-        is_owned: whether a partition is some member's, or about to be given up by one.
+        current: the assignment before it.
+        target, target_epoch: the target assignment, and its epoch of the group.
+        owned: the partitions that the member reports; None: the heartbeat has none.
+        is_owned: whether a member owns a partition, or has yet to revoke it.
 
     O(partitions of the member).
     """
@@ -138,13 +138,13 @@ def reconciled(
 
 
 def _still_owns(owned: Partitions | None, revoking: Partitions) -> bool:
-    """Whether a member has yet to give up some of these; it may, where it doesn't say."""
+    """Whether a member may still own some of these partitions."""
     return owned is None or not owned.isdisjoint(revoking)
 
 
 class RecordKind(IntEnum):
-    """What a record says; numbered as the versions of keys in Kafka's `__consumer_offsets`, those
-    of consumer groups."""
+    """The kind of a record, numbered as the key versions in Kafka's `__consumer_offsets`, those of
+    consumer groups."""
 
     GROUP_EPOCH = 3
     MEMBER = 5
@@ -154,7 +154,7 @@ class RecordKind(IntEnum):
 
 
 class GroupRecordKey(NamedTuple):
-    """What a record is about; ``member_id`` is "" where that is the group."""
+    """The key of a record; ``member_id`` is "" in records of the group itself."""
 
     group_id: str
     kind: RecordKind

@@ -1,6 +1,6 @@
 """A group of the classic protocol: its members, its generation, its state, and its waits.
 
-A data structure: the coordinator decides who waits for what, and for how long. The waits are
+A data structure: the coordinator begins and ends the waits. They are
 operations: for members to join, to fetch their assignment, to send the next heartbeat.
 
 Ground rules: the waits ask the group and notify the coordinator, on the thread that calls both.
@@ -29,8 +29,7 @@ class JoinGroupMember(NamedTuple):
 
 
 class JoinGroupResult(NamedTuple):
-    """Tells a member that it is in the current generation, and its leader who else is; or, with an
-    error, that it is not."""
+    """A member's place in the current generation, for the leader with all members; or an error."""
 
     error: ErrorCode
     member_id: str
@@ -59,7 +58,7 @@ NO_GENERATION = 0
 
 
 class GroupState(Enum):
-    """What a group is doing, in Kafka's words."""
+    """The state of a group, in Kafka's words."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -118,7 +117,7 @@ class Member:
 
     @property
     def instance_id(self) -> str | None:
-        """What a static member is known by."""
+        """The id of a static member; None for a dynamic one."""
         return self.join_request.instance_id
 
     def metadata_for(self, protocol: str) -> bytes:
@@ -168,10 +167,10 @@ class Group:
         """Return the watch key of a member's next heartbeat."""
         return MemberKey(self.group_id, member_id)
 
-    # Who belongs to it.
+    # Its members.
 
     def add(self, member: Member) -> None:
-        """Take a member in; the first one leads."""
+        """Add a member; the first one leads."""
         if not self.members:
             self.protocol_type = member.join_request.protocol_type
         self.members[member.member_id] = member
@@ -183,7 +182,7 @@ class Group:
         self.new_member_added = True
 
     def remove(self, member: Member) -> None:
-        """Let a member go; another one leads, if it did."""
+        """Remove a member; if it was the leader, another one leads."""
         self.members.pop(member.member_id, None)
         self.pending_sync_members.discard(member.member_id)
         if (
@@ -209,7 +208,7 @@ class Group:
             self.leader_id = new_id
 
     def elect_joined_leader(self) -> None:
-        """Have another member lead, if the leader is a static one that isn't here."""
+        """Elect another leader, if the leader is a static member that has not rejoined."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join_callback is None:
             self.leader_id = next(
@@ -221,10 +220,10 @@ class Group:
                 self.leader_id,
             )
 
-    # What they agree on.
+    # Its protocol.
 
     def supports_protocols(self, join_request: JoinGroupRequest) -> bool:
-        """Whether a member with these ways to assign partitions has one in common with all."""
+        """Whether a member supports a protocol that all other members support."""
         if not self.members:
             return bool(join_request.protocol_type and join_request.protocols)
         if join_request.protocol_type != self.protocol_type:
@@ -232,7 +231,7 @@ class Group:
         return bool(self._common_protocols() & {name for name, _ in join_request.protocols})
 
     def choose_protocol(self) -> str:
-        """Return the way to assign partitions that most members like best, of those all know."""
+        """Return the protocol that most members prefer, of those that all support."""
         common = self._common_protocols()
         supporters = Counter(
             next(name for name, _ in member.join_request.protocols if name in common)
@@ -335,11 +334,11 @@ _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
 def subscribed_topics(metadata: bytes) -> list[str]:
     """Read the topics of a subscription of the consumer protocol. O(bytes).
 
-    They stand in version 0, with which all later versions begin. What follows is not read: clients
-    write it differently.
+    Version 0 has them, and all later versions begin as it does. Later fields are not read: clients
+    write them differently.
 
     Raises:
-        ValueError: it is no such subscription.
+        ValueError: the metadata are no such subscription.
     """
     at = 0
 
@@ -372,7 +371,7 @@ class GroupEvents(Protocol):
         """Complete the initial rebalance delay of an empty group."""
 
     def expire_sync(self, group: Group) -> None:
-        """Some member didn't fetch its assignment in time."""
+        """Remove the members that have joined but not synced in time."""
 
     def expire_session(self, group: Group, member: Member) -> None:
         """Remove a member whose session has expired."""
@@ -400,9 +399,9 @@ class InitialDelayedJoin(DelayedOperation):
     """Waits for more members of an empty group, so that a single rebalance suffices.
 
     Args:
-        group: whose.
-        delay_ms: how long it waits.
-        remaining_ms: how long it may be waited after that, if more members come meanwhile.
+        group: the empty group.
+        delay_ms: the wait.
+        remaining_ms: the maximal further wait, if more members join meanwhile.
     """
 
     def __init__(self, group: Group, events: GroupEvents, delay_ms: int, remaining_ms: int) -> None:

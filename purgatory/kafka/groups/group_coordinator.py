@@ -1,18 +1,18 @@
 """The coordinator of the classic groups whose offsets a broker leads.
 
-Members join, sync and give heartbeats; what they wait for waits in three purgatories:
+Members join, sync and send heartbeats; their operations wait in three purgatories:
 ``Rebalance`` (`DelayedJoin` on a `GroupJoinKey`), ``Sync`` (`DelayedSync` on a `GroupSyncKey`) and
-``Heartbeat`` (`DelayedHeartbeat` and `DelayedArrival` on a `MemberKey`). Who belongs to a group is
-stored nowhere: after a change of the coordinator the members join again.
+``Heartbeat`` (`DelayedHeartbeat` and `DelayedArrival` on a `MemberKey`). The members of
+a group are not stored: after a change of the coordinator they join again.
 
 Ground rules
 ------------
 * One thread at a time calls it, and the timer of its purgatories is moved on that thread.
-* What the purgatories call back changes groups at once, so a method that notified a purgatory
-  looks at the group again.
-* What may have to wait has a ``respond``, and is answered or refused by that, once; never, if the
-  purgatories are closed first. It sends a response on its way, and calls nothing here. All else is
-  done at once, or refused by a `GroupRefusal`.
+* Callbacks of the purgatories change groups at once, so a method that notified a purgatory looks at
+  the group again.
+* A request that may have to wait has a ``respond``, called once with the result or the error;
+  never, if the purgatories are closed first. The callback sends a response, and calls nothing here.
+  Other requests return at once, or raise `GroupRefusal`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,26 @@ _MAX_GROUP_ID_BYTES = 2**15 - 1
 _log = Logger("purgatory.kafka")
 
 
+def check_group_id(group_id: str) -> None:
+    """Check a group id.
+
+    Raises:
+        GroupRefusal: INVALID_GROUP_ID.
+    """
+    # Records of committed offsets have no place for longer ones.
+    if not group_id or len(group_id.encode()) > _MAX_GROUP_ID_BYTES:
+        raise GroupRefusal(ErrorCode.INVALID_GROUP_ID)
+
+
 class GroupCoordinator:
     """Coordinates the groups of one broker.
 
     Args:
-        config: what groups are allowed.
+        config: the limits of groups.
         new_purgatory: makes a purgatory of this name.
-        new_member_id: makes an id that no member had before, from how it begins.
+        new_member_id: makes an id that no member had before, from its first part.
+        check_coordinated: raises `GroupRefusal` where another broker coordinates a group.
+        check_joining: raises `GroupRefusal` where a group has members of another protocol.
     """
 
     def __init__(
@@ -59,6 +72,8 @@ class GroupCoordinator:
         config: GroupConfig,
         new_purgatory: Callable[[str], DelayedOperationPurgatory],
         new_member_id: Callable[[str], str],
+        check_coordinated: Callable[[str], object] = lambda _: None,
+        check_joining: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
@@ -66,31 +81,25 @@ class GroupCoordinator:
         self.syncs = new_purgatory("Sync")
         self.heartbeats = new_purgatory("Heartbeat")
         self._new_member_id = new_member_id
+        self._check_led = check_coordinated
+        self._check_joining = check_joining
 
     @property
     def purgatories(self) -> list[DelayedOperationPurgatory]:
-        """Where members wait."""
+        """The purgatories in which members wait."""
         return [self.rebalances, self.syncs, self.heartbeats]
 
     def check_coordinated(self, group_id: str) -> None:
-        """Check a group id.
+        """Check a group id, and that the group is coordinated here.
 
         Raises:
-            GroupRefusal: INVALID_GROUP_ID.
+            GroupRefusal: NOT_COORDINATOR or INVALID_GROUP_ID.
         """
-        # Longer ones have no place in the records of committed offsets.
-        if not group_id or len(group_id.encode()) > _MAX_GROUP_ID_BYTES:
-            raise GroupRefusal(ErrorCode.INVALID_GROUP_ID)
-
-    def check_joining(self, group_id: str) -> None:
-        """Refuse members of a group of another protocol; here there is none.
-
-        Raises:
-            GroupRefusal: INCONSISTENT_GROUP_PROTOCOL.
-        """
+        self._check_led(group_id)
+        check_group_id(group_id)
 
     def forget(self, group_id: str) -> None:
-        """Coordinate a group no more: its members get NOT_COORDINATOR."""
+        """Unload a group: its members get NOT_COORDINATOR."""
         group = self.groups.pop(group_id, None)
         if group is None:
             return
@@ -122,7 +131,7 @@ class GroupCoordinator:
         """
         try:
             self.check_coordinated(group_id)
-            self.check_joining(group_id)
+            self._check_joining(group_id)
             config, session_timeout_ms = self.config, join_request.session_timeout_ms
             minimum, maximum = config.min_session_timeout_ms, config.max_session_timeout_ms
             if not minimum <= session_timeout_ms <= maximum:
@@ -140,12 +149,12 @@ class GroupCoordinator:
                 )
             finally:
                 self._drop_if_unused(group)
-            # If one waits already, the member lost patience, and asks again.
+            # A request that waits already was abandoned by the member, which now repeats it.
             member.respond_join(JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
             changed = member.is_new or member.join_request.protocols != join_request.protocols
             has_rejoined = member.member_id != member_id
             if has_rejoined and group.state is GroupState.COMPLETING_REBALANCE:
-                changed = True  # the leader is about to assign to the id that it had before
+                changed = True  # the leader is about to assign partitions to its former id
             member.join_request = join_request._replace(instance_id=member.instance_id)
             if not changed and self._respond_at_once(group, member, has_rejoined):
                 respond(group.join_result(member))
@@ -196,7 +205,7 @@ class GroupCoordinator:
         if member_id and member_id != member.member_id:
             raise GroupRefusal(ErrorCode.FENCED_INSTANCE_ID)
         if not member_id:
-            # It came back, or another one took its place: the old id is fenced from now on.
+            # The member is back, or another one took its place: the old id is fenced from now on.
             self._cancel_session(group, member)
             member.refuse(ErrorCode.FENCED_INSTANCE_ID)
             group.replace(member, self._new_member_id(instance_id))
@@ -205,17 +214,17 @@ class GroupCoordinator:
         return member
 
     def _respond_at_once(self, group: Group, member: Member, has_rejoined: bool) -> bool:
-        """Whether a rejoining member that changes nothing can get the current generation."""
+        """Whether a rejoining member without changes can get the current generation."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             return True
         is_leader = group.leader_id == member.member_id
-        # A leader that joins again wants a rebalance: it saw new partitions, perhaps. One that was
-        # away and came back, by its instance id, wants to go on.
+        # A leader that joins again wants a rebalance, perhaps for new partitions. A static one that
+        # is back wants to keep the generation.
         return group.state is GroupState.STABLE and (has_rejoined or not is_leader)
 
     def _wait_to_join(self, group: Group, member: Member, respond: RespondJoin) -> None:
         member.awaiting_join_callback = respond
-        # While it waits for the others, it needs to give no heartbeat.
+        # A member that waits for the others needs no heartbeat.
         self.heartbeats.check_and_complete(group.member_key(member.member_id))
         if group.state is GroupState.PREPARING_REBALANCE:
             self.rebalances.check_and_complete(group.join_key)
@@ -262,7 +271,7 @@ class GroupCoordinator:
                 self._cancel_session(group, member)
                 self._remove_member(group, member)
         if group.members and all(m.awaiting_join_callback is None for m in group.members.values()):
-            # Static members alone, and none of them here: their sessions tell how long to wait.
+            # All members are static, and none has rejoined: their sessions limit the wait.
             self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [group.join_key])
             return
         group.elect_joined_leader()
@@ -278,7 +287,7 @@ class GroupCoordinator:
             self.syncs.try_complete_else_watch(DelayedSync(group, self), [group.sync_key])
 
     def expire_sync(self, group: Group) -> None:
-        """Who joined and didn't fetch its assignment is out."""
+        """Remove the members that have joined but not synced in time."""
         if group.state is GroupState.COMPLETING_REBALANCE or group.state is GroupState.STABLE:
             for member_id in list(group.pending_sync_members):
                 member = group.members.get(member_id)
@@ -296,7 +305,7 @@ class GroupCoordinator:
         self.rebalances.check_and_complete(group.join_key)
         self._drop_if_unused(group)
 
-    # Syncing, beating, leaving.
+    # Sync, heartbeat, leave.
 
     def sync(
         self,
@@ -308,13 +317,13 @@ class GroupCoordinator:
         respond: RespondSync,
         protocol: GroupProtocol = ANY_PROTOCOL,
     ) -> None:
-        """Hand in the leader's assignments, and give each member its own.
+        """Store the leader's assignments, and respond to each member with its own.
 
         Args:
-            group_id, generation, member_id, instance_id: who asks.
+            group_id, generation, member_id, instance_id: as in the request.
             assignments: the leader's, by member id.
-            respond: takes the response when the leader has handed them in, or a refusal.
-            protocol: what the member takes the group's protocol for.
+            respond: takes the response once the leader has sent them, or an error.
+            protocol: the group's protocol as the member knows it.
         """
         try:
             group, member = self._member(group_id, member_id, instance_id)
@@ -325,7 +334,7 @@ class GroupCoordinator:
                 raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
             group.pending_sync_members.discard(member_id)
             if group.state is GroupState.COMPLETING_REBALANCE and member_id != group.leader_id:
-                # If one waits already, the member lost patience, and asks again.
+                # A request that waits already was abandoned by the member, which now repeats it.
                 member.respond_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
                 member.awaiting_sync_callback = respond
                 self.syncs.check_and_complete(group.sync_key)
@@ -364,7 +373,7 @@ class GroupCoordinator:
             raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
-        """Let members go, each known by its member id, its instance id or both.
+        """Remove members, each by its member id, its instance id or both.
 
         Raises:
             GroupRefusal: the group is not coordinated here.
@@ -409,7 +418,7 @@ class GroupCoordinator:
                 may commit during a rebalance, and does not count as a heartbeat.
 
         Raises:
-            GroupRefusal: it may not be taken.
+            GroupRefusal: the commit is refused.
         """
         self.check_coordinated(group_id)
         group = self.groups.get(group_id)
@@ -431,7 +440,7 @@ class GroupCoordinator:
             raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
         self._heartbeat(group, member)
 
-    # The parts of all these.
+    # Helpers.
 
     def _group(self, group_id: str) -> Group:
         self.check_coordinated(group_id)

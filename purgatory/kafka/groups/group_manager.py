@@ -1,8 +1,8 @@
 """The groups of one broker: those whose partition of the offsets topic it leads.
 
-    classic     one of the members assigns the partitions (`GroupCoordinator`)
+    classic     a member assigns the partitions (`GroupCoordinator`)
     consumer    the coordinator assigns them (`ConsumerGroupCoordinator`, KIP-848)
-    share       members take records one by one (`ShareGroupCoordinator`, KIP-932)
+    share       members take records one by one (`ConsumerGroupCoordinator`, KIP-932)
 
 An empty group makes way for a group of another kind with the same name. A group with members keeps
 its kind: Kafka's migration policy ``disabled``.
@@ -31,7 +31,7 @@ from purgatory.kafka.groups.group import (
     Group,
     GroupState,
 )
-from purgatory.kafka.groups.group_coordinator import GroupCoordinator
+from purgatory.kafka.groups.group_coordinator import GroupCoordinator, check_group_id
 from purgatory.kafka.groups.offsets import (
     OFFSETS_TOPIC,
     CommittedOffset,
@@ -40,7 +40,7 @@ from purgatory.kafka.groups.offsets import (
     OffsetsCodec,
     group_partition,
 )
-from purgatory.kafka.groups.share_group_coordinator import ShareGroupCoordinator
+from purgatory.kafka.groups.share_group import ShareGroup
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import TransactionResult
@@ -54,24 +54,24 @@ from purgatory.kafka.topic_partition import TopicPartition
 
 _MAX_METADATA_BYTES = 4096
 OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
-"""Takes a producer id, what was committed in its transaction, and whether that holds now."""
+"""Takes a producer id, a key and an offset of its transaction, and whether the offset now holds."""
 
 
-class GroupManager(GroupCoordinator):
-    """Coordinates groups and their offsets, and refuses those that another broker coordinates.
+class GroupManager:
+    """Coordinates groups and their offsets.
 
     Args:
-        manager: where the records of committed offsets are.
-        config: what groups are allowed.
-        codec: makes and reads these records.
-        new_purgatory: makes a purgatory of this name, which the caller closes.
-        new_member_id: makes an id that no member had before, from how it begins.
-        now_ms: the time of day, in milliseconds since 1970.
-        offsets_partitions: returns how many partitions the offsets' topic has; it is made, if need
-            be.
-        is_known: whether there is such a partition in the cluster.
+        manager: the replicas of the offsets topic.
+        config: the limits of groups.
+        codec: encodes and decodes its records.
+        new_purgatory: makes a purgatory of this name; the caller closes it.
+        new_member_id: makes an id that no member had before, from its first part.
+        now_ms: returns the time, in milliseconds since 1970.
+        offsets_partitions: returns the partition count of the offsets topic, and creates the topic
+            if needed.
+        is_known: whether the cluster has a partition.
         known_topics: the topics of the cluster.
-        on_ended: is called when a transaction has ended, with what became of its offsets.
+        on_ended: is called for each offset of a transaction that has ended.
         settings_of: returns the settings of a group; by default they are those of ``config``.
     """
 
@@ -89,45 +89,39 @@ class GroupManager(GroupCoordinator):
         on_ended: OnEnded | None = None,
         settings_of: Callable[[str], GroupSettings] | None = None,
     ) -> None:
-        super().__init__(config, new_purgatory, new_member_id)
         by_default = GroupSettings(default_group_settings(config))
         settings = settings_of or (lambda _: by_default)
         self.offsets = GroupOffsets(manager, codec, now_ms)
         self._offsets_partitions = offsets_partitions
         self._is_known = is_known
         self._on_ended = on_ended
+        self.classic = GroupCoordinator(
+            config, new_purgatory, new_member_id, self._partition, self._check_joining
+        )
         self.consumers = ConsumerGroupCoordinator(
             config.max_size,
             lambda group_id: settings(group_id).milliseconds("consumer.session.timeout.ms"),
             known_topics,
-            self.heartbeats,
+            self.classic.heartbeats,
             lambda: new_member_id("consumer"),
             self._write,
         )
-        self.shares = ShareGroupCoordinator(
+        self.shares = ConsumerGroupCoordinator(
             config.share_max_size,
             lambda group_id: settings(group_id).milliseconds("share.session.timeout.ms"),
             known_topics,
-            self.heartbeats,
+            self.classic.heartbeats,
             lambda: new_member_id("share"),
             self._write,
+            ShareGroup,
         )
-        self._coordinators = (self.consumers, self.shares)
+        self._coordinators = (self.classic, self.consumers, self.shares)
 
-    # Which groups are coordinated here.
+    # Roles of this broker.
 
     def coordinator_partition(self, group_id: str) -> TopicPartition:
         """Return the partition whose leader coordinates a group."""
         return TopicPartition(OFFSETS_TOPIC, group_partition(group_id, self._offsets_partitions()))
-
-    def check_coordinated(self, group_id: str) -> None:
-        """Check a group id, and that this broker coordinates the group.
-
-        Raises:
-            GroupRefusal: INVALID_GROUP_ID or NOT_COORDINATOR.
-        """
-        self._partition(group_id)
-        super().check_coordinated(group_id)
 
     # Heartbeats of consumers and share consumers.
 
@@ -144,7 +138,7 @@ class GroupManager(GroupCoordinator):
         self._group_heartbeat(self.consumers, request, respond)
 
     def share_heartbeat(self, request: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
-        """Take a heartbeat of a member of a share group, as ``consumer_heartbeat`` does."""
+        """Handle a heartbeat of a member of a share group, as ``consumer_heartbeat``."""
         self._group_heartbeat(self.shares, request, respond)
 
     def _group_heartbeat(
@@ -158,7 +152,7 @@ class GroupManager(GroupCoordinator):
                 partition = self._partition(request.group_id)
                 is_new = request.group_id not in coordinator.groups
                 if is_new:
-                    super().check_coordinated(request.group_id)
+                    check_group_id(request.group_id)
                 self._check_committed(partition)
                 if is_new:
                     if request.epoch == JOIN_EPOCH:
@@ -170,9 +164,9 @@ class GroupManager(GroupCoordinator):
         coordinator.heartbeat(request, respond)
 
     def _remove_other_type(self, request: ConsumerGroupHeartbeat) -> None:
-        """Forget an empty group of another kind where a new one is to begin."""
+        """Delete an empty group of another kind, before a new group of its id is created."""
         group_id = request.group_id
-        classic, other = self.groups.get(group_id), self._epoch_based_group(group_id)
+        classic, other = self.classic.groups.get(group_id), self._epoch_based_group(group_id)
         has_members = (classic and (classic.members or classic.pending_members)) or (
             other and other.members
         )
@@ -181,15 +175,15 @@ class GroupManager(GroupCoordinator):
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
             )
         if classic is not None:
-            self.forget(group_id)
+            self.classic.forget(group_id)
         if other is not None:
             self._forget_empty(group_id)
 
-    def check_joining(self, group_id: str) -> None:
+    def _check_joining(self, group_id: str) -> None:
         """Delete an empty group of another type, before a classic group of its id is created.
 
         Raises:
-            GroupRefusal: INCONSISTENT_GROUP_PROTOCOL: it has members.
+            GroupRefusal: INCONSISTENT_GROUP_PROTOCOL: the group has members.
         """
         group = self._epoch_based_group(group_id)
         if group is None:
@@ -201,8 +195,8 @@ class GroupManager(GroupCoordinator):
     def update_role(self, topic_partition: TopicPartition, leads: bool) -> None:
         """Load the groups of a partition that this broker now leads, or unload them.
 
-        Call it after the broker has become a partition's leader and before it becomes a follower.
-        It is idempotent, and ignores other topics. O(records of the partition) on loading.
+        To be called after the broker has become a partition's leader and before it becomes a
+        follower. Idempotent; other topics are ignored. Loading is O(records of the partition).
         """
         topic, partition = topic_partition
         if topic != OFFSETS_TOPIC or leads == self.offsets.leads(partition):
@@ -215,17 +209,15 @@ class GroupManager(GroupCoordinator):
                     (self.shares if is_share else self.consumers).restore(group_id, records)
             return
         self.offsets.unload(partition)
-        for group_id in [*self.groups, *self.consumers.groups, *self.shares.groups]:
+        for group_id in [group_id for one in self._coordinators for group_id in one.groups]:
             if self.coordinator_partition(group_id) == topic_partition:
-                self.forget(group_id)
-                for coordinator in self._coordinators:
-                    coordinator.forget(group_id)
+                self._forget(group_id)
 
     def delete_topic(self, topic: str) -> None:
         """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
         self.offsets.delete_topic(topic)
 
-    # How far groups have read.
+    # Committed offsets.
 
     def commit(
         self,
@@ -240,13 +232,12 @@ class GroupManager(GroupCoordinator):
         """Commit offsets.
 
         Args:
-            generation, member_id, instance_id: who commits, with its member epoch in a group of the
-                consumer protocol; -1, "" and None for who is in no group.
-            offsets: what.
-            respond: takes what became of each, once they are replicated; it is never called if this
-                broker was killed just now.
-            knows_epochs: whether the request is of a version that has member epochs: members of the
-                consumer protocol are refused else.
+            generation, member_id, instance_id: as in the request; ``generation`` is the member
+                epoch in a consumer group. A client outside of the group has -1, "" and None.
+            respond: takes the error code of each offset, once all are replicated; never called if
+                this broker is killed meanwhile.
+            knows_epochs: whether the request is of a version that has member epochs; otherwise
+                members of the consumer protocol are refused.
         """
         try:
             partition = self._partition(group_id)
@@ -267,12 +258,13 @@ class GroupManager(GroupCoordinator):
         offsets: Mapping[TopicPartition, CommittedOffset],
         respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
     ) -> None:
-        """Commit offsets that hold once a producer's transaction is committed; else as ``commit``.
+        """Commit offsets that hold once a producer's transaction is committed; otherwise as
+        ``commit``.
 
         Args:
-            producer: whose transaction.
+            producer: the producer of the transaction.
             generation, member_id, instance_id: the consumer whose records it transforms; -1, "" and
-                None for producers that don't know it.
+                None: the producer doesn't know it.
         """
         try:
             partition = self._partition(group_id)
@@ -295,25 +287,29 @@ class GroupManager(GroupCoordinator):
         knows_epochs: bool = True,
         in_transaction: bool = False,
     ) -> None:
-        """As `GroupCoordinator` does; in a group of the consumer protocol by the member's epoch.
+        """As `GroupCoordinator.check_commit`; in a consumer group by the member's epoch.
 
         Raises:
-            GroupRefusal: they may not.
+            GroupRefusal: the commit is refused.
         """
         if group_id in self.shares.groups:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
         if group_id in self.consumers.groups:
-            self.check_coordinated(group_id)
+            self.classic.check_coordinated(group_id)
             if not in_transaction or generation >= 0 or member_id or instance_id is not None:
                 self.consumers.check_commit(
                     group_id, member_id, generation, knows_epochs or in_transaction
                 )
             return
-        if generation >= 0 and group_id not in self.groups and self.offsets.group_offsets(group_id):
-            # A group that has offsets and never had a member.
-            self.check_coordinated(group_id)
+        if (
+            generation >= 0
+            and group_id not in self.classic.groups
+            and self.offsets.group_offsets(group_id)
+        ):
+            # The group has offsets, and never had a member.
+            self.classic.check_coordinated(group_id)
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-        super().check_commit(
+        self.classic.check_commit(
             group_id, generation, member_id, instance_id, knows_epochs, in_transaction
         )
 
@@ -341,9 +337,9 @@ class GroupManager(GroupCoordinator):
         """Commit or abort the offsets of a producer's transaction.
 
         Args:
-            partition: of the offsets' topic, where its marker was written just now.
-            producer_id: whose transaction.
-            result: it ended.
+            partition: the partition of the offsets topic that has its marker.
+            producer_id: the producer.
+            result: whether it was committed.
         """
         pending = self.offsets.pending_offsets(partition, producer_id) if self._on_ended else []
         self.offsets.end_transaction(partition, producer_id, result)
@@ -375,12 +371,11 @@ class GroupManager(GroupCoordinator):
         """Return a group's committed offsets.
 
         Args:
-            group_id: whose.
-            member_id, epoch: who asks, if it is a member of a group of the consumer protocol.
+            member_id, epoch: those of the requesting member of a consumer group.
 
         Raises:
-            GroupRefusal: another broker coordinates the group, this one can't tell yet, or the
-                member is none of this epoch.
+            GroupRefusal: another broker coordinates the group, this one is still loading it, or the
+                member is not at this epoch.
         """
         self._check_committed(self._partition(group_id))
         if group_id in self.consumers.groups:
@@ -410,16 +405,16 @@ class GroupManager(GroupCoordinator):
             )
         return group
 
-    # Looking at groups.
+    # Descriptions and deletions.
 
     def all_groups(self) -> list[Group]:
-        """Return the classic groups that are coordinated here, and those that left offsets only."""
+        """Return the classic groups that are coordinated here, and those that have only offsets."""
         unexpired = [
             Group(group_id)
             for group_id in self.offsets.groups()
-            if group_id not in self.groups and self._epoch_based_group(group_id) is None
+            if group_id not in self.classic.groups and self._epoch_based_group(group_id) is None
         ]
-        return [*self.groups.values(), *unexpired]
+        return [*self.classic.groups.values(), *unexpired]
 
     def describe(self, group_id: str) -> Group:
         """Describe a classic group: EMPTY without members, DEAD if it does not exist.
@@ -432,7 +427,7 @@ class GroupManager(GroupCoordinator):
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is not a classic group"
             )
-        group = self.groups.get(group_id)
+        group = self.classic.groups.get(group_id)
         if group is None:
             group = Group(group_id)
             if not self.offsets.group_offsets(group_id):
@@ -449,8 +444,8 @@ class GroupManager(GroupCoordinator):
 
         def deleted(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                self.forget(group_id)
-                for coordinator in self._coordinators:
+                self.classic.forget(group_id)
+                for coordinator in (self.consumers, self.shares):
                     group = coordinator.groups.get(group_id)
                     if group is not None and not group.members:
                         coordinator.forget(group_id)
@@ -467,9 +462,8 @@ class GroupManager(GroupCoordinator):
         """Delete committed offsets of a group.
 
         Args:
-            group_id: whose.
-            topic_partitions: of which partitions.
-            respond: takes why all of it is refused, or what became of each.
+            topic_partitions: the partitions.
+            respond: takes the error of the whole request, or the error code of each partition.
         """
         try:
             topics = self._subscribed_topics(group_id)
@@ -491,7 +485,7 @@ class GroupManager(GroupCoordinator):
         )
 
     def _subscribed_topics(self, group_id: str) -> Collection[str] | None:
-        """Return the topics that a group's members read; None: any may be among them.
+        """Return the topics that a group's members subscribe to; None: they may read any topic.
 
         Raises:
             GroupRefusal: there is no such group, or its members are no consumers.
@@ -526,12 +520,15 @@ class GroupManager(GroupCoordinator):
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
 
     def _epoch_based_group(self, group_id: str) -> ConsumerGroup | None:
-        """Return a group of the consumer protocol, or a share group; None, if it is neither."""
+        """Return a consumer group or a share group, or None."""
         return self.consumers.groups.get(group_id) or self.shares.groups.get(group_id)
 
-    def _forget_empty(self, group_id: str) -> None:
+    def _forget(self, group_id: str) -> None:
         for coordinator in self._coordinators:
             coordinator.forget(group_id)
+
+    def _forget_empty(self, group_id: str) -> None:
+        self._forget(group_id)
         self._write(group_id, [(key, None) for key in self.offsets.records_of(group_id)], _ignore)
 
     def _write(
@@ -543,15 +540,19 @@ class GroupManager(GroupCoordinator):
         self.offsets.write(self.coordinator_partition(group_id).partition, records, respond)
 
     def _check_committed(self, partition: int) -> None:
-        """Refuse while a new coordinator may have read what will not be replicated."""
+        """Refuse a request while loaded records may not be replicated yet.
+
+        Raises:
+            GroupRefusal: COORDINATOR_LOAD_IN_PROGRESS.
+        """
         if not self.offsets.is_committed(partition):
             raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _partition(self, group_id: str) -> int:
-        """Return the partition of the offsets' topic that a group belongs to, if it is led here.
+        """Return the partition of the offsets topic that a group belongs to.
 
         Raises:
-            GroupRefusal: another broker coordinates the group.
+            GroupRefusal: NOT_COORDINATOR: another broker leads it.
         """
         partition = group_partition(group_id, self._offsets_partitions())
         if not self.offsets.leads(partition):

@@ -1,8 +1,8 @@
 """The committed offsets of the groups that a broker coordinates, and the records of those groups.
 
 Offsets that are committed in a transaction are pending (`PendingOffsets`) until it ends. They hold
-once it is committed, if nothing newer was committed for the same key by then: the record that is
-written last holds, as in Kafka.
+once it is committed, unless a later offset was committed for the same key by then: as in Kafka, the
+last written record holds.
 
 Ground rules
 ------------
@@ -31,14 +31,14 @@ from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
-"""The topic in which groups store how far they got."""
+"""The topic of committed offsets and of consumer groups' records."""
 
 _MAX_CACHED_LENGTH = 255
 """The hashes of longer names are not kept."""
 
 
 class OffsetKey(NamedTuple):
-    """What an offset was committed for."""
+    """A group and a partition, for which an offset is committed."""
 
     group_id: str
     topic: str
@@ -51,8 +51,10 @@ class OffsetKey(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset: the next one to read. ``commit_ms`` is in milliseconds since 1970, and
-    set when it is committed."""
+    """A committed offset: the next one to read.
+
+    ``commit_ms`` is set on commit, in milliseconds since 1970.
+    """
 
     offset: int
     leader_epoch: int
@@ -61,7 +63,7 @@ class CommittedOffset(NamedTuple):
 
 
 OffsetEntry: TypeAlias = tuple[OffsetKey, CommittedOffset | None]
-"""What one record says: an offset is committed, or it is deleted."""
+"""A record of the log: a committed offset; None: the offset is deleted."""
 
 StoredEntry: TypeAlias = OffsetEntry | GroupRecord
 """One record of the topic: an offset, or a record of a consumer group of KIP-848."""
@@ -166,9 +168,9 @@ class GroupOffsets:
     """Commits and returns offsets.
 
     Args:
-        manager: where the records are.
-        codec: makes and reads the records.
-        now_ms: the time of day, in milliseconds since 1970.
+        manager: the replicas of the offsets topic.
+        codec: encodes and decodes its records.
+        now_ms: returns the time, in milliseconds since 1970.
     """
 
     def __init__(
@@ -184,10 +186,10 @@ class GroupOffsets:
         self._loaded: dict[int, set[str]] = {}
         self._pending: dict[int, PendingOffsets] = {}
 
-    # Which partitions of the offsets' topic are led here.
+    # Partitions of the offsets topic.
 
     def load(self, partition: int) -> Iterable[str]:
-        """Read all records of a partition that is led here from now on; return the groups.
+        """Read all records of a partition that this broker now leads; return its groups.
 
         O(its records).
         """
@@ -225,7 +227,7 @@ class GroupOffsets:
         """Whether all in-sync replicas have the loaded records of a partition."""
         return self._records.is_committed(partition)
 
-    # Committing and telling.
+    # Commits and fetches.
 
     def commit(
         self,
@@ -237,11 +239,9 @@ class GroupOffsets:
         """Commit offsets.
 
         Args:
-            partition: of the offsets' topic, that the group belongs to.
-            group_id: whose.
-            offsets: what it commits.
-            respond: is called once they are replicated, or can't be; never, if this broker was
-                killed just now.
+            partition: the partition of the offsets topic that the group belongs to.
+            respond: called with the error code once they are replicated, or can't be; never, if
+                this broker is killed meanwhile.
         """
         self._append(partition, self._entries(group_id, offsets), respond)
 
@@ -253,7 +253,7 @@ class GroupOffsets:
         offsets: Mapping[TopicPartition, CommittedOffset],
         respond: Respond,
     ) -> None:
-        """Commit offsets that hold once the producer's transaction is committed; else as
+        """Commit offsets that hold once the producer's transaction is committed; otherwise as
         ``commit``."""
         self._append(partition, self._entries(group_id, offsets), respond, producer)
 

@@ -1,10 +1,9 @@
 """Access control lists, and what they decide, as Kafka's StandardAuthorizer does.
 
-A super user may do everything. Then an entry that denies wins over all that allow, wherever it
-stands. An operation is allowed by an entry for it, or for one that implies it. Where no entry is
-about the resource at all, ``allow_everyone_if_no_acl_found`` decides. A change of the lists is
-responded to when every live broker applies it (`DelayedAlterAcls`); a broker that comes back takes
-the current lists.
+A super user may do everything. For others, an entry that denies wins over all that allow, in any
+order. An operation is allowed by an entry for it, or for one that implies it. For resources without
+entries, ``allow_everyone_if_no_acl_found`` decides. The response to a change is sent when every
+live broker applies it (`DelayedAlterAcls`); a broker that comes back applies the current ACLs.
 
 Ground rules
 ------------
@@ -28,11 +27,11 @@ ANY_PRINCIPAL = "User:*"
 ANY_HOST = "*"
 WILDCARD_RESOURCE = "*"
 CLUSTER_NAME = "kafka-cluster"
-"""What the one resource of the type `ResourceType.CLUSTER` is called."""
+"""The name of the only resource of the type `ResourceType.CLUSTER`."""
 
 
 class ResourceType(IntEnum):
-    """What an entry is about. ``ANY`` stands in filters alone."""
+    """The type of a resource. ``ANY`` stands in filters alone."""
 
     ANY = 1
     TOPIC = 2
@@ -57,7 +56,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done to a resource. ``ANY`` stands in filters alone."""
+    """An operation on a resource. ``ANY`` stands in filters alone."""
 
     ANY = 1
     ALL = 2
@@ -88,10 +87,10 @@ class Acl(NamedTuple):
     """One entry.
 
     Args:
-        resource_type, name, pattern_type: what it is about.
-        principal: who, as in "User:ann"; "User:*" for everybody.
-        host: from which address; "*" for all.
-        operation, permission: what is allowed, or forbidden.
+        resource_type, name, pattern_type: the resources.
+        principal: a client, such as "User:ann"; "User:*" for all.
+        host: the client's address; "*" for all.
+        operation, permission: the operation that is allowed or denied.
     """
 
     resource_type: ResourceType
@@ -164,17 +163,17 @@ IMPLIED_BY = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""Who is allowed one of the latter is allowed the former. It isn't denied with them."""
+"""By operation, the operations whose permission implies it. A denial implies nothing."""
 
 _Resource = tuple[ResourceType, str]
 
 
 class Authorizer:
-    """Decides by the entries that it was given last.
+    """Decides by the current entries.
 
     Args:
-        super_users: principals who may do all, such as "User:admin".
-        allow_everyone_if_no_acl_found: whether resources that no entry is about are everybody's.
+        super_users: principals that may do everything, such as "User:admin".
+        allow_everyone_if_no_acl_found: whether all clients may use resources without entries.
     """
 
     def __init__(
@@ -291,7 +290,7 @@ def _dominates(deny: Acl, allow: Acl) -> bool:
 
 
 ALTER_ACLS_KEY = "acls"
-"""What these operations are watched under: there is one list for the cluster."""
+"""The watch key of these operations: the cluster has one list."""
 
 
 class DelayedAlterAcls(DelayedOperation):

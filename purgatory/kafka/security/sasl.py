@@ -34,15 +34,15 @@ class Login(Protocol):
     """One client that logs in."""
 
     user: str
-    """Who the client says it is, once it has said so."""
+    """The user's name, once the client has sent it."""
     is_over: bool
-    """Whether it has proved it."""
+    """Whether the client has authenticated."""
 
     def respond(self, message: bytes) -> bytes:
         """Return the response to the client's next message.
 
         Raises:
-            LoginError: the client may not come in.
+            LoginError: the login failed.
         """
 
 
@@ -59,7 +59,7 @@ class PlainLogin:
         self._is_password = is_password
 
     def respond(self, message: bytes) -> bytes:
-        """Take ``[whom to act for] NUL user NUL password``."""
+        """Check a message of the form ``[authorization id] NUL user NUL password``."""
         try:
             authorization_id, self.user, password = message.decode().split("\0")
         except ValueError:  # UnicodeDecodeError is one
@@ -74,7 +74,7 @@ class PlainLogin:
 
 MIN_ITERATIONS = 4_096
 MAX_ITERATIONS = 16_384
-"""How often a password may be hashed, as in Kafka."""
+"""The limits of iterations of a hash, as in Kafka."""
 
 _SALT_BYTES = 32
 
@@ -87,12 +87,12 @@ class ScramMechanism(Enum):
 
     @property
     def digest(self) -> str:
-        """What `hashlib` calls it."""
+        """The name of the hash in `hashlib`."""
         return "sha256" if self is ScramMechanism.SHA_256 else "sha512"
 
 
 class ScramCredential(NamedTuple):
-    """What the server keeps of a user, for one mechanism."""
+    """A user's credential on the server, for one mechanism."""
 
     salt: bytes
     iterations: int
@@ -121,7 +121,7 @@ class ScramLogin:
     """One client that logs in.
 
     Args:
-        mechanism: which both agreed on.
+        mechanism: the hash.
         find: returns a user's credential, None where there is none.
         new_nonce: returns printable ASCII, without a comma, that was never there before.
     """
@@ -146,7 +146,7 @@ class ScramLogin:
         """Return the response to the client's first or second message.
 
         Raises:
-            LoginError: the client may not come in.
+            LoginError: the login failed.
         """
         try:
             text = message.decode()
@@ -224,14 +224,14 @@ class Credentials:
     """Knows the users.
 
     Args:
-        passwords: by user, of those who are there from the start.
+        passwords: those of the configured users, by name.
     """
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
         self._made: dict[UserMechanism, ScramCredential] = {}
         self.altered: dict[UserMechanism, ScramCredential | None] = {}
-        """What was altered since; None: taken away."""
+        """The credentials that were altered since; None: deleted."""
 
     def is_password(self, user: str, password: str) -> bool:
         """Whether a password is the user's; the time does not depend on whether the user exists."""

@@ -1,13 +1,13 @@
 """A share fetch that waits until there are records for its member.
 
-On any of its partitions one of these ends the wait:
+The wait ends when
 
-    the partition is unknown, offline, or not led here
-    so many bytes may be acquired, over all partitions together: ``min_bytes``
+    a partition is unknown, offline, or not led here
+    ``min_bytes`` may be acquired, over all partitions together
+    the time is up
 
-It then acquires what may be acquired, and answers with that. When the time is up it does the same:
-a response without records is no error. While a share partition is read from its coordinator, there
-is nothing of it.
+The fetch then acquires the available records, and responds with them; a response without records is
+no error. A share partition whose state is still being read has no available records.
 
 Ground rules: those of `SharePartitionManager`. ``respond`` is called once, whatever the outcome but
 a cancellation.
@@ -16,20 +16,18 @@ a cancellation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords
+from purgatory.kafka.share_groups.share_session import ShareSession
 from purgatory.kafka.share_groups.share_state import ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
 
-if TYPE_CHECKING:
-    from purgatory.kafka.share_groups.share_partition_manager import ShareSession
-
 RESPOND_IMMEDIATELY = -1
-"""In place of a number of bytes: there is something to tell now."""
+"""In place of a number of bytes: the wait is over."""
 
 
 class ShareFetchParams(NamedTuple):
@@ -69,10 +67,10 @@ RespondShareFetch = Callable[[Mapping[ShareKey, ShareFetchResult]], object]
 
 
 class SharePartitions(Protocol):
-    """What may be acquired here."""
+    """The share partitions from which records are acquired."""
 
     def available_bytes(self, key: ShareKey) -> int:
-        """Return how many bytes may be acquired; NO_TIMEOUT if there is an error."""
+        """Return how many bytes may be acquired; RESPOND_IMMEDIATELY if there is an error."""
 
     def acquire(
         self, session: ShareSession, key: ShareKey, params: ShareFetchParams
@@ -84,10 +82,10 @@ class DelayedShareFetch(DelayedOperation):
     """Waits for records.
 
     Args:
-        session: whose they will be.
-        params: the request's; ``max_wait_ms`` is the timeout.
-        partitions: what is fetched from, in the order in which they get their part.
-        shares: where that is.
+        session: the member's session.
+        params: the parameters of the request; ``max_wait_ms`` is the timeout.
+        partitions: the fetched partitions, in the order in which records are acquired.
+        shares: the share partitions.
         respond: takes the responses.
     """
 
@@ -125,16 +123,16 @@ class DelayedShareFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         responses: dict[ShareKey, ShareFetchResult] = {}
-        left_bytes, left_records = self._params.max_bytes, self._params.max_records
+        remaining_bytes, remaining_records = self._params.max_bytes, self._params.max_records
         for key in self._partitions:
-            limits = self._params._replace(max_bytes=left_bytes, max_records=left_records)
+            limits = self._params._replace(max_bytes=remaining_bytes, max_records=remaining_records)
             response = self._shares.acquire(self._session, key, limits)
             responses[key] = response
-            left_bytes -= response.size_bytes
-            left_records -= sum(
+            remaining_bytes -= response.size_bytes
+            remaining_records -= sum(
                 acquired.last - acquired.first + 1 for acquired in response.acquired
             )
-            if left_bytes <= 0 or left_records <= 0:
+            if remaining_bytes <= 0 or remaining_records <= 0:
                 break
         self._responded = True
         self._respond(responses)

@@ -5,17 +5,17 @@
     acknowledged  processed
     archived      given up: rejected, delivered too often, or gone from the log
 
-The window begins at ``start_offset``: all records before it are acknowledged or archived. Behind
-its end nothing was delivered yet. An acknowledgement takes effect once it is written: until then
-the records are still acquired, and nobody can acknowledge them otherwise. If the write fails,
-nothing changed. Neighbours in one state are one `InFlightBatch`.
+The window begins at ``start_offset``: all records before it are acknowledged or archived. Records
+behind its end were never delivered. An acknowledgement takes effect once it is written: until then
+the records are still acquired, and no other acknowledgement is accepted. A failed write changes
+nothing. Adjacent records in one state are one `InFlightBatch`.
 
 Ground rules
 ------------
-* One thread at a time calls it. It knows no clock: who acquires names a lock, and calls `expire`
-  when that has expired.
-* One write at a time is under way (`begin_write`, `settle`); each has all changes before it.
-* From ``start`` to ``end`` each offset is in one batch; neighbours in one state are one batch.
+* One thread at a time calls it. There is no clock: the caller of `acquire` passes the number of a
+  lock, and calls `expire` when the lock has expired.
+* One write at a time is under way (`begin_write`, `complete_write`), with all changes before it.
+* From ``start`` to ``end`` each offset is in one batch; adjacent records in one state are in one.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class InFlightBatches:
         return found
 
     def extend_to(self, last: int) -> None:
-        """Have all offsets up to ``last`` in the window; those that were not are available."""
+        """Extend the window to ``last``; the added offsets are available."""
         if last >= self.end:
             self._replace(len(self._runs), len(self._runs), [InFlightBatch(self.end, last)])
 
@@ -110,7 +110,7 @@ class InFlightBatches:
             self._runs[place : place + 1] = halves
 
     def _replace(self, begin: int, end: int, runs: Iterable[InFlightBatch]) -> None:
-        """Put others in the place of runs, and join those that stand alike."""
+        """Replace runs, and join adjacent ones in one state."""
         begin, end, middle = max(0, begin - 1), end + 1, (begin, end)
         joined: list[InFlightBatch] = []
         for run in (*self._runs[begin : middle[0]], *runs, *self._runs[middle[1] : end]):
@@ -126,7 +126,7 @@ class InFlightBatches:
         previous: InFlightBatch | None = None
         for run in self._runs:
             assert run.first == expected <= run.last, "each offset is in one run"
-            assert previous is None or previous[2:] != run[2:], "runs that stand alike are joined"
+            assert previous is None or previous[2:] != run[2:], "adjacent runs differ"
             expected, previous = run.last + 1, run
 
 
@@ -154,8 +154,8 @@ class InFlightRecords:
 
     Args:
         state: the persisted state, with a start offset.
-        max_deliveries: how often a record is delivered at most.
-        max_records: from how many offsets in the window on none beyond it are acquired.
+        max_deliveries: the limit of deliveries of a record.
+        max_records: the limit of offsets in the window.
     """
 
     def __init__(self, state: ShareState, max_deliveries: int, max_records: int) -> None:
@@ -217,7 +217,7 @@ class InFlightRecords:
         Args:
             lock: a unique number from 1.
             fetched: the first and the last offset of each batch that was read, in order.
-            most: how many are enough; the batch that reaches this number is delivered whole.
+            most: the number of records that suffices; the batch that reaches it is delivered whole.
             exactly: never deliver more than ``most``.
         """
         acquired: list[AcquiredRecords] = []
@@ -381,7 +381,7 @@ class InFlightRecords:
     def complete_write(self, number: int, is_persisted: bool) -> None:
         """Complete a write: apply its acknowledgements, or revert them. O(runs)."""
 
-        def settled(run: InFlightBatch) -> InFlightBatch:
+        def completed(run: InFlightBatch) -> InFlightBatch:
             if run.target is None or run.write > number:
                 return run
             after = run._replace(target=None, write=0)
@@ -391,7 +391,7 @@ class InFlightRecords:
                 return after._replace(state=run.target, lock=NO_LOCK)
             return after if run.lock != NO_LOCK else self._released(after)
 
-        self._runs.change_all(settled)
+        self._runs.change_all(completed)
         self._advance_start()
 
     def _advance_start(self) -> None:

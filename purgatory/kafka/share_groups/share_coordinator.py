@@ -1,13 +1,13 @@
 """The coordinator of the share partitions whose state a broker keeps: Kafka's persister.
 
-The leaders of the partitions themselves ask it. A leader reads once, which takes the partition from
-all leaders before it, and then writes the whole state with each change.
+The leaders of the partitions are its clients. A leader reads once, which fences all leaders before
+it, and then writes the whole state with each change.
 
 Ground rules
 ------------
 * One thread at a time calls it.
-* What is done to one share partition is done one after the other: each finds what the one before it
-  has left, replicated.
+* Requests of one share partition are served one after the other: each finds the replicated state of
+  the one before it.
 * ``respond`` is called once; never, if this broker was killed just now.
 """
 
@@ -33,11 +33,11 @@ from purgatory.kafka.share_groups.share_state import (
 from purgatory.kafka.topic_partition import TopicPartition
 
 RespondState = Callable[[ErrorCode, ShareState], object]
-"""Takes the state of a share partition, or why that can't be told."""
+"""Takes the state of a share partition, or an error."""
 
 RespondCode = Callable[[ErrorCode], object]
 _Change = Callable[[ShareState | None], ShareState | ErrorCode | None]
-"""Returns what is to be kept in place of what is: None for nothing; or why nothing is changed."""
+"""Returns the new state for the present one; None: no state; or an error, without a change."""
 
 _NOTHING = ShareState()
 
@@ -65,7 +65,7 @@ class ShareCoordinator:
         self._states: dict[int, dict[ShareKey, ShareState]] = {}
         self._queues: dict[ShareKey, deque[Callable[[], None]]] = {}
 
-    # Which share partitions are kept here.
+    # Partitions of the state topic.
 
     def coordinator_partition(self, key: ShareKey) -> TopicPartition:
         """Return the partition whose leader stores a share partition's state."""
@@ -79,7 +79,7 @@ class ShareCoordinator:
     def update_role(self, topic_partition: TopicPartition, leads: bool) -> None:
         """Load the state of a partition that this broker now leads, or unload it.
 
-        To be called as `GroupManager.update_role` is. O(its records), where it begins to lead.
+        To be called as `GroupManager.update_role` is. Loading is O(records of the partition).
         """
         topic, partition = topic_partition
         if topic != SHARE_STATE_TOPIC or leads == self._records.leads(partition):
@@ -94,15 +94,16 @@ class ShareCoordinator:
             for key, state in self._codec.entries(batch):
                 _store(states, key, state)
 
-    # Asking it.
+    # Requests.
 
     def read(self, key: ShareKey, leader_epoch: int, respond: RespondState) -> None:
-        """Tell how it stands; from then on no leader before this one may write.
+        """Read the state of a share partition; from then on no former leader may write.
 
         Args:
-            key: which share partition.
-            leader_epoch: of its leader.
-            respond: takes it once that is replicated. FENCED_LEADER_EPOCH: a later leader has read.
+            key: the share partition.
+            leader_epoch: the epoch of its leader.
+            respond: takes the state once the epoch is replicated, or an error;
+                FENCED_LEADER_EPOCH: a later leader has read.
         """
 
         def updated(previous: ShareState | None) -> ShareState | ErrorCode:
@@ -139,7 +140,7 @@ class ShareCoordinator:
         self._change(key, updated, lambda code, _: respond(code))
 
     def delete(self, key: ShareKey, respond: RespondCode) -> None:
-        """Forget a share partition."""
+        """Delete the state of a share partition."""
         self._change(key, lambda _: None, lambda code, _: respond(code))
 
     def group_state(self, group_id: str, partition: int) -> Mapping[ShareKey, ShareState] | None:
@@ -157,10 +158,10 @@ class ShareCoordinator:
             if not exists(key.topic_id):
                 self.delete(key, _ignore)
 
-    # How it is kept.
+    # Changes.
 
     def _change(self, key: ShareKey, updated: _Change, respond: RespondState) -> None:
-        """Change one share partition, after all that was begun before."""
+        """Change one share partition, after all earlier changes."""
         queue = self._queues.setdefault(key, deque())
         queue.append(lambda: self._begin(key, updated, respond))
         if len(queue) == 1:
@@ -192,12 +193,12 @@ class ShareCoordinator:
             end(after if isinstance(after, ErrorCode) else ErrorCode.NONE, previous or _NOTHING)
             return
 
-        def finished(code: ErrorCode) -> None:
+        def written(code: ErrorCode) -> None:
             if code is ErrorCode.NONE and self._states.get(partition) is states:
                 _store(states, key, after)
             end(code, after or _NOTHING)
 
-        self._records.append(partition, [(key, after)], finished)
+        self._records.append(partition, [(key, after)], written)
 
     def _snapshot(self, partition: int) -> Sequence[ShareStateEntry] | None:
         return list(self._states.get(partition, {}).items())

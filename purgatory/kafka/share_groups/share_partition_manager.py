@@ -1,8 +1,4 @@
-"""The share partitions that a broker leads, the share sessions of members, and their requests.
-
-    epoch 0      begins a session; ends the one that the member had
-    epoch 1 ...  continues it
-    epoch -1     ends it
+"""The share partitions that a broker leads, and the requests of share groups' members.
 
 Ground rules
 ------------
@@ -15,8 +11,6 @@ Ground rules
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 from uuid import UUID
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
@@ -39,103 +33,15 @@ from purgatory.kafka.share_groups.share_partition import (
     SharePurgatories,
     ShareStateStore,
 )
+from purgatory.kafka.share_groups.share_session import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    ShareSession,
+    ShareSessionKey,
+    ShareSessions,
+)
 from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
-
-FIRST_EPOCH = 0
-FINAL_EPOCH = -1
-_LAST_EPOCH = 2**31 - 1
-
-
-class ShareSessionKey(NamedTuple):
-    """Whose a session is."""
-
-    group_id: str
-    member_id: str
-
-
-@dataclass
-class ShareSession:
-    """What a member fetches, in the order in which partitions get their part of a response."""
-
-    owner: ShareSessionKey
-    connection: Hashable
-    epoch: int = FIRST_EPOCH + 1
-    is_open: bool = True
-    partitions: dict[ShareKey, None] = field(default_factory=dict)
-
-    def rotated(self) -> list[ShareKey]:
-        """Return the partitions, each time another one first. O(n)."""
-        keys = list(self.partitions)
-        first = self.epoch % len(keys) if keys else 0
-        return keys[first:] + keys[:first]
-
-
-class ShareSessions:
-    """The sessions at one broker.
-
-    Args:
-        most: how many there may be.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._sessions: dict[ShareSessionKey, ShareSession] = {}
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def begin(self, owner: ShareSessionKey, connection: Hashable) -> ShareSession:
-        """Begin a session; the one that the member had is to be ended before. O(1).
-
-        Raises:
-            KafkaError: SHARE_SESSION_LIMIT_REACHED.
-        """
-        if len(self._sessions) >= self._most:
-            raise KafkaError(
-                ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {self._most} share sessions"
-            )
-        session = self._sessions[owner] = ShareSession(owner, connection)
-        return session
-
-    def continue_session(self, owner: ShareSessionKey, epoch: int) -> ShareSession:
-        """Return the session that continues with this epoch, or ends with -1. O(1).
-
-        Raises:
-            KafkaError: SHARE_SESSION_NOT_FOUND or INVALID_SHARE_SESSION_EPOCH.
-        """
-        session = self._sessions.get(owner)
-        if session is None:
-            raise KafkaError(
-                ErrorCode.SHARE_SESSION_NOT_FOUND, f"{owner.member_id} has no share session here"
-            )
-        if epoch == FINAL_EPOCH:
-            return session
-        if epoch != session.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
-                f"the next epoch of the session is {session.epoch}, and not {epoch}",
-            )
-        session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
-        return session
-
-    def end(self, owner: ShareSessionKey) -> ShareSession | None:
-        """End a member's session; return it, or None if there was none. O(1)."""
-        session = self._sessions.pop(owner, None)
-        if session is not None:
-            session.is_open = False
-        return session
-
-    def connection_sessions(self, connection: Hashable) -> list[ShareSession]:
-        """Return the sessions of a connection. O(sessions)."""
-        return [session for session in self._sessions.values() if session.connection == connection]
-
-    def group_sessions(self, group_id: str) -> Iterable[ShareSession]:
-        """Return a group's sessions. O(sessions)."""
-        return [
-            session for session in self._sessions.values() if session.owner.group_id == group_id
-        ]
-
 
 _NO_RECORDS = ShareFetchResult()
 
@@ -144,10 +50,10 @@ class SharePartitionManager:
     """Serves the members of share groups at one broker, as Kafka's class of this name.
 
     Args:
-        manager: where the records are.
-        config: what share groups are allowed.
-        store: keeps how share partitions stand.
-        purgatories: where fetches and locks wait.
+        manager: the replicas.
+        config: the limits of share groups.
+        store: stores the state of share partitions.
+        purgatories: hold delayed fetches and acquisition locks.
         settings_of: returns the settings of a group.
         name_of: returns the name of the topic that has an id, or None.
         offset_at: returns the first offset of a partition whose record is no older than so many
@@ -330,7 +236,7 @@ class SharePartitionManager:
             respond: takes the results of those with records or errors.
 
         Raises:
-            PurgatoryClosedError: it would have to wait, but the purgatory was closed.
+            PurgatoryClosedError: the fetch would have to wait, and the purgatory was closed.
         """
         places = {
             key: TopicPartition(self._name_of(key.topic_id) or str(key.topic_id), key.partition)
@@ -346,7 +252,10 @@ class SharePartitionManager:
             self._purgatories.fetches.try_complete_else_watch(operation, watched)
 
     def available_bytes(self, key: ShareKey) -> int:
-        """Return how many bytes may be acquired now; NO_TIMEOUT if there is an error. O(runs)."""
+        """Return how many bytes may be acquired now. O(runs).
+
+        RESPOND_IMMEDIATELY if there is an error.
+        """
         try:
             partition, share_partition = self._find(key)
         except KafkaError:

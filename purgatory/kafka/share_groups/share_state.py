@@ -34,11 +34,11 @@ class InFlightBatch(NamedTuple):
 
     Args:
         first, last: offsets, both included.
-        state: of each.
-        deliveries: how often each was delivered.
-        lock: under which they are acquired; 0, if they are not, or it expired.
-        target: what they will be once that is kept; None: nothing is to change.
-        write: with which write that is kept.
+        state: the state of each record.
+        deliveries: the delivery count of each record.
+        lock: the lock under which they are acquired; 0: not acquired, or the lock has expired.
+        target: the state once the pending write is complete; None: none is pending.
+        write: the number of that write.
     """
 
     first: int
@@ -56,7 +56,7 @@ class InFlightBatch(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many offsets they are."""
+        """The number of offsets."""
         return self.last - self.first + 1
 
 
@@ -104,7 +104,7 @@ class ShareState(NamedTuple):
 
 
 ShareStateEntry: TypeAlias = tuple[ShareKey, ShareState | None]
-"""What one record says; None: it is deleted."""
+"""The state in a record of the log; None: the state is deleted."""
 
 
 class ShareStateCodec(Protocol):
@@ -118,23 +118,23 @@ class ShareStateCodec(Protocol):
 
 
 class AcknowledgeType(IntEnum):
-    """What is to become of a record, in Kafka's numbers."""
+    """The type of an acknowledgement, in Kafka's numbers."""
 
     GAP = 0
     """There is no record at the offset."""
     ACCEPT = 1
-    """It was processed."""
+    """The record was processed."""
     RELEASE = 2
-    """It is to be delivered again."""
+    """The record is to be delivered again."""
     REJECT = 3
-    """It can't be processed."""
+    """The record can't be processed."""
     RENEW = 4
-    """It is still being processed."""
+    """The record is still being processed."""
 
 
 class Acknowledgement(NamedTuple):
-    """What is said of the offsets from ``first`` to ``last``: one of ``types`` for all of them, or
-    one for each, as numbers."""
+    """The acknowledgement of the offsets from ``first`` to ``last``: one of ``types`` for all of
+    them, or one for each, as numbers."""
 
     first: int
     last: int
@@ -144,7 +144,7 @@ class Acknowledgement(NamedTuple):
         """Yield ranges of offsets with the same type. O(types).
 
         Raises:
-            KafkaError: INVALID_REQUEST: there is no such type, or not one for each offset.
+            KafkaError: INVALID_REQUEST: a type is unknown, or their number is wrong.
         """
         if self.last < self.first or len(self.types) not in (1, self.last - self.first + 1):
             raise _invalid(f"{len(self.types)} types for the offsets {self.first} to {self.last}")

@@ -11,9 +11,9 @@ Ground rules
 * Nothing holds before its record is replicated. While it is being replicated, every other step of
   that transactional id is refused with CONCURRENT_TRANSACTIONS.
 * No marker is sent before the decision is replicated, and the next transaction doesn't begin before
-  each leader has answered for its marker.
-* ``respond`` is called once; never, if the broker was killed just now. It sends a response on its
-  way, and calls nothing here.
+  each leader has responded for its marker.
+* ``respond`` is called once; never, if the broker was killed just now. The callback sends a
+  response, and calls nothing here.
 """
 
 from __future__ import annotations
@@ -63,17 +63,16 @@ class TransactionCoordinator:
     """Coordinates the transactional ids of one broker.
 
     Args:
-        manager: where the records are.
-        config: what transactional ids are allowed.
-        codec: makes and reads the records, and makes markers.
-        channel: brings markers to the leaders.
-        new_purgatory: makes a purgatory of this name, which the caller closes.
+        manager: the replicas of the topic `__transaction_state`.
+        config: the limits of transactional ids.
+        codec: encodes and decodes its records, and makes markers.
+        channel: sends markers to the leaders.
+        new_purgatory: makes a purgatory of this name; the caller closes it.
         new_producer_id: makes an id that no producer had before.
-        now_ms: the time of day, in milliseconds since 1970.
-        state_partitions: returns how many partitions the topic `__transaction_state` has, and
-            creates it if need be.
-        on_record: is called with what holds of a transactional id once it is replicated, and
-            again when another broker's coordinator takes it up.
+        now_ms: returns the time, in milliseconds since 1970.
+        state_partitions: returns the topic's partition count, and creates the topic if needed.
+        on_record: called with the record of a transactional id once it is replicated, and again
+            when another broker's coordinator loads it.
     """
 
     def __init__(
@@ -108,21 +107,21 @@ class TransactionCoordinator:
 
     @property
     def purgatories(self) -> list[DelayedOperationPurgatory]:
-        """Where transactions wait."""
+        """The purgatories in which transactions wait."""
         return [self.markers, self.timeouts]
 
-    # Which transactional ids are coordinated here.
+    # Roles of this broker.
 
     def coordinator_partition(self, transactional_id: str) -> TopicPartition:
         """Return the partition whose leader coordinates a transactional id."""
         return self._state_manager.coordinator_partition(transactional_id)
 
     def update_role(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
-        """Coordinate the transactional ids of a partition, or no more; others are passed over.
+        """Load the transactional ids of a partition that this broker now leads, or unload them.
 
-        To be called when the broker has become a partition's leader, before it becomes a follower,
-        and as often as it is called. What is half done is taken up. O(its records), where it
-        begins to lead.
+        To be called after the broker has become a partition's leader and before it becomes a
+        follower. Idempotent; other topics are ignored. Unfinished ends are resumed. Loading is
+        O(records of the partition).
         """
         topic, partition = topic_partition
         if topic != TRANSACTIONS_TOPIC:
@@ -140,10 +139,10 @@ class TransactionCoordinator:
     def _producer_transaction(
         self, transactional_id: str, producer: ProducerIdentity
     ) -> Transaction:
-        """Return what is known of a transactional id, for the one producer that may use it.
+        """Return a transactional id, for the one producer that may use it.
 
         Raises:
-            TransactionRefusal: it may not.
+            TransactionRefusal: another producer may.
         """
         transaction = self._existing_transaction(transactional_id)
         check_producer(transaction.record, producer)
@@ -165,7 +164,7 @@ class TransactionCoordinator:
             raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
         return transaction
 
-    # What producers ask.
+    # Requests of producers.
 
     def init_producer_id(
         self,
@@ -177,11 +176,10 @@ class TransactionCoordinator:
         """Give a producer its id and the next epoch, which fences former producers of the id.
 
         Args:
-            transactional_id: whose.
-            timeout_ms: how long its transactions may last, in milliseconds.
-            expected: who the producer is, if it knows: it wants its epoch raised.
-            respond: takes the response. If a transaction is going on it is aborted first, and the
-                answer CONCURRENT_TRANSACTIONS: the producer is to ask again.
+            timeout_ms: the longest time of its transactions, in milliseconds.
+            expected: the producer's present id and epoch, if it wants its epoch raised.
+            respond: takes the response. An ongoing transaction is aborted first, and the response
+                is CONCURRENT_TRANSACTIONS: the producer is to retry.
         """
         try:
             if not 0 < timeout_ms <= self.config.max_timeout_ms:
@@ -228,12 +226,10 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         respond: RespondCodes,
     ) -> None:
-        """Take partitions into a producer's transaction, all or none; the first begin it.
+        """Add partitions to a producer's transaction, all or none; the first ones begin it.
 
         Args:
-            transactional_id, producer: whose.
-            partitions: which.
-            respond: takes what became of each, once that is replicated.
+            respond: takes the error code of each, once the record is replicated.
         """
         self._add(transactional_id, producer, partitions, TV1, respond)
 
@@ -281,9 +277,11 @@ class TransactionCoordinator:
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
     ) -> Codes:
-        """Say whether partitions are in a producer's transaction, as leaders ask before they append
-        its records. What is not in it is answered with TRANSACTION_ABORTABLE, a producer that was
-        fenced with INVALID_PRODUCER_EPOCH, as clients know it from produce responses."""
+        """Return whether partitions are in a producer's transaction, for a leader that appends.
+
+        Other partitions get TRANSACTION_ABORTABLE, a fenced producer INVALID_PRODUCER_EPOCH, as in
+        produce responses.
+        """
         try:
             record = self._producer_transaction(transactional_id, producer).record
             if record.state in DECIDED:
@@ -304,14 +302,13 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         respond: RespondCodes,
     ) -> None:
-        """As ``verify_partitions``; what isn't in the transaction is taken into it, as leaders ask
-        for producers that leave it to them (KIP-890). Those of a producer that has taken partitions
-        in by itself are only verified: what comes late of it would begin a transaction.
+        """As ``verify_partitions``; other partitions are added to the transaction (KIP-890).
+
+        If the producer has added partitions by itself, they are only verified: a late batch would
+        begin a transaction.
 
         Args:
-            transactional_id, producer: whose.
-            partitions: which.
-            respond: takes what became of each, once that is replicated.
+            respond: takes the error code of each, once the record is replicated.
         """
         codes = self.verify_partitions(transactional_id, producer, partitions)
         missing = [
@@ -346,10 +343,8 @@ class TransactionCoordinator:
         """Commit or abort a producer's transaction.
 
         Args:
-            transactional_id, producer: whose.
-            result: which.
-            respond: is called once the markers are on all its partitions, or, when that takes too
-                long, that it will be so.
+            respond: called once the markers are on all its partitions, or after a timeout, as the
+                end is decided.
         """
         try:
             transaction = self._completed_transaction(transactional_id, producer)
@@ -371,14 +366,12 @@ class TransactionCoordinator:
         result: TransactionResult,
         respond: RespondInit,
     ) -> None:
-        """Commit or abort, and raise the producer's epoch, so that nothing of the transaction can
-        come late (KIP-890).
+        """Commit or abort, and raise the producer's epoch, which fences late records (KIP-890).
 
         Args:
-            transactional_id, producer: whose; the same again, if it didn't get the response.
-            result: which; an abort also where there is no transaction.
-            respond: is told when ``end`` tells it, and who the producer is from now on: where the
-                epochs are used up, of another id.
+            producer: the same one again, if it didn't get the response.
+            result: commit, or abort; the latter also without a transaction.
+            respond: called as that of ``end``, with the producer's next id and epoch.
         """
         try:
             transaction = self._existing_transaction(transactional_id)
@@ -405,13 +398,13 @@ class TransactionCoordinator:
         else:
             self._marker_manager.start_markers(transaction, record, respond_code)
 
-    # Looking.
+    # Descriptions.
 
     def describe(self, transactional_id: str) -> TransactionRecord:
         """Return the state of a transactional id.
 
         Raises:
-            TransactionRefusal: another broker coordinates it, or nobody knows it
+            TransactionRefusal: another broker coordinates it, or it is unknown
                 (TRANSACTIONAL_ID_NOT_FOUND).
         """
         transaction = self._state_manager.find(transactional_id)
@@ -432,5 +425,5 @@ class TransactionCoordinator:
 
 
 def _as_leader_error(code: ErrorCode) -> ErrorCode:
-    """The code as clients know it from produce responses."""
+    """Return the code that produce responses have for an error."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

@@ -3,13 +3,13 @@
     TransactionMarker    the response to the end of a transaction, until its markers are written
                          (`DelayedMarkers`); and a failed attempt, until the next one
                          (`DelayedRetry`)
-    TransactionTimeout   a transaction until it lasts too long and is aborted, a transactional id
-                         until it is forgotten (`DelayedDeadline`)
+    TransactionTimeout   a transaction until its timeout, which aborts it; a transactional id until
+                         its expiration (`DelayedDeadline`)
 
-`MarkerChannel` brings markers to the leaders of partitions, which `write_markers`.
+`MarkerChannel` sends markers to the leaders of partitions, which `write_markers`.
 
-Ground rules: those of `transaction_coordinator`, whose part this is. A wait is about the record
-that held when it began; when another record holds, its wait is over.
+Ground rules: those of `transaction_coordinator`, of which this is a part. A wait is about the
+record that held when it began, and ends when another record holds.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class MarkerChannel(Protocol):
         Args:
             broker_id: the leader of the partitions.
             respond: takes the codes once the request can have no more effect: a late marker would
-                end the producer's next transaction. It may be called within this call, and is
-                never called if this broker was killed.
+                end the producer's next transaction. The callback may be called within this call;
+                never, if this broker was killed.
         """
 
 
@@ -126,7 +126,7 @@ class TransactionMarkerManager:
     """Ends the transactions of one coordinator.
 
     Args:
-        state_manager: what is known of them, and where their records are.
+        state_manager: the transactions and their records.
         config, codec, channel, now_ms, on_record: as the coordinator has them.
         markers, timeouts: the purgatories.
     """

@@ -1,4 +1,4 @@
-"""The state of a transactional id, and what each step of its transactions makes of it.
+"""The state of a transactional id, and the steps of its transactions.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing, Empty, Dead
                      -> PrepareAbort  -> CompleteAbort  -> Ongoing, Empty, Dead
@@ -9,7 +9,7 @@ PrepareCommit and PrepareAbort are the decision: once one of them is replicated,
 PrepareEpochFence is never written: it holds while the coordinator aborts on its own.
 
 A data structure and functions of records alone: each returns the record that is to be written, or
-refuses the step as Kafka does. The coordinator decides who waits for what.
+refuses the step as Kafka does. The coordinator begins and ends the waits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from purgatory.settings.typed_duration import OrTimedelta, default, timed_datacl
 
 
 class TransactionState(Enum):
-    """What a transaction is doing, in Kafka's words."""
+    """The state of a transaction, in Kafka's words."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -63,7 +63,7 @@ FOLLOWERS: Mapping[TransactionState, frozenset[TransactionState]] = {
     _DEAD: frozenset(),
     _FENCE: frozenset({_PREPARE_ABORT}),
 }
-"""Which states may follow each."""
+"""The states that may follow each."""
 
 IDLE = frozenset({_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT})
 """There is no transaction: the next may begin."""
@@ -72,7 +72,7 @@ DECIDED = frozenset({_PREPARE_COMMIT, _PREPARE_ABORT})
 """The end is decided, and the markers are being written."""
 
 
-# What is written of a transactional id, and what is under way.
+# Transactional ids and their records.
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 """The topic in which coordinators store the state of transactions."""
@@ -81,22 +81,21 @@ NO_TIME = -1
 
 
 class TransactionRecord(NamedTuple):
-    """What is known of a transactional id.
+    """The record of a transactional id.
 
     Args:
-        state: what its transaction is doing.
-        producer_id, producer_epoch: of the one producer that may use it.
-        timeout_ms: how long a transaction may last, in milliseconds.
-        partitions: that the transaction concerns.
-        start_ms: when it began, in milliseconds since 1970; -1 while there is none.
-        update_ms: when this was written, likewise.
-        last_producer_id, last_producer_epoch: before the epoch was raised by the producer itself,
-            which may not know yet that it was; -1: not known. The epoch is not stored.
-        next_producer_id: that follows once the end that is decided is complete, since the epochs of
-            this one are used up; -1: none does.
-        version: of the protocol by which the transactional id is used since it was given to its
-            producer: 1: the producer takes partitions in; 2: leaders do, and the epoch rises with
-            each end (KIP-890); 0: not known yet.
+        state: the state of its transaction.
+        producer_id, producer_epoch: those of the one producer that may use it.
+        timeout_ms: the longest time of a transaction, in milliseconds.
+        partitions: the partitions of the transaction.
+        start_ms: the begin of the transaction, in milliseconds since 1970; -1: there is none.
+        update_ms: the time of the record, likewise.
+        last_producer_id, last_producer_epoch: those before the producer itself raised the epoch, of
+            which it may not know yet; -1: unknown. The epoch is not stored.
+        next_producer_id: the id after the end that is decided, if the epochs of this one are used
+            up; -1: the same one.
+        version: the protocol of the producer: 1: the producer adds partitions; 2: leaders do, and
+            the epoch rises with each end (KIP-890); 0: not known yet.
     """
 
     state: TransactionState
@@ -113,19 +112,18 @@ class TransactionRecord(NamedTuple):
 
     @property
     def following(self) -> ProducerIdentity:
-        """Who its producer is once the end that is decided is complete."""
+        """The producer once the end that is decided is complete."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdentity(self.next_producer_id, 0)
         return ProducerIdentity(self.producer_id, self.producer_epoch)
 
 
 TransactionEntry: TypeAlias = tuple[str, TransactionRecord | None]
-"""What one record says: the state of a transactional id, or that it is forgotten."""
+"""A transactional id and its record; None: the id is deleted."""
 
 
 class TransactionsCodec(Protocol):
-    """Makes record batches of what is known of transactional ids, and of markers; reads the former
-    back."""
+    """Encodes the records of transactional ids and markers as batches, and decodes the former."""
 
     def batch(self, entries: Sequence[TransactionEntry]) -> RecordBatch:
         """Return a batch with one record for each entry; there is at least one."""
@@ -142,9 +140,9 @@ class TransactionsCodec(Protocol):
 class Transaction:
     """One transactional id.
 
-    ``record`` is what holds, ``pending`` the state whose record is being replicated. While the end
-    is decided, ``unmarked`` are the partitions that have no marker yet, and ``in_flight`` those of
-    them to whose leaders one is under way. Waits for it are watched on ``key``.
+    ``record`` is replicated, ``pending`` is the state whose record is being replicated. Once the
+    end is decided, ``unmarked`` are the partitions without a marker, and ``in_flight`` those of
+    them whose marker is being sent. The operations of the transaction are watched on ``key``.
     """
 
     __slots__ = (
@@ -190,10 +188,10 @@ class Transaction:
 # Steps: each returns the record that is to be written.
 
 TV1, TV2 = 1, 2
-"""The versions of the protocol: who takes partitions into a transaction."""
+"""The versions of the protocol: in 1, producers add partitions; in 2, leaders do."""
 
 LAST_EPOCH = 2**15 - 2
-"""The greatest epoch that a producer is given. The one above it fences it, when that is due."""
+"""The greatest epoch of a producer. The epoch above it is used to fence the producer."""
 
 _COMPLETE_STATES = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
@@ -206,7 +204,7 @@ _PREPARE_STATES = {
 }
 
 PREPARE_RESULTS = {state: result for result, state in _PREPARE_STATES.items()}
-"""What the markers say of a transaction that is decided so."""
+"""The result in the markers, by the state that decides it."""
 
 
 def new_record(producer_id: int, timeout_ms: int) -> TransactionRecord:
@@ -234,7 +232,7 @@ def check_expected(record: TransactionRecord, expected: ProducerIdentity) -> Non
     """
     if record.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == record.producer_id:
         return
-    # It may repeat a request whose response, a new id, it didn't get.
+    # The producer may repeat a request whose response, with a new id, was lost.
     if expected.producer_id != record.last_producer_id or expected.producer_epoch < LAST_EPOCH:
         raise TransactionRefusal(ErrorCode.PRODUCER_FENCED)
 
@@ -249,9 +247,10 @@ def initialized(
     """Return the record with the next epoch, or with a new id where the epochs are used up.
 
     Args:
-        record: of an idle transactional id.
-        expected: who the producer is, if it knows; what it repeats changes nothing.
-        timeout_ms: how long its transactions may last, in milliseconds.
+        record: that of an idle transactional id.
+        expected: the producer's present id and epoch, if it knows them; a repeated request changes
+            nothing.
+        timeout_ms: the longest time of its transactions, in milliseconds.
         now_ms: the time, in milliseconds since 1970.
         new_producer_id: makes an id that no producer had before.
 
@@ -291,17 +290,15 @@ def with_partitions(
     now_ms: int,
     version: int = TV1,
 ) -> TransactionRecord:
-    """Return the record of a transaction that concerns these partitions, too; it begins, if none
-    was going on. The same record, where nothing changes.
+    """Return the record of a transaction with these partitions, too; without an ongoing one, a
+    transaction begins. Without a change, the same record.
 
     Args:
-        record: of the transactional id.
-        partitions: which.
         now_ms: the time, in milliseconds since 1970.
-        version: of the protocol: who takes them in.
+        version: `TV1` or `TV2`.
 
     Raises:
-        TransactionRefusal: CONCURRENT_TRANSACTIONS: the one before is still being ended.
+        TransactionRefusal: CONCURRENT_TRANSACTIONS: the transaction before is still being ended.
     """
     if record.state in DECIDED or record.state is TransactionState.PREPARE_EPOCH_FENCE:
         raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -319,11 +316,11 @@ def with_partitions(
 
 
 def is_ended(record: TransactionRecord, result: TransactionResult) -> bool:
-    """Whether a transaction was ended so already; False, if it may be now.
+    """Whether a transaction has already ended with this result; False, if it may be ended now.
 
     Raises:
         TransactionRefusal: INVALID_TXN_STATE: there is none, or it ends the other way;
-            CONCURRENT_TRANSACTIONS: that is under way.
+            CONCURRENT_TRANSACTIONS: the end is under way.
     """
     if record.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
         return False
@@ -338,9 +335,10 @@ def is_ended(record: TransactionRecord, result: TransactionResult) -> bool:
 def is_ended_with_bump(
     record: TransactionRecord, producer: ProducerIdentity, result: TransactionResult
 ) -> bool:
-    """As ``is_ended``, of a producer whose epoch rises with each end, and who may ask once more
-    because it did not get its new one. It may abort though there is no transaction: it doesn't know
-    whether a leader has begun one.
+    """As ``is_ended``, for a producer whose epoch rises with each end.
+
+    The producer may retry if it did not get its new epoch, and may abort without a transaction, as
+    it doesn't know whether a leader has begun one.
 
     Raises:
         TransactionRefusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED besides.
@@ -356,7 +354,7 @@ def is_ended_with_bump(
 
 
 def _was_bumped(record: TransactionRecord, producer: ProducerIdentity) -> bool:
-    """Whether the end of a producer's last transaction made of it who may use the id now."""
+    """Whether the present producer of the id is this one, after the end of its transaction."""
     if record.version != TV2 or record.state not in (*PREPARE_RESULTS, *_COMPLETE_STATES.values()):
         return False
     if record.producer_id == producer.producer_id:
@@ -367,7 +365,7 @@ def _was_bumped(record: TransactionRecord, producer: ProducerIdentity) -> bool:
 
 
 def fenced(record: TransactionRecord) -> TransactionRecord:
-    """Return the record of a transaction with a fenced producer. It is not written."""
+    """Return the record of a transaction with a fenced producer, which is not written."""
     return record._replace(
         state=TransactionState.PREPARE_EPOCH_FENCE,
         producer_epoch=record.producer_epoch + 1,
@@ -399,7 +397,7 @@ def prepared_with_bump(
 ) -> TransactionRecord:
     """As ``prepared``, with the next epoch, or, where these are used up, a new id to follow.
 
-    The markers have that epoch: whatever comes late of the transaction is refused by all of its
+    The markers have that epoch: late records of the transaction are refused by all of its
     partitions' leaders.
     """
     is_exhausted = record.producer_epoch >= LAST_EPOCH
@@ -435,7 +433,7 @@ def completed(record: TransactionRecord, now_ms: int) -> TransactionRecord:
 
 
 class InitProducerIdResult(NamedTuple):
-    """Who a producer is from now on, or the error."""
+    """A producer's new id and epoch, or the error."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -457,7 +455,7 @@ RespondCodes = Callable[[Codes], object]
 
 @timed_dataclass
 class TransactionConfig:
-    """What transactional ids are allowed. Times are in milliseconds, or timedeltas.
+    """The limits of transactional ids. Times are in milliseconds, or timedeltas.
 
     Args:
         max_timeout_ms: the longest timeout that a producer may ask for; Kafka's

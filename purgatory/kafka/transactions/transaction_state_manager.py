@@ -27,9 +27,9 @@ class TransactionStateManager:
     """The transactional ids of one broker's partitions, and their records.
 
     Args:
-        manager: where the records are.
-        codec: makes and reads them.
-        state_partitions: returns how many partitions the topic `__transaction_state` has.
+        manager: the replicas of the topic `__transaction_state`.
+        codec: encodes and decodes its records.
+        state_partitions: returns its partition count.
     """
 
     def __init__(

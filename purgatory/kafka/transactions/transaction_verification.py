@@ -1,7 +1,7 @@
-"""Whether what a producer writes is in its transaction: the leaders ask the coordinator (KIP-890).
+"""The verification of transactional batches by the coordinator, before they are appended (KIP-890).
 
-Without it, a record that comes late, after its transaction was ended, would open one that nobody
-ends, and hold up all readers of read_committed.
+Without it, a late record, after the end of its transaction, would open one that is never ended, and
+hold up all readers of read_committed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def verification_errors(
     entries: Mapping[TopicPartition, Sequence[RecordBatch]],
     coordinator_of: Callable[[str], TransactionCoordinator | None],
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """Return the responses to those batches that are of a transaction, but of none that is open.
+    """Return the errors of transactional batches whose transaction is not open.
 
-    O(partitions). Who wrote to a partition in a transaction that isn't ended is not looked up.
+    O(partitions). A partition with an open transaction of the producer needs no verification.
 
     Args:
-        manager: of the broker that is to append.
-        transactional_id: whose batches they are, as the producer says.
+        manager: the replicas of the broker that is to append.
+        transactional_id: the transactional id in the request.
         entries: the batches by partition.
         coordinator_of: returns the coordinator of a transactional id, or None.
     """

@@ -35,18 +35,18 @@ class BatchesOfChunks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.chunks: list[Counter[int]] = []
-        refusals, send_chunk = produce_api._refusals, Sender._send_chunk
+        validated, send_chunk = produce_api._validated, Sender._send_chunk
 
-        def counted(broker: Any, entries: Any) -> Any:
-            for (_, partition), batches in entries.items():
-                self.chunks[-1][partition] += len(batches)
-            return refusals(broker, entries)
+        def counted(broker: Any, place: Any, *rest: Any) -> Any:
+            batches = validated(broker, place, *rest)
+            self.chunks[-1][place.partition] += len(batches)
+            return batches
 
         def noted(sending: Sender, chunk: Any) -> None:
             self.chunks.append(Counter())
             send_chunk(sending, chunk)
 
-        monkeypatch.setattr(produce_api, "_refusals", counted)
+        monkeypatch.setattr(produce_api, "_validated", counted)
         monkeypatch.setattr(Sender, "_send_chunk", noted)
 
 

@@ -68,7 +68,7 @@ def test_a_fault_concerns_messages_of_one_client_and_api() -> None:
     assert faults.active[0].uses == 1
 
 
-def test_without_a_broker_it_concerns_all() -> None:
+def test_fault_without_a_broker_concerns_all() -> None:
     faults = _Faults()
     faults.begin(LoseResponses(cut=False))
     faults.begin(RefuseProduces())
@@ -76,7 +76,7 @@ def test_without_a_broker_it_concerns_all() -> None:
     assert all(faults.refuses_produce(one) for one in range(3))
 
 
-def test_it_is_injected_into_a_share_of_the_messages() -> None:
+def test_fault_is_injected_into_a_share_of_the_messages() -> None:
     faults = _Faults()
     faults.begin(LoseResponses(share=0.25))
     fates = Counter(faults.response_outcome(1, "produce", "x").lost for _ in range(4_000))
@@ -84,7 +84,7 @@ def test_it_is_injected_into_a_share_of_the_messages() -> None:
     assert faults.active[0].uses == fates[True]
 
 
-def test_the_nth_message_is_the_one_behind_those_that_are_skipped() -> None:
+def test_skip_selects_the_nth_message() -> None:
     faults = _Faults()
     faults.begin(LoseResponses(api="produce", skip=2, count=1))
     assert not faults.response_outcome(1, "fetch", "x").lost  # it does not concern this one
@@ -94,7 +94,7 @@ def test_the_nth_message_is_the_one_behind_those_that_are_skipped() -> None:
         LoseResponses(skip=-1)
 
 
-def test_faults_add_up_and_a_loss_ends_it() -> None:
+def test_faults_of_a_response_add_up_until_a_loss() -> None:
     faults = _Faults()
     faults.begin(DelayResponses(by_ms=5))
     faults.begin(DelayResponses(by_ms=7, count=1))
@@ -105,7 +105,7 @@ def test_faults_add_up_and_a_loss_ends_it() -> None:
     assert faults.response_outcome(1, "fetch", None) == ResponseOutcome(5, 2, lost=True)
 
 
-def test_a_fault_ends_with_its_time_or_its_count_and_once() -> None:
+def test_fault_ends_once_by_its_time_or_count() -> None:
     faults = _Faults()
     timed, counted = faults.begin(Pause(1, for_s=2)), faults.begin(RefuseProduces(1, count=2))
     faults.pass_time(1.9)
@@ -119,7 +119,7 @@ def test_a_fault_ends_with_its_time_or_its_count_and_once() -> None:
     assert [begun.number for begun in faults.recent] == [1, 2]
 
 
-def test_a_seed_strikes_the_same_messages_each_time() -> None:
+def test_seed_selects_the_same_messages() -> None:
     def fates(seed: int) -> list[ResponseOutcome]:
         faults = _Faults()
         faults.begin(LoseResponses(share=0.5, seed=seed))
@@ -129,7 +129,7 @@ def test_a_seed_strikes_the_same_messages_each_time() -> None:
     assert fates(3) == fates(3) != fates(4)
 
 
-def test_an_answer_is_torn_and_slow_at_once() -> None:
+def test_response_is_truncated_and_slow_at_once() -> None:
     faults = _Faults()
     truncated = TruncateResponses(keep_bytes=6)
     faults.begin(SlowResponses(bytes_per_s=900)), faults.begin(SlowResponses(bytes_per_s=100))
@@ -154,7 +154,7 @@ def test_a_kill_ends_the_pauses_of_its_broker() -> None:
     assert (mine.active, other.active, kill.active) == (False, True, True)
 
 
-def test_what_holds_a_fetch() -> None:
+def test_faults_that_block_a_fetch() -> None:
     faults = _Faults()
     links = [(a, b) for a in range(3) for b in range(3) if a != b]
     for fault, held in (
@@ -177,6 +177,6 @@ def test_what_holds_a_fetch() -> None:
         ("count", True, "whole number"),
     ],
 )
-def test_a_wrong_argument_is_told(name: str, value: object, right: str) -> None:
+def test_invalid_argument_is_reported(name: str, value: object, right: str) -> None:
     with pytest.raises(ClusterError, match=f"^{name}=.*{right}"):
         parse_fault({"kind": "lose_responses", name: value})

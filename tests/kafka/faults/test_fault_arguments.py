@@ -38,12 +38,12 @@ def test_errors_have_the_numbers_of_the_protocol() -> None:
         ("NONE", "is not an error"),
     ],
 )
-def test_an_error_that_there_is_not_is_told_with_the_nearest(error: Any, right: str) -> None:
+def test_unknown_error_is_reported_with_the_nearest_names(error: Any, right: str) -> None:
     with pytest.raises(ClusterError, match=right):
         ReturnError(error=error)
 
 
-def test_an_api_is_named_as_kafka_does_or_as_the_simulation() -> None:
+def test_api_is_named_in_camel_or_snake_case() -> None:
     names = ["OffsetForLeaderEpoch", "offset_for_leader_epoch", "offset-for-leader-epoch"]
     assert {LoseResponses(api=name).api for name in names} == {"offset_for_leader_epoch"}
     fault = ReturnError(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3)
@@ -56,7 +56,7 @@ def _drawn(**arguments: Any) -> list[float]:
     return [fault.draw_ms(random) for _ in range(4_000)]
 
 
-def test_delays_are_spread_as_they_are_asked_for() -> None:
+def test_delays_have_the_requested_distribution() -> None:
     assert set(_drawn(by_ms=7)) == {7}
     uniform = _drawn(by_ms=10, distribution="uniform", to_ms=30)
     assert 10 <= min(uniform) < 10.1 and 29.9 < max(uniform) <= 30
@@ -83,7 +83,7 @@ def test_delays_are_spread_as_they_are_asked_for() -> None:
         ({"seed": 1.5}, "a whole number"),
     ],
 )
-def test_what_is_wrong_with_a_distribution_is_told(arguments: dict[str, Any], right: str) -> None:
+def test_invalid_distribution_is_reported(arguments: dict[str, Any], right: str) -> None:
     with pytest.raises(ClusterError, match=right):
         parse_fault({"kind": "delay_responses", "by_ms": 5, **arguments})
 
@@ -109,6 +109,6 @@ def test_times_may_be_timedeltas() -> None:
         ("kill", {"lost_records": timedelta(1)}, r"lost_records=datetime.*: a whole number"),
     ],
 )
-def test_times_that_can_not_be_are_named(kind: str, arguments: dict[str, Any], right: str) -> None:
+def test_invalid_times_are_named(kind: str, arguments: dict[str, Any], right: str) -> None:
     with pytest.raises(ClusterError, match=right):
         parse_fault({"kind": kind, "broker": 1, **arguments})

@@ -144,7 +144,7 @@ class GroupWorld:
 
 
 class GroupClient:
-    """A member, or who wants to be one."""
+    """A member, or a client that wants to be one."""
 
     def __init__(self, coordinator: GroupCoordinator, instance_id: str | None = None) -> None:
         self.coordinator = coordinator
@@ -202,7 +202,7 @@ def joining(
     instance_id: str | None = None,
     session_ms: int = SESSION_MS,
 ) -> JoinGroupRequest:
-    """What a member says of itself."""
+    """The subscription of a member."""
     offered = tuple((name, name.encode()) for name in protocols or ("range",))
     return JoinGroupRequest("client", "/here", instance_id, session_ms, REBALANCE_MS, kind, offered)
 

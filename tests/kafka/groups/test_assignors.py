@@ -61,7 +61,7 @@ def _of_known_topics(
 @pytest.mark.parametrize("assign", ASSIGNORS.values())
 @given(_subscribers, _counts)
 @settings(max_examples=150)
-def test_each_partition_is_given_to_one_member_that_wants_it(
+def test_each_partition_is_assigned_to_one_subscriber(
     assign: Assignor, subscribers: Mapping[str, Subscriber], counts: Mapping[UUID, int]
 ) -> None:
     subscribers, counts = _of_known_topics(subscribers, counts)
@@ -76,7 +76,7 @@ def test_each_partition_is_given_to_one_member_that_wants_it(
 
 @given(_subscribers, _counts)
 @settings(max_examples=150)
-def test_uniform_loads_are_as_even_as_can_be(
+def test_uniform_loads_are_as_even_as_possible(
     subscribers: Mapping[str, Subscriber], counts: Mapping[UUID, int]
 ) -> None:
     subscribers, counts = _of_known_topics(dict(itertools.islice(subscribers.items(), 3)), counts)
@@ -107,7 +107,7 @@ def test_uniform_loads_are_as_even_as_can_be(
 
 @given(_subscribers, _counts)
 @settings(max_examples=150)
-def test_uniform_moves_nothing_that_is_right(
+def test_uniform_keeps_a_balanced_assignment(
     subscribers: Mapping[str, Subscriber], counts: Mapping[UUID, int]
 ) -> None:
     subscribers, counts = _of_known_topics(subscribers, counts)
@@ -160,6 +160,6 @@ def test_ranges_are_consecutive_and_in_order(
         assert max(sizes) - min(sizes) <= 1
 
 
-def test_uniform_is_for_who_asks_for_none() -> None:
+def test_uniform_is_the_default_assignor() -> None:
     assert DEFAULT_ASSIGNOR == "uniform"
     assert set(ASSIGNORS) == {"uniform", "range"}

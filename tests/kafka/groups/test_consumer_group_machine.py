@@ -43,7 +43,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         instance_id = f"static-{number}" if number < 2 else None
         return self.world.member(**wish, assignor=assignor, instance_id=instance_id)
 
-    # What happens.
+    # Steps.
 
     @rule(number=_seats)
     def beat(self, number: int) -> None:
@@ -51,7 +51,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(number=_seats)
     def beat_without_giving_up(self, number: int) -> None:
-        """It goes on reading what it had, until its next sign of life."""
+        """The member keeps its partitions until its next heartbeat."""
         self.seats[number].beat_slowly()
 
     @rule(number=_seats)
@@ -94,7 +94,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @rule()
     def move_the_coordinator(self) -> None:
         self.world.move()
-        # What was not kept is lost, the epoch as well.
+        # Unreplicated changes are lost, the epoch as well.
         self.epoch = 0
 
     @rule()
@@ -105,7 +105,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             client.beat()
         self.world.write_error = ErrorCode.NONE
 
-    # What holds.
+    # Invariants.
 
     @invariant()
     def the_group_is_sound(self) -> None:
@@ -121,7 +121,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert len(owned) == len(set(owned))
 
     def teardown(self) -> None:
-        # Whoever crashed is out in the end, and all others come to rest.
+        # Crashed members are removed in the end, and all others are stable.
         for _ in range(3):
             self.world.pass_time(4_000)
             for client in self.seats:

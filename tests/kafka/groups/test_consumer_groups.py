@@ -1,4 +1,4 @@
-"""The coordinator of consumer groups: who is given what and when, and who is refused."""
+"""The coordinator of consumer groups: assignments, their times, and refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def world() -> ConsumerWorld:
     return ConsumerWorld()
 
 
-def test_one_member_is_given_all_at_once(world: ConsumerWorld) -> None:
+def test_single_member_gets_all_partitions_at_once(world: ConsumerWorld) -> None:
     one = world.member()
     assert one.join() is NONE
     assert (one.epoch, one.numbers) == (1, [0, 1, 2, 3, 4, 5])
@@ -34,7 +34,7 @@ def test_one_member_is_given_all_at_once(world: ConsumerWorld) -> None:
     assert one.answers[-1].assignment is None, "nothing is news to it"
 
 
-def test_a_partition_is_given_up_before_it_is_given(world: ConsumerWorld) -> None:
+def test_partition_is_revoked_before_it_is_assigned(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     one.join()
     two.join()
@@ -56,7 +56,7 @@ def test_a_partition_is_given_up_before_it_is_given(world: ConsumerWorld) -> Non
     assert world.state() is ConsumerGroupState.STABLE
 
 
-def test_what_a_member_gives_up_step_by_step_is_given_by_and_by(world: ConsumerWorld) -> None:
+def test_partitions_revoked_step_by_step_are_assigned_step_by_step(world: ConsumerWorld) -> None:
     one, two, three = (world.member() for _ in range(3))
     world.settle(one, two)
     three.join()
@@ -73,7 +73,7 @@ def test_what_a_member_gives_up_step_by_step_is_given_by_and_by(world: ConsumerW
     assert world.state() is ConsumerGroupState.STABLE
 
 
-def test_who_leaves_has_its_partitions_given_to_the_others(world: ConsumerWorld) -> None:
+def test_partitions_of_a_leaving_member_go_to_the_others(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     world.settle(one, two)
     assert two.leave() is NONE
@@ -86,7 +86,7 @@ def test_who_leaves_has_its_partitions_given_to_the_others(world: ConsumerWorld)
     assert world.state() is ConsumerGroupState.EMPTY
 
 
-def test_who_gives_no_sign_of_life_is_out(world: ConsumerWorld) -> None:
+def test_member_without_heartbeats_is_removed(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     world.settle(one, two)
     world.pass_time(SESSION_MS - 1)
@@ -99,7 +99,7 @@ def test_who_gives_no_sign_of_life_is_out(world: ConsumerWorld) -> None:
     world.check()
 
 
-def test_who_does_not_give_up_partitions_in_time_is_out(world: ConsumerWorld) -> None:
+def test_member_that_does_not_revoke_in_time_is_removed(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     one.join()
     two.join()
@@ -115,7 +115,7 @@ def test_who_does_not_give_up_partitions_in_time_is_out(world: ConsumerWorld) ->
     assert one.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_missed_that_it_is_to_give_up_partitions_is_told_again(world: ConsumerWorld) -> None:
+def test_lost_revocation_is_repeated(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     one.join()
     two.join()
@@ -126,7 +126,7 @@ def test_who_missed_that_it_is_to_give_up_partitions_is_told_again(world: Consum
     assert one.ask().assignment is None
 
 
-def test_the_time_to_give_up_partitions_ends_with_giving_them_up(world: ConsumerWorld) -> None:
+def test_rebalance_timeout_ends_with_the_revocation(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     world.settle(one, two)
     for _ in range(4):
@@ -158,7 +158,7 @@ def test_the_time_to_give_up_partitions_ends_with_giving_them_up(world: Consumer
         ({"topic_names": ("none",)}, ErrorCode.NONE),
     ],
 )
-def test_a_first_heartbeat_that_can_t_be_is_refused_and_makes_no_group(
+def test_invalid_first_heartbeat_is_refused_and_creates_no_group(
     world: ConsumerWorld, fields: dict[str, Any], code: ErrorCode
 ) -> None:
     usual = {"owned": frozenset(), "topic_names": ("t",), "rebalance_timeout_ms": 1_000}
@@ -168,14 +168,14 @@ def test_a_first_heartbeat_that_can_t_be_is_refused_and_makes_no_group(
     assert bool(world.coordinator.groups) == bool(world.records) == (code is NONE)
 
 
-def test_a_coordinator_makes_ids_for_those_that_have_none(world: ConsumerWorld) -> None:
+def test_coordinator_generates_missing_member_ids(world: ConsumerWorld) -> None:
     usual = {"owned": frozenset(), "topic_names": ("t",), "rebalance_timeout_ms": 1_000}
     answer = world.member().ask(member_id="", generates_member_id=False, **usual)
     assert answer.member_id == "made-1"
     assert "made-1" in world.group.members
 
 
-def test_another_epoch_than_its_own_fences_a_member(world: ConsumerWorld) -> None:
+def test_member_with_another_epoch_is_fenced(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     world.settle(one, two)
     assert one.epoch == 2
@@ -189,7 +189,7 @@ def test_another_epoch_than_its_own_fences_a_member(world: ConsumerWorld) -> Non
     assert one.ask(member_id="nobody").error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_joins_again_has_what_it_had(world: ConsumerWorld) -> None:
+def test_rejoining_member_keeps_its_partitions(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     world.settle(one, two)
     had, epoch = one.owned, world.group.epoch
@@ -198,7 +198,7 @@ def test_who_joins_again_has_what_it_had(world: ConsumerWorld) -> None:
     assert world.group.epoch == epoch
 
 
-def test_a_group_has_no_more_members_than_it_may() -> None:
+def test_group_size_is_limited() -> None:
     world = ConsumerWorld(max_size=1)
     one, two = world.member(), world.member()
     assert [one.join(), two.join()] == [NONE, ErrorCode.GROUP_MAX_SIZE_REACHED]
@@ -209,7 +209,7 @@ def test_a_group_has_no_more_members_than_it_may() -> None:
 # ---- static members
 
 
-def test_a_static_member_that_comes_back_has_its_partitions_without_an_epoch(
+def test_returning_static_member_keeps_its_partitions_and_epoch(
     world: ConsumerWorld,
 ) -> None:
     one, two = world.member(instance_id="i"), world.member()
@@ -230,7 +230,7 @@ def test_a_static_member_that_comes_back_has_its_partitions_without_an_epoch(
     world.check()
 
 
-def test_a_static_member_that_is_there_keeps_its_place(world: ConsumerWorld) -> None:
+def test_present_static_member_keeps_its_place(world: ConsumerWorld) -> None:
     one, other = world.member(instance_id="i"), world.member(instance_id="i")
     one.join()
     assert other.join() is ErrorCode.UNRELEASED_INSTANCE_ID
@@ -242,7 +242,7 @@ def test_a_static_member_that_is_there_keeps_its_place(world: ConsumerWorld) -> 
     assert other.join() is NONE, "the place is free"
 
 
-def test_a_static_member_that_stays_away_is_out(world: ConsumerWorld) -> None:
+def test_absent_static_member_is_removed_at_its_session_timeout(world: ConsumerWorld) -> None:
     one, two = world.member(instance_id="i"), world.member()
     world.settle(one, two)
     one.leave(-2)
@@ -254,7 +254,7 @@ def test_a_static_member_that_stays_away_is_out(world: ConsumerWorld) -> None:
     assert world.member(instance_id="i").join() is NONE
 
 
-def test_a_static_member_that_comes_back_for_other_topics_gives_up_the_former(
+def test_static_member_that_returns_for_other_topics_revokes_the_former(
     world: ConsumerWorld,
 ) -> None:
     world.topics.set("u", 1)
@@ -269,7 +269,7 @@ def test_a_static_member_that_comes_back_for_other_topics_gives_up_the_former(
 # ---- subscriptions and topics
 
 
-def test_members_of_other_topics_have_partitions_of_these_alone(world: ConsumerWorld) -> None:
+def test_members_get_partitions_of_their_topics_alone(world: ConsumerWorld) -> None:
     world.topics.set("u", 2)
     one, two = world.member(), world.member(topic_names=("u", "u", "none"))
     world.settle(one, two)
@@ -278,7 +278,7 @@ def test_members_of_other_topics_have_partitions_of_these_alone(world: ConsumerW
     assert world.group.members[two.member_id].subscription.topic_names == ("none", "u")
 
 
-def test_an_expression_takes_the_topics_that_match_as_they_come_and_go(
+def test_expression_follows_matching_topics_as_they_come_and_go(
     world: ConsumerWorld,
 ) -> None:
     one = world.member(topic_names=None, topic_regex="t|u.*")
@@ -309,7 +309,7 @@ def test_an_expression_takes_the_topics_that_match_as_they_come_and_go(
     assert (world.group.epoch, world.group.topics.is_stale) == (epoch + 1, False), "it is known"
 
 
-def test_topics_by_name_come_before_those_of_a_new_expression(world: ConsumerWorld) -> None:
+def test_topics_by_name_precede_those_of_a_new_expression(world: ConsumerWorld) -> None:
     world.topics.set("u", 2)
     one = world.member(topic_names=("u",), topic_regex="t")
     one.join()
@@ -331,7 +331,7 @@ def test_topics_by_name_come_before_those_of_a_new_expression(world: ConsumerWor
     assert two.owned == world.topics.partitions("u", 0, 1), "nor here"
 
 
-def test_an_expression_takes_none_of_the_topics_that_its_member_may_not_know_of(
+def test_expression_skips_topics_that_its_member_may_not_describe(
     world: ConsumerWorld,
 ) -> None:
     world.topics.set("u", 2)
@@ -354,7 +354,7 @@ def test_an_expression_takes_none_of_the_topics_that_its_member_may_not_know_of(
     assert len(ann.owned) == 8, "she may know of it now"
 
 
-def test_partitions_that_come_are_assigned(world: ConsumerWorld) -> None:
+def test_new_partitions_are_assigned(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     world.settle(one, two)
     before = one.owned, two.owned
@@ -365,7 +365,7 @@ def test_partitions_that_come_are_assigned(world: ConsumerWorld) -> None:
     assert len(one.owned | two.owned) == 9
 
 
-def test_a_topic_that_is_made_anew_is_another_one(world: ConsumerWorld) -> None:
+def test_recreated_topic_is_another_topic(world: ConsumerWorld) -> None:
     one = world.member()
     one.join()
     former = one.owned
@@ -376,7 +376,7 @@ def test_a_topic_that_is_made_anew_is_another_one(world: ConsumerWorld) -> None:
     assert one.owned.isdisjoint(former)
 
 
-def test_the_assignor_that_most_ask_for_assigns(world: ConsumerWorld) -> None:
+def test_most_requested_assignor_is_used(world: ConsumerWorld) -> None:
     world.topics.set("u", 3)
     both = ("t", "u")
     members = [world.member(topic_names=both, assignor="range") for _ in range(2)]
@@ -389,7 +389,7 @@ def test_the_assignor_that_most_ask_for_assigns(world: ConsumerWorld) -> None:
 # ---- offsets
 
 
-def test_offsets_are_for_members_of_this_epoch(world: ConsumerWorld) -> None:
+def test_offsets_need_the_current_member_epoch(world: ConsumerWorld) -> None:
     one = world.member()
     one.join()
     check_commit, check_fetch = world.coordinator.check_commit, world.coordinator.check_fetch
@@ -413,7 +413,7 @@ def test_offsets_are_for_members_of_this_epoch(world: ConsumerWorld) -> None:
 # ---- the coordinator's own death
 
 
-def test_another_coordinator_goes_on_where_the_former_one_was(world: ConsumerWorld) -> None:
+def test_next_coordinator_resumes_where_the_former_stopped(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member(instance_id="i", assignor="range", rack_id="r")
     world.settle(one, two)
     epoch, members = world.group.epoch, world.group.members
@@ -425,7 +425,7 @@ def test_another_coordinator_goes_on_where_the_former_one_was(world: ConsumerWor
     assert world.state() is ConsumerGroupState.EMPTY, "all members' time began anew"
 
 
-def test_a_rebalance_goes_on_at_another_coordinator(world: ConsumerWorld) -> None:
+def test_rebalance_resumes_at_the_next_coordinator(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     one.join()
     two.join()
@@ -443,7 +443,7 @@ def test_a_rebalance_goes_on_at_another_coordinator(world: ConsumerWorld) -> Non
     assert len(two.numbers) == 6
 
 
-def test_topics_that_came_while_nobody_coordinated_are_assigned(world: ConsumerWorld) -> None:
+def test_topics_created_without_a_coordinator_are_assigned(world: ConsumerWorld) -> None:
     one = world.member()
     one.join()
     world.coordinator.forget("g")
@@ -454,7 +454,7 @@ def test_topics_that_came_while_nobody_coordinated_are_assigned(world: ConsumerW
     assert len(one.owned) == 7
 
 
-def test_an_answer_comes_once_what_it_says_is_kept(world: ConsumerWorld) -> None:
+def test_response_is_sent_once_its_changes_are_replicated(world: ConsumerWorld) -> None:
     one = world.member()
     held: Writes = []
     world.held_writes = held
@@ -466,7 +466,7 @@ def test_an_answer_comes_once_what_it_says_is_kept(world: ConsumerWorld) -> None
     assert (one.epoch, one.numbers) == (1, [0, 1, 2, 3, 4, 5])
 
 
-def test_what_could_not_be_kept_is_kept_with_the_next_sign_of_life(world: ConsumerWorld) -> None:
+def test_failed_write_is_repeated_with_the_next_heartbeat(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     one.join()
     world.write_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -480,7 +480,7 @@ def test_what_could_not_be_kept_is_kept_with_the_next_sign_of_life(world: Consum
     assert world.group.targets == targets
 
 
-def test_who_is_gone_is_gone_at_the_next_coordinator(world: ConsumerWorld) -> None:
+def test_removed_member_is_unknown_to_the_next_coordinator(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member()
     world.settle(one, two)
     two.leave()
@@ -491,7 +491,7 @@ def test_who_is_gone_is_gone_at_the_next_coordinator(world: ConsumerWorld) -> No
     assert {key.member_id for key in world.records} == {"", one.member_id}
 
 
-def test_nothing_is_waited_for_in_a_group_that_is_forgotten(world: ConsumerWorld) -> None:
+def test_unloaded_group_has_no_waits(world: ConsumerWorld) -> None:
     one: ConsumerClient = world.member()
     one.join()
     world.member().join()

@@ -12,7 +12,7 @@ from tests.kafka.groups.group_client import DELAY_MS, REBALANCE_MS, SESSION_MS, 
 
 @pytest.fixture
 def world() -> Iterator[GroupWorld]:
-    """What the test leaves behind must satisfy every invariant."""
+    """The groups after the test satisfy every invariant."""
     world = GroupWorld()
     yield world
     world.check()
@@ -21,7 +21,7 @@ def world() -> Iterator[GroupWorld]:
 # ---- coming together
 
 
-def test_the_first_member_waits_for_others_and_longer_if_some_come(world: GroupWorld) -> None:
+def test_initial_delay_is_extended_by_new_members(world: GroupWorld) -> None:
     one, two = world.clients(2)
     first = one.join()
     world.pass_time(2_000)
@@ -45,7 +45,7 @@ def test_the_first_wait_is_extended_up_to_the_rebalance_timeout(world: GroupWorl
     assert {join.answer.generation for join in joins} == {1}
 
 
-def test_a_member_alone_is_answered_after_the_delay(world: GroupWorld) -> None:
+def test_single_member_joins_after_the_initial_delay(world: GroupWorld) -> None:
     joining = world.client().join()
     world.pass_time(DELAY_MS - 1)
     assert not joining.given
@@ -53,7 +53,7 @@ def test_a_member_alone_is_answered_after_the_delay(world: GroupWorld) -> None:
     assert joining.code == 0
 
 
-def test_a_new_member_has_the_others_join_again(world: GroupWorld) -> None:
+def test_new_member_causes_a_rebalance(world: GroupWorld) -> None:
     one, two = world.clients(2)
     world.stable(one)
     joining = two.join()
@@ -63,7 +63,7 @@ def test_a_new_member_has_the_others_join_again(world: GroupWorld) -> None:
     assert (one.generation, two.generation) == (2, 2)
 
 
-def test_who_does_not_join_again_within_the_rebalance_timeout_is_out(world: GroupWorld) -> None:
+def test_member_that_does_not_rejoin_in_time_is_removed(world: GroupWorld) -> None:
     one, two = world.clients(2)
     world.stable(one, two)
     joining = one.join("range", "sticky")
@@ -77,7 +77,7 @@ def test_who_does_not_join_again_within_the_rebalance_timeout_is_out(world: Grou
     assert one.leads
 
 
-def test_who_gives_no_sign_of_life_is_out_and_the_others_rebalance(world: GroupWorld) -> None:
+def test_member_without_heartbeats_is_removed_and_the_others_rebalance(world: GroupWorld) -> None:
     one, two = world.clients(2)
     world.stable(one, two)
     assert world.pass_time_beating(SESSION_MS // 1_000 - 1, one) == {ErrorCode.NONE}
@@ -89,7 +89,7 @@ def test_who_gives_no_sign_of_life_is_out_and_the_others_rebalance(world: GroupW
     assert one.generation == 2
 
 
-def test_a_member_that_waits_for_the_others_needs_no_sign_of_life(world: GroupWorld) -> None:
+def test_waiting_member_needs_no_heartbeat(world: GroupWorld) -> None:
     one, two = world.clients(2)
     world.stable(one, two)
     joining = one.join("range", "other")
@@ -99,7 +99,7 @@ def test_a_member_that_waits_for_the_others_needs_no_sign_of_life(world: GroupWo
     assert two.join().code == joining.code == 0
 
 
-def test_who_joined_and_does_not_sync_is_out_in_the_end(world: GroupWorld) -> None:
+def test_member_that_joined_but_never_synced_is_removed(world: GroupWorld) -> None:
     one, two = world.clients(2)
     joins = [one.join(), two.join()]
     world.pass_time(2 * DELAY_MS)
@@ -112,7 +112,7 @@ def test_who_joined_and_does_not_sync_is_out_in_the_end(world: GroupWorld) -> No
     assert two.sync().answer.assignment == two.member_id.encode()
 
 
-def test_who_beats_and_never_syncs_is_out_after_the_rebalance_timeout(world: GroupWorld) -> None:
+def test_heartbeats_do_not_replace_a_sync(world: GroupWorld) -> None:
     one, two = world.clients(2)
     joins = [one.join(), two.join()]
     world.pass_time(2 * DELAY_MS)
@@ -124,7 +124,7 @@ def test_who_beats_and_never_syncs_is_out_after_the_rebalance_timeout(world: Gro
     assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_the_last_member_that_leaves_empties_the_group_and_another_may_begin_it(
+def test_group_is_empty_after_its_last_member_and_can_begin_again(
     world: GroupWorld,
 ) -> None:
     one, other = world.clients(2)
@@ -147,7 +147,7 @@ def test_the_next_member_leads_when_the_leader_leaves(world: GroupWorld) -> None
     assert two.roster == [two.member_id]
 
 
-def test_a_leader_that_joins_again_causes_a_rebalance_and_a_follower_none(
+def test_rejoining_leader_causes_a_rebalance_and_a_follower_none(
     world: GroupWorld,
 ) -> None:
     one, two = world.clients(2)
@@ -163,7 +163,7 @@ def test_a_leader_that_joins_again_causes_a_rebalance_and_a_follower_none(
 # ---- ids first
 
 
-def test_a_new_member_gets_an_id_first_and_is_waited_for(world: GroupWorld) -> None:
+def test_new_member_gets_an_id_first_and_is_pending(world: GroupWorld) -> None:
     one, two = world.clients(2)
     one.get_id()
     assert not world.group.members
@@ -178,7 +178,7 @@ def test_a_new_member_gets_an_id_first_and_is_waited_for(world: GroupWorld) -> N
     assert world.group.members.keys() == {one.member_id, two.member_id}
 
 
-def test_an_id_that_is_not_used_in_time_is_forgotten_with_its_group(world: GroupWorld) -> None:
+def test_unused_member_id_expires_with_its_group(world: GroupWorld) -> None:
     one = world.client()
     one.get_id()
     world.pass_time(SESSION_MS - 1)
@@ -188,7 +188,7 @@ def test_an_id_that_is_not_used_in_time_is_forgotten_with_its_group(world: Group
     assert one.join().code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_id_that_was_given_can_be_given_back(world: GroupWorld) -> None:
+def test_pending_member_can_leave(world: GroupWorld) -> None:
     one, two = world.clients(2)
     world.stable(one)
     two.get_id()
@@ -197,7 +197,7 @@ def test_an_id_that_was_given_can_be_given_back(world: GroupWorld) -> None:
     assert joining.code == 0
 
 
-def test_a_group_of_which_only_an_id_was_given_back_is_forgotten(world: GroupWorld) -> None:
+def test_group_whose_only_pending_member_leaves_is_dropped(world: GroupWorld) -> None:
     one = world.client()
     one.get_id()
     assert one.leave() == 0

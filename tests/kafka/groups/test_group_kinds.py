@@ -73,7 +73,7 @@ class Coordinator:
         asked = Asked[JoinGroupResult]()
         protocols = (("range", subscription("t")),)
         joined = JoinGroupRequest("c", "/h", None, SESSION_MS, REBALANCE_MS, kind, protocols)
-        self.groups.join("g", member_id, joined, False, asked)
+        self.groups.classic.join("g", member_id, joined, False, asked)
         self.broker.pass_time(0)
         return asked
 
@@ -96,7 +96,10 @@ class Coordinator:
     def kinds(self) -> list[str]:
         for group in self.groups.consumers.groups.values():
             group._check()
-        known = (("classic", self.groups.groups), ("consumer", self.groups.consumers.groups))
+        known = (
+            ("classic", self.groups.classic.groups),
+            ("consumer", self.groups.consumers.groups),
+        )
         return [kind for kind, groups in known if "g" in groups]
 
 
@@ -108,7 +111,7 @@ def test_a_classic_group_with_members_refuses_members_of_the_consumer_protocol(
     member_id = here.join(kind=kind).answer.member_id
     assert here.consume("m") is ErrorCode.GROUP_ID_NOT_FOUND
     assert here.kinds == ["classic"]
-    here.groups.leave("g", [(member_id, None)])
+    here.groups.classic.leave("g", [(member_id, None)])
     assert here.consume("m") is NONE
     assert here.kinds == ["consumer"]
 
@@ -121,15 +124,15 @@ def test_a_consumer_group_with_members_refuses_classic_members(
     assert here.join().code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert here.join("nobody").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    assert code_of(here.groups.heartbeat, "g", 1, "m", None) is unknown
-    assert here.groups.leave("g", [("m", None)]) == [unknown]
+    assert code_of(here.groups.classic.heartbeat, "g", 1, "m", None) is unknown
+    assert here.groups.classic.leave("g", [("m", None)]) == [unknown]
     assert here.kinds == ["consumer"]
     assert here.consume("m", -1) is NONE
     assert here.join().code is NONE
     assert here.kinds == ["classic"]
 
 
-def test_members_that_are_about_to_join_hold_their_group(
+def test_pending_members_keep_their_group(
     make_broker: Callable[..., Broker],
 ) -> None:
     here = Coordinator(make_broker(0), delay_ms=3_000)
@@ -142,7 +145,7 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
 
 
 @given(st.lists(names, max_size=8), st.binary(max_size=40))
-def test_topics_of_a_subscription_are_read_as_written(topics: list[str], rest: bytes) -> None:
+def test_topics_of_a_subscription_round_trip(topics: list[str], rest: bytes) -> None:
     written = [name.encode() for name in topics]
     data = struct.pack(">hi", 3, len(written))
     data += b"".join(struct.pack(">h", len(name)) + name for name in written)
@@ -150,7 +153,7 @@ def test_topics_of_a_subscription_are_read_as_written(topics: list[str], rest: b
 
 
 @given(st.binary(max_size=40))
-def test_what_is_no_subscription_is_a_value_error(data: bytes) -> None:
+def test_invalid_subscription_raises_value_error(data: bytes) -> None:
     try:
         subscribed_topics(data)
     except ValueError:

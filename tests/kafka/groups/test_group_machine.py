@@ -40,7 +40,7 @@ class GroupMachine(RuleBasedStateMachine):
     def _client(self, number: int) -> GroupClient:
         return self.world.client(f"static-{number}" if number < 2 else None)
 
-    # What clients do.
+    # Steps of clients.
 
     @rule()
     def all_join(self) -> None:
@@ -93,7 +93,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert generation == self.newest, "of an old generation"
             in_generation, meant_for = answer.assignment.decode().split()
             assert int(in_generation) == generation
-            # Who came back as a static member has the assignment of the id that it had before.
+            # A static member that is back has the assignment of its former id.
             assert meant_for in self.ids.get(client.instance_id or "", {member_id})
             self.assigned.add((generation, member_id))
 
@@ -139,7 +139,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert not any(purgatory.num_delayed for purgatory in self.coordinator.purgatories)
         self.reset()
 
-    # What holds.
+    # Invariants.
 
     @invariant()
     def the_group_is_sound(self) -> None:

@@ -68,13 +68,13 @@ class Coordinating:
         self, member_id: str = "", require_known_member_id: bool = False
     ) -> Asked[JoinGroupResult]:
         asked = Asked[JoinGroupResult]()
-        self.groups.join("hello", member_id, joining(), require_known_member_id, asked)
+        self.groups.classic.join("hello", member_id, joining(), require_known_member_id, asked)
         self.broker.pass_time(0)
         return asked
 
     def sync(self, member_id: str, assignment: bytes) -> Asked[SyncGroupResult]:
         asked = Asked[SyncGroupResult]()
-        self.groups.sync("hello", 1, member_id, None, {member_id: assignment}, asked)
+        self.groups.classic.sync("hello", 1, member_id, None, {member_id: assignment}, asked)
         return asked
 
     def delete(self, group_id: str = "hello") -> list[ErrorCode]:
@@ -91,7 +91,7 @@ def here(make_broker: Callable[..., Broker]) -> Coordinating:
     return here
 
 
-def test_a_broker_that_does_not_lead_a_group_s_partition_refuses_all_that_is_asked(
+def test_broker_that_does_not_lead_the_partition_refuses_all_requests(
     make_broker: Callable[..., Broker],
 ) -> None:
     there = Coordinating(make_broker(0))
@@ -102,38 +102,40 @@ def test_a_broker_that_does_not_lead_a_group_s_partition_refuses_all_that_is_ask
     assert there.sync("m", b"").code is not_here
     assert there.commit(5) == [{ORDERS: not_here}]
     assert there.delete() == [not_here]
-    assert code_of(groups.heartbeat, "hello", 1, "m", None) is not_here
-    assert code_of(groups.leave, "hello", [("m", None)]) is not_here
+    assert code_of(groups.classic.heartbeat, "hello", 1, "m", None) is not_here
+    assert code_of(groups.classic.leave, "hello", [("m", None)]) is not_here
     assert code_of(groups.committed, "hello") is not_here
     assert code_of(groups.describe, "hello") is not_here
     assert groups.all_groups() == []
 
 
-def test_a_member_joins_syncs_beats_and_leaves(here: Coordinating) -> None:
+def test_member_joins_syncs_sends_heartbeats_and_leaves(here: Coordinating) -> None:
     refused = here.join(require_known_member_id=True).answer
     assert refused.error is ErrorCode.MEMBER_ID_REQUIRED
     joined = here.join(refused.member_id).answer
     assert (joined.error, joined.generation, joined.leader_id) == (0, 1, refused.member_id)
     assert here.sync(joined.member_id, b"all").answer.assignment == b"all"
-    assert code_of(here.groups.heartbeat, "hello", 1, joined.member_id, None) is ErrorCode.NONE
+    assert (
+        code_of(here.groups.classic.heartbeat, "hello", 1, joined.member_id, None) is ErrorCode.NONE
+    )
     assert here.groups.describe("hello").state is GroupState.STABLE
     assert here.delete() == [ErrorCode.NON_EMPTY_GROUP]
     here.groups.update_role(PLACE._replace(partition=21), leads=True)
     here.groups.update_role(PLACE._replace(partition=21), leads=False)
     assert here.groups.describe("hello").state is GroupState.STABLE, "it is of partition 22"
-    left = here.groups.leave("hello", [(joined.member_id, None), ("nobody", None)])
+    left = here.groups.classic.leave("hello", [(joined.member_id, None), ("nobody", None)])
     assert left == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
     assert here.groups.describe("hello").state is GroupState.EMPTY
     assert here.delete() == [ErrorCode.NONE]
     assert here.groups.describe("hello").state is GroupState.DEAD
 
 
-def test_what_a_member_may_not_is_answered(here: Coordinating) -> None:
+def test_invalid_requests_of_members_get_errors(here: Coordinating) -> None:
     assert here.join("nobody").answer == JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, "nobody")
     assert here.sync("nobody", b"").answer == SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def test_offsets_are_committed_with_the_time_and_told(here: Coordinating) -> None:
+def test_offsets_are_committed_with_their_time_and_returned(here: Coordinating) -> None:
     here.broker.pass_time(234)
     assert here.commit(5) == [{ORDERS: ErrorCode.NONE}]
     committed = here.groups.committed("hello")
@@ -151,14 +153,14 @@ def test_offsets_are_committed_with_the_time_and_told(here: Coordinating) -> Non
         (TopicPartition("orders", 1), "x" * 4_096, ErrorCode.NONE),
     ],
 )
-def test_each_offset_is_taken_or_refused_for_itself(
+def test_each_offset_is_accepted_or_refused_by_itself(
     here: Coordinating, place: TopicPartition, why: str, code: ErrorCode
 ) -> None:
     assert here.commit(5, place, why) == [{ORDERS: ErrorCode.NONE, place: code}]
     assert (place in here.groups.committed("hello")) == (code is ErrorCode.NONE)
 
 
-def test_a_commit_is_answered_and_told_once_it_is_replicated(here: Coordinating) -> None:
+def test_commit_completes_and_is_returned_once_replicated(here: Coordinating) -> None:
     here.lead(2, 0, 1)
     answers = here.commit(5)
     assert answers == []
@@ -168,7 +170,7 @@ def test_a_commit_is_answered_and_told_once_it_is_replicated(here: Coordinating)
     assert here.groups.committed("hello")[ORDERS].offset == 5
 
 
-def test_a_commit_that_is_not_replicated_in_time_is_not_told(here: Coordinating) -> None:
+def test_unreplicated_commit_times_out_and_is_not_returned(here: Coordinating) -> None:
     here.lead(2, 0, 1)
     answers = here.commit(5)
     here.broker.pass_time(5_000)
@@ -176,25 +178,27 @@ def test_a_commit_that_is_not_replicated_in_time_is_not_told(here: Coordinating)
     assert here.groups.committed("hello") == {}
 
 
-def test_who_resigns_refuses_the_commits_that_wait(here: Coordinating) -> None:
+def test_resigning_coordinator_refuses_waiting_commits(here: Coordinating) -> None:
     here.lead(2, 0, 1)
     answers = here.commit(5)
     here.follow(1, 3)
     assert answers == [{ORDERS: ErrorCode.NOT_COORDINATOR}]
 
 
-def test_who_resigns_lets_go_of_its_groups_and_refuses_what_waits(here: Coordinating) -> None:
+def test_resigning_coordinator_unloads_groups_and_refuses_waiting_members(
+    here: Coordinating,
+) -> None:
     assert here.join().code is ErrorCode.NONE
     waiting = here.join()
     assert not waiting.given, "the other one has to join again"
     here.follow(1, 2)
     assert waiting.code is ErrorCode.NOT_COORDINATOR
     assert here.groups.all_groups() == []
-    purgatories = here.groups.purgatories
+    purgatories = here.groups.classic.purgatories
     assert [purgatory.num_delayed for purgatory in purgatories] == [0, 0, 0]
 
 
-def test_who_leads_next_has_read_all_that_was_committed(here: Coordinating) -> None:
+def test_next_coordinator_loads_all_commits(here: Coordinating) -> None:
     here.commit(5)
     here.commit(6, TopicPartition("orders", 1))
     here.follow(1, 2)
@@ -209,7 +213,7 @@ def test_who_leads_next_has_read_all_that_was_committed(here: Coordinating) -> N
     assert here.groups.committed("hello") == {}
 
 
-def test_who_leads_next_tells_nothing_that_may_yet_go_back(here: Coordinating) -> None:
+def test_next_coordinator_returns_no_unreplicated_offset(here: Coordinating) -> None:
     here.lead(2, 0, 1)
     here.commit(5)
     here.follow(1, 3)
@@ -223,7 +227,7 @@ def test_who_leads_next_tells_nothing_that_may_yet_go_back(here: Coordinating) -
     assert here.groups.committed("hello")[ORDERS].offset == 5
 
 
-def test_below_the_least_isr_offsets_are_told_and_commits_refused(
+def test_offsets_are_returned_and_commits_refused_below_min_insync(
     make_broker: Callable[..., Broker],
 ) -> None:
     here = Coordinating(make_broker(0, min_insync_replicas=2))
@@ -246,7 +250,7 @@ def test_below_the_least_isr_offsets_are_told_and_commits_refused(
     assert answers == [{ORDERS: ErrorCode.NONE}]
 
 
-def test_a_deleted_topic_takes_its_offsets_with_it(here: Coordinating) -> None:
+def test_deleted_topic_loses_its_offsets(here: Coordinating) -> None:
     here.commit(5)
     here.groups.delete_topic("others")
     assert here.groups.committed("hello").keys() == {ORDERS}
@@ -254,19 +258,19 @@ def test_a_deleted_topic_takes_its_offsets_with_it(here: Coordinating) -> None:
     assert here.groups.committed("hello") == {}
 
 
-def test_roles_in_other_topics_are_passed_over(here: Coordinating) -> None:
+def test_roles_in_other_topics_are_ignored(here: Coordinating) -> None:
     here.groups.update_role(TopicPartition("orders", 22), leads=False)
     assert here.commit(5) == [{ORDERS: ErrorCode.NONE}]
 
 
-def test_a_broker_that_was_killed_just_now_answers_no_commit(here: Coordinating) -> None:
+def test_killed_broker_completes_no_commit(here: Coordinating) -> None:
     here.lead(2, 0, 1)
     here.broker.produces.close("leave")
     assert here.commit(5) == []
     here.broker.pass_time(60_000)
 
 
-def test_of_commits_that_are_replicated_together_the_last_one_stays(here: Coordinating) -> None:
+def test_last_of_concurrent_commits_holds(here: Coordinating) -> None:
     here.lead(2, 0, 1)
     answers = [here.commit(offset) for offset in range(40)]
     here.broker.fetch(40, replica_id=1, max_wait_ms=0, tps=(PLACE,))
@@ -310,7 +314,7 @@ def consumer_heartbeat(here: Coordinating, epoch: int, kind: str = "consumer") -
 
 @pytest.mark.parametrize("producer", [False, True])
 @pytest.mark.parametrize("group", ["none", "offsets", "classic", "consumer"])
-def test_a_group_that_nobody_is_in_takes_what_comes_from_outside(
+def test_empty_group_accepts_commits_of_clients_outside(
     here: Coordinating, group: str, producer: bool
 ) -> None:
     match group:
@@ -318,7 +322,7 @@ def test_a_group_that_nobody_is_in_takes_what_comes_from_outside(
             here.commit(3)
         case "classic":
             member_id = here.join().answer.member_id
-            here.groups.leave("hello", [(member_id, None)])
+            here.groups.classic.leave("hello", [(member_id, None)])
         case "consumer":
             consumer_heartbeat(here, 0)
             consumer_heartbeat(here, -1)
@@ -332,7 +336,7 @@ def test_a_group_that_nobody_is_in_takes_what_comes_from_outside(
 
 @pytest.mark.parametrize("producer", [False, True])
 @pytest.mark.parametrize("group", ["classic", "consumer"])
-def test_a_group_with_members_takes_nothing_from_outside(
+def test_group_with_members_refuses_commits_of_clients_outside(
     here: Coordinating, group: str, producer: bool
 ) -> None:
     if group == "classic":
@@ -343,9 +347,7 @@ def test_a_group_with_members_takes_nothing_from_outside(
 
 
 @pytest.mark.parametrize("producer", [False, True])
-def test_a_share_group_takes_no_offsets_and_has_none_to_delete(
-    here: Coordinating, producer: bool
-) -> None:
+def test_share_group_has_no_committed_offsets(here: Coordinating, producer: bool) -> None:
     consumer_heartbeat(here, 0, "share")
     assert outside_commit(here, -1, producer) is ErrorCode.GROUP_ID_NOT_FOUND
     assert delete_offsets(here) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
@@ -383,25 +385,25 @@ READS, OTHER = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
         (b"", READS),
     ],
 )
-def test_offsets_are_deleted_of_topics_that_live_members_do_not_read(
+def test_offsets_of_unsubscribed_topics_are_deleted(
     here: Coordinating, metadata: bytes, code: ErrorCode
 ) -> None:
     here.commit(7)
     asked = Asked[JoinGroupResult]()
     offered = (("range", metadata), ("sticky", b"not chosen, so it is not looked at"))
-    here.groups.join("hello", "", joining()._replace(protocols=offered), False, asked)
+    here.groups.classic.join("hello", "", joining()._replace(protocols=offered), False, asked)
     here.broker.pass_time(0)
     assert asked.answer.protocol == "range"
     assert delete_offsets(here) == (ErrorCode.NONE, {ORDERS: code})
 
 
-def test_offsets_of_members_that_are_no_consumers_are_kept_while_they_live(
+def test_offsets_of_live_non_consumers_are_not_deleted(
     here: Coordinating,
 ) -> None:
     here.commit(7)
     asked = Asked[JoinGroupResult]()
-    here.groups.join("hello", "", joining(kind="connect"), False, asked)
+    here.groups.classic.join("hello", "", joining(kind="connect"), False, asked)
     here.broker.pass_time(0)
     assert delete_offsets(here) == (ErrorCode.NON_EMPTY_GROUP, {})
-    here.groups.leave("hello", [(asked.answer.member_id, None)])
+    here.groups.classic.leave("hello", [(asked.answer.member_id, None)])
     assert delete_offsets(here) == (ErrorCode.NONE, {ORDERS: ErrorCode.NONE})

@@ -27,7 +27,7 @@ from tests.kafka.groups.group_client import TagCodec
 ORDERS = TopicPartition("orders", 0)
 
 
-# What Java's String.hashCode() says of them, without its sign, modulo 50.
+# Java's String.hashCode() of them, without its sign, modulo 50.
 @pytest.mark.parametrize(
     ("group_id", "partition"),
     [
@@ -43,7 +43,7 @@ ORDERS = TopicPartition("orders", 0)
         ("z" * 300, 8),
     ],
 )
-def test_a_group_s_partition_is_kafka_s(group_id: str, partition: int) -> None:
+def test_partition_of_a_group_is_that_of_kafka(group_id: str, partition: int) -> None:
     assert group_partition(group_id, 50) == partition
 
 
@@ -90,7 +90,7 @@ def _offsets_in(log: LogOfOffsets) -> GroupOffsets:
     return offsets
 
 
-def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_is_not_compacted_during_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 5)
 
     log = LogOfOffsets()
@@ -108,7 +108,7 @@ def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPa
     assert log.read() == {("g", 0): 9}
 
 
-def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
+def test_log_is_not_compacted_during_a_transaction_with_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 5)
@@ -133,7 +133,7 @@ def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
     assert log.read() == {("g", 0): 10, ("g", 1): 50}
 
 
-def test_commits_of_many_offsets_seldom_look_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_of_many_offsets_rarely_take_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 50)
 
     log = LogOfOffsets()

@@ -1,4 +1,4 @@
-"""What the coordinator of groups refuses, static members, and impatient ones."""
+"""Refusals of the coordinator of classic groups, static members, and repeated requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kafka.groups.group_client import (
 # ---- what is refused
 
 
-def test_what_is_wrong_is_refused_with_kafka_s_codes() -> None:
+def test_invalid_requests_get_kafkas_error_codes() -> None:
     world = GroupWorld()
     one, stranger = world.clients(2)
     world.stable(one)
@@ -45,9 +45,7 @@ def test_what_is_wrong_is_refused_with_kafka_s_codes() -> None:
         (GroupProtocol("connect", "range"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_who_syncs_with_another_protocol_is_refused(
-    protocol: GroupProtocol, code: ErrorCode
-) -> None:
+def test_sync_with_another_protocol_is_refused(protocol: GroupProtocol, code: ErrorCode) -> None:
     world = GroupWorld()
     (one,) = world.clients(1)
     world.stable(one)
@@ -58,7 +56,7 @@ def test_who_syncs_with_another_protocol_is_refused(
 
 
 @pytest.mark.parametrize("session_ms", [99, 1_800_001, -1, 0])
-def test_a_session_timeout_out_of_bounds_is_refused_and_leaves_no_group(session_ms: int) -> None:
+def test_session_timeout_out_of_bounds_is_refused_without_a_group(session_ms: int) -> None:
     coordinator = GroupWorld().coordinator
     asked = Asked[JoinGroupResult]()
     coordinator.join("g", "", joining(session_ms=session_ms), False, asked)
@@ -67,7 +65,7 @@ def test_a_session_timeout_out_of_bounds_is_refused_and_leaves_no_group(session_
 
 
 @pytest.mark.parametrize("group_id", ["", "g" * 32_768, "\N{SNOWMAN}" * 11_000])
-def test_a_group_s_name_that_is_none_is_refused(group_id: str) -> None:
+def test_invalid_group_id_is_refused(group_id: str) -> None:
     coordinator = GroupWorld().coordinator
     joined, synced = Asked[JoinGroupResult](), Asked[SyncGroupResult]()
     coordinator.join(group_id, "", joining(), False, joined)
@@ -92,13 +90,13 @@ def test_a_join_that_is_refused_leaves_no_group_behind() -> None:
     assert world.coordinator.groups == {}
 
 
-def test_a_group_that_is_full_takes_nobody_else() -> None:
+def test_full_group_refuses_new_members() -> None:
     world = GroupWorld(max_size=2)
     world.stable(*world.clients(2))
     assert world.client().join().code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_commits_are_taken_from_members_of_this_generation_alone() -> None:
+def test_commits_need_the_current_generation() -> None:
     world = GroupWorld()
     check = world.coordinator.check_commit
     one = world.client()
@@ -116,7 +114,7 @@ def test_commits_are_taken_from_members_of_this_generation_alone() -> None:
 @pytest.mark.parametrize("in_transaction", [False, True])
 @pytest.mark.parametrize("instance_id", [None, "static"])
 @pytest.mark.parametrize("member_id", ["", "its-own"])
-def test_whoever_is_in_no_generation_commits_to_a_group_that_nobody_is_in(
+def test_commits_without_a_generation_need_an_empty_group(
     member_id: str, instance_id: str | None, in_transaction: bool
 ) -> None:
     world = GroupWorld()
@@ -129,14 +127,14 @@ def test_whoever_is_in_no_generation_commits_to_a_group_that_nobody_is_in(
     assert code_of(world.coordinator.check_commit, *asked) is ErrorCode.NONE
 
 
-def test_a_member_s_commit_to_a_group_that_is_not_there_is_refused() -> None:
+def test_commit_of_a_member_to_an_unknown_group_is_refused() -> None:
     check = GroupWorld().coordinator.check_commit
     assert code_of(check, "g", 1, "m", None) is ErrorCode.GROUP_ID_NOT_FOUND
     assert code_of(check, "g", 1, "m", None, knows_epochs=False) is ErrorCode.ILLEGAL_GENERATION
     assert code_of(check, "g", 1, "m", None, in_transaction=True) is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_commit_in_a_transaction_is_no_sign_of_life_and_needs_no_stable_group() -> None:
+def test_transactional_commit_is_no_heartbeat_and_needs_no_stable_group() -> None:
     world = GroupWorld()
     check = world.coordinator.check_commit
     one = world.client()
@@ -162,7 +160,7 @@ def test_a_commit_in_a_transaction_is_no_sign_of_life_and_needs_no_stable_group(
 # ---- what they agree on
 
 
-def test_the_protocol_is_what_most_like_best_of_those_that_all_know() -> None:
+def test_protocol_is_the_most_preferred_of_the_common_ones() -> None:
     world = GroupWorld()
     clients = world.clients(3)
     wishes = [("range", "sticky"), ("sticky", "range"), ("mine", "sticky", "range")]
@@ -176,7 +174,7 @@ def test_the_protocol_is_what_most_like_best_of_those_that_all_know() -> None:
 # ---- static members
 
 
-def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -> None:
+def test_static_member_rejoins_without_a_rebalance() -> None:
     world = GroupWorld()
     one, two, back = world.client(), world.client("two"), world.client("two")
     world.stable(one, two)
@@ -193,7 +191,7 @@ def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -
     assert len(world.group.members) == 2
 
 
-def test_a_static_member_that_comes_back_with_other_protocols_causes_a_rebalance() -> None:
+def test_static_member_that_rejoins_with_other_protocols_causes_a_rebalance() -> None:
     world = GroupWorld()
     one, two, back = world.client(), world.client("two"), world.client("two")
     world.stable(one, two)
@@ -202,7 +200,7 @@ def test_a_static_member_that_comes_back_with_other_protocols_causes_a_rebalance
     assert one.join().code is joined.code is ErrorCode.NONE
 
 
-def test_a_static_member_that_comes_back_before_the_assignment_gets_one() -> None:
+def test_static_member_that_rejoins_before_the_assignment_gets_one() -> None:
     world = GroupWorld()
     one, two, back = world.client(), world.client("two"), world.client("two")
     joins = [one.join(), two.join()]
@@ -217,7 +215,7 @@ def test_a_static_member_that_comes_back_before_the_assignment_gets_one() -> Non
     assert back_s.answer.assignment == back.member_id.encode()
 
 
-def test_a_static_member_may_be_away_for_its_session_timeout_and_no_longer() -> None:
+def test_static_member_is_removed_after_its_session_timeout() -> None:
     world = GroupWorld()
     one, two = world.client(), world.client("two")
     world.stable(one, two)
@@ -227,7 +225,7 @@ def test_a_static_member_may_be_away_for_its_session_timeout_and_no_longer() -> 
     assert world.group.static_members == {}
 
 
-def test_a_static_member_whose_sync_was_refused_is_to_give_signs_of_life_again() -> None:
+def test_static_member_with_a_refused_sync_needs_heartbeats_again() -> None:
     world = GroupWorld()
     one, two = world.client(), world.client("two")
     joins = [one.join(), two.join()]
@@ -241,7 +239,7 @@ def test_a_static_member_whose_sync_was_refused_is_to_give_signs_of_life_again()
     assert list(world.group.members) == [one.member_id]
 
 
-def test_a_static_member_that_does_not_say_so_again_stays_one() -> None:
+def test_static_member_stays_static_without_its_instance_id() -> None:
     world = GroupWorld()
     one, two = world.client("one"), world.client("one")
     world.stable(one)
@@ -264,7 +262,7 @@ def test_a_member_does_not_become_another_static_one(instance_id: str | None) ->
     assert list(world.group.members) == [one.member_id]
 
 
-def test_another_leads_when_the_static_leader_is_not_here_at_a_rebalance() -> None:
+def test_another_member_leads_if_the_static_leader_misses_a_rebalance() -> None:
     world = GroupWorld()
     leader, other = world.client("one"), world.client("two")
     world.stable(leader, other)
@@ -277,7 +275,7 @@ def test_another_leads_when_the_static_leader_is_not_here_at_a_rebalance() -> No
     assert other.sync().answer.assignment == other.member_id.encode()
 
 
-def test_a_static_leader_that_joins_again_causes_a_rebalance() -> None:
+def test_static_leader_that_joins_again_causes_a_rebalance() -> None:
     world = GroupWorld()
     leader = world.client("one")
     world.stable(leader)
@@ -286,7 +284,7 @@ def test_a_static_leader_that_joins_again_causes_a_rebalance() -> None:
     assert (leader.member_id, leader.generation) == (member_id, 2)
 
 
-def test_a_static_leader_that_comes_back_causes_none() -> None:
+def test_returning_static_leader_causes_no_rebalance() -> None:
     world = GroupWorld()
     leader, back = world.client("one"), world.client("one")
     world.stable(leader)
@@ -299,7 +297,7 @@ def test_a_static_leader_that_comes_back_causes_none() -> None:
 # ---- impatience, and the coordinator's own end
 
 
-def test_who_asks_again_while_it_waits_is_answered_once_for_each() -> None:
+def test_repeated_request_completes_the_waiting_one() -> None:
     world = GroupWorld()
     one, two = world.clients(2)
     world.stable(one, two)
@@ -313,7 +311,7 @@ def test_who_asks_again_while_it_waits_is_answered_once_for_each() -> None:
     assert syncs[2].answer.assignment == two.member_id.encode()
 
 
-def test_who_waits_is_told_when_another_broker_coordinates() -> None:
+def test_waiting_members_get_not_coordinator_on_unload() -> None:
     world = GroupWorld()
     one, two, three = world.clients(3)
     world.stable(one, two)
@@ -328,7 +326,7 @@ def test_who_waits_is_told_when_another_broker_coordinates() -> None:
     assert world.coordinator.groups == {}
 
 
-def test_nothing_waits_any_more_when_all_are_gone() -> None:
+def test_empty_group_has_no_waits() -> None:
     world = GroupWorld()
     world.stable(*world.clients(5))
     world.pass_time(SESSION_MS)

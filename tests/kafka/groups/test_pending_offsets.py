@@ -23,7 +23,7 @@ _steps = st.lists(
 
 
 def _holding(steps: list[tuple[object, int, OffsetKey | None]]) -> dict[OffsetKey, int]:
-    """What holds: of each key the record written last, of those that hold by themselves or whose
+    """The current offsets: of each key the last record, of those that hold by themselves or whose
     producer's next end is a commit."""
     holds: dict[OffsetKey, int] = {}
     for number, (kind, producer, key) in enumerate(steps):
@@ -58,7 +58,7 @@ def test_the_last_record_of_each_key_holds_once_its_transaction_is_committed(
     assert holds == _holding(steps)
 
 
-def test_whose_offsets_may_change_is_told_by_group() -> None:
+def test_groups_with_pending_offsets_are_known() -> None:
     pending = PendingOffsets()
     for key in KEYS:
         pending.hold(1, (key, CommittedOffset(5, -1, "")))

@@ -30,7 +30,7 @@ _patterns = st.recursive(
 
 @given(_patterns, st.lists(st.text("abcA-.1", max_size=6), min_size=5, max_size=5))
 @settings(max_examples=200)
-def test_a_name_matches_as_it_does_for_python(pattern: str, names: list[str]) -> None:
+def test_matches_are_those_of_python(pattern: str, names: list[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         expected = [re.fullmatch(pattern, name) is not None for name in names]
@@ -86,18 +86,18 @@ def test_the_syntax_is_that_of_re2(pattern: str, name: str, matches: bool) -> No
         "[[:x:]]", "a{3,2}", "a{1001}", "((a{1000}){1000})",
     ],
 )  # fmt: skip
-def test_what_re2_does_not_have_is_refused(pattern: str) -> None:
+def test_syntax_that_re2_lacks_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError, match=r".{10}"):
         TopicPattern(pattern)
 
 
-def test_the_worst_patterns_take_no_longer_than_others() -> None:
+def test_worst_patterns_take_linear_time() -> None:
     # Python's `re` would take longer than the universe has been there.
     assert not TopicPattern("(a+)+$").matches("a" * 248 + "!")
     assert not TopicPattern("(a|a)*(a|aa){20}b").matches("a" * 249)
 
 
-def test_groups_in_each_other_take_no_memory() -> None:
+def test_nested_groups_take_no_memory() -> None:
     depth = 16_000
     program = (
         "from purgatory.kafka.groups.subscription import TopicPattern\n"
@@ -112,7 +112,7 @@ def test_groups_in_each_other_take_no_memory() -> None:
     assert int(ran.stdout) < 300_000, "KiB"
 
 
-def test_a_long_expression_is_not_repeated() -> None:
+def test_error_does_not_repeat_a_long_expression() -> None:
     with pytest.raises(PatternError) as refused:
         TopicPattern("(" + "a" * 100_000)
     assert len(str(refused.value)) < 400

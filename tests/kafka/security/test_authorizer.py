@@ -1,4 +1,4 @@
-"""What access control lists decide: a table, an oracle, and which entries filters mean."""
+"""Decisions by ACLs: a table, an oracle, and filters."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ TABLE = [
     ([acl(_ALL), acl(_READ, permission=_DENY, principal="User:bob")], _READ, True),
     ([acl(_ALL), acl(_READ, permission=_DENY, host="10.0.0.2")], _READ, True),
     ([acl(_ALL), acl(_WRITE, permission=_DENY)], _READ, True),
-    # a denial implies nothing: who may not read may still look
+    # a denial implies nothing: DESCRIBE is allowed without READ
     ([acl(_ALL), acl(_READ, permission=_DENY)], _DESCRIBE, True),
     ([acl(_READ), acl(_DESCRIBE, permission=_DENY)], _DESCRIBE, False),
     ([acl(_READ), acl(_DESCRIBE, permission=_DENY)], _READ, True),
@@ -96,18 +96,18 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("acls", "operation", "allowed"), TABLE)
-def test_the_table(acls: list[Acl], operation: Operation, allowed: bool) -> None:
+def test_decisions_follow_the_table(acls: list[Acl], operation: Operation, allowed: bool) -> None:
     assert authorizer(*acls).allows(_ANN, _HOST, operation, _TOPIC, "orders") is allowed
 
 
-def test_a_super_user_may_do_what_is_denied() -> None:
+def test_super_user_overrides_denials() -> None:
     deciding = authorizer(acl(_ALL, "*", _DENY, "User:*"))
     assert deciding.allows("User:root", _HOST, _READ, _TOPIC, "orders")
     assert deciding.allows_all("User:root")
     assert not deciding.allows_all(_ANN)
 
 
-def test_what_no_entry_is_about_is_everybodys_if_that_was_said() -> None:
+def test_resources_without_entries_follow_the_setting() -> None:
     deciding = authorizer(acl(_READ, principal="User:bob"), everyone=True)
     assert deciding.allows(_ANN, _HOST, _READ, _TOPIC, "others")
     assert not deciding.allows(_ANN, _HOST, _READ, _TOPIC, "orders"), "there is one for bob"
@@ -177,7 +177,7 @@ def test_decisions_are_those_of_the_oracle(acls: list[Acl], everyone: bool) -> N
 
 @given(st.lists(_acls, max_size=6))
 @settings(max_examples=150)
-def test_some_resource_is_allowed_where_a_name_is_found(acls: list[Acl]) -> None:
+def test_any_resource_is_allowed_if_some_name_is(acls: list[Acl]) -> None:
     """Names that no entry has, of all prefixes, stand for all others that there may be."""
     deciding = authorizer(*acls)
     names = ["a", "ab", "abc", "b", "a~", "ab~", "abc~", "b~", "*~", "~"]
@@ -207,7 +207,7 @@ _ENTRIES = [acl(_READ), acl(_WRITE, "*"), _PREFIX_READ, acl(_READ, "g", resource
         (AclFilter(host="*"), [0, 1, 2, 3]),
     ],
 )
-def test_filters_find(wanted: AclFilter, found: list[int]) -> None:
+def test_filters_match_entries(wanted: AclFilter, found: list[int]) -> None:
     assert set(authorizer(*_ENTRIES).find(wanted)) == {_ENTRIES[number] for number in found}
 
 
@@ -225,10 +225,10 @@ def test_filters_find(wanted: AclFilter, found: list[int]) -> None:
         (acl(Operation.CREATE, "mine", resource=_CLUSTER), "called kafka-cluster, not 'mine'"),
     ],
 )
-def test_entries_that_make_no_sense_are_refused(wrong: Acl, said: str) -> None:
+def test_invalid_entries_are_refused(wrong: Acl, said: str) -> None:
     assert said in str(check_acl(wrong))
 
 
-def test_sound_entries_are_taken() -> None:
+def test_valid_entries_are_accepted() -> None:
     cluster = acl(Operation.CREATE, "kafka-cluster", resource=_CLUSTER)
     assert [check_acl(one) for one in [*_ENTRIES, cluster]] == [None] * 5

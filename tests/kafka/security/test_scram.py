@@ -41,7 +41,7 @@ def _login() -> ScramLogin:
     return ScramLogin(_SHA_256, _rfc_user, lambda: _SERVER_NONCE)
 
 
-def test_the_exchange_of_the_rfc() -> None:
+def test_exchange_is_that_of_the_rfc() -> None:
     login = _login()
     said = login.respond(_FIRST).decode()
     assert said == f"r={_CLIENT_NONCE}{_SERVER_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
@@ -69,7 +69,7 @@ def test_the_exchange_of_the_rfc() -> None:
         b"," * 1_000,
     ],
 )
-def test_a_first_message_that_is_refused(first: bytes) -> None:
+def test_invalid_first_message_is_refused(first: bytes) -> None:
     login = _login()
     with pytest.raises(LoginError):
         login.respond(first)
@@ -92,7 +92,7 @@ def test_a_first_message_that_is_refused(first: bytes) -> None:
         f"p={_PROOF},{_WITHOUT_PROOF}",
     ],
 )
-def test_a_final_message_that_is_refused(final: str) -> None:
+def test_invalid_final_message_is_refused(final: str) -> None:
     login = _login()
     login.respond(_FIRST)
     with pytest.raises(LoginError):
@@ -101,7 +101,7 @@ def test_a_final_message_that_is_refused(final: str) -> None:
 
 
 def _final(mechanism: ScramMechanism, first: str, said: str, password: str) -> str:
-    """What a client says that knows the password."""
+    """The messages of a client with the right password."""
     fields = dict(field.split("=", 1) for field in said.split(","))
     salt, count = base64.b64decode(fields["s"]), int(fields["i"])
     salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, count)
@@ -116,7 +116,7 @@ def _final(mechanism: ScramMechanism, first: str, said: str, password: str) -> s
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 @pytest.mark.parametrize("name", ["ann", "a=2Cb=3Dc", "Ä nn"])
-def test_names_and_passwords_are_taken_as_they_are(mechanism: ScramMechanism, name: str) -> None:
+def test_names_and_passwords_are_used_unchanged(mechanism: ScramMechanism, name: str) -> None:
     user = name.replace("=2C", ",").replace("=3D", "=")
     credentials = Credentials({user: "pä, ss=\N{NO-BREAK SPACE}"})
     for password, is_right in (("pä, ss=\N{NO-BREAK SPACE}", True), ("pa, ss= ", False)):
@@ -132,7 +132,7 @@ def test_names_and_passwords_are_taken_as_they_are(mechanism: ScramMechanism, na
                 login.respond(final)
 
 
-def test_no_proof_does_twice() -> None:
+def test_proof_can_not_be_replayed() -> None:
     credentials = Credentials({"ann": "secret"})
     find: Callable[[str], ScramCredential | None] = lambda user: credentials.scram(user, _SHA_256)  # noqa: E731
     first = "n,,n=ann,r=abc"
@@ -146,7 +146,7 @@ def test_no_proof_does_twice() -> None:
 
 
 @pytest.mark.parametrize("message", [b"\0ann\0wrong", b"\0bob\0secret", b"x\0ann\0secret", b"ann"])
-def test_plain_lets_in_who_knows_the_password(message: bytes) -> None:
+def test_plain_accepts_the_right_password(message: bytes) -> None:
     credentials = Credentials({"ann": "secret"})
     login = PlainLogin(credentials.is_password)
     with pytest.raises(LoginError):
@@ -157,7 +157,7 @@ def test_plain_lets_in_who_knows_the_password(message: bytes) -> None:
         assert (login.respond(sound), login.is_over, login.user) == (b"", True, "ann")
 
 
-def test_credentials_can_be_set_and_taken_away() -> None:
+def test_credentials_are_set_and_deleted() -> None:
     credentials = Credentials({"ann": "secret"})
     assert credentials.users_with_scram() == ["ann"]
     assert set(credentials.scram_credentials("ann")) == {_SHA_256, _SHA_512}

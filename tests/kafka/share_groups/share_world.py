@@ -11,12 +11,8 @@ from purgatory.kafka import ErrorCode, GroupConfig, RecordBatch
 from purgatory.kafka.settings.group_settings import GroupSettings, default_group_settings
 from purgatory.kafka.share_groups.delayed_share_fetch import ShareFetchParams, ShareFetchResult
 from purgatory.kafka.share_groups.share_partition import SharePurgatories
-from purgatory.kafka.share_groups.share_partition_manager import (
-    FIRST_EPOCH,
-    SharePartitionManager,
-    ShareSession,
-    ShareSessionKey,
-)
+from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
+from purgatory.kafka.share_groups.share_session import FIRST_EPOCH, ShareSession, ShareSessionKey
 from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey, ShareState
 from tests.kafka.conftest import TP, Broker
 
@@ -136,5 +132,5 @@ class ShareWorld:
 
     @property
     def kept(self) -> ShareState:
-        """What the store has."""
+        """The stored state."""
         return self.store.states[KEY]

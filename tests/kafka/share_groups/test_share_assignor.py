@@ -1,4 +1,4 @@
-"""The assignor of share groups, whoever comes and goes."""
+"""The assignor of share groups, as members come and go."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory.kafka.groups.assignors import Subscriber
-from purgatory.kafka.groups.share_group_coordinator import assign_shares
+from purgatory.kafka.groups.share_group import assign_shares
 
 TOPICS = [UUID(int=number) for number in (1, 2, 3)]
 members = st.dictionaries(

@@ -1,4 +1,4 @@
-"""What the coordinator of share partitions keeps: in order, replicated, and fenced."""
+"""The coordinator of share partitions: order, replication, fencing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def keeping(make_broker: Callable[..., Broker]) -> Keeping:
     return one
 
 
-def test_what_is_written_is_read(keeping: Keeping) -> None:
+def test_written_state_is_read_back(keeping: Keeping) -> None:
     assert keeping.read() == [(NONE, ShareState(0, 1))]
     assert keeping.write(5) == [NONE]
     [(code, state)] = keeping.read(2)
@@ -87,7 +87,7 @@ def test_what_is_written_is_read(keeping: Keeping) -> None:
     assert keeping.coordinator.group_state("other", 0) == {}
 
 
-def test_who_led_before_and_who_knows_another_start_may_not_write(keeping: Keeping) -> None:
+def test_former_leaders_and_outdated_starts_are_fenced(keeping: Keeping) -> None:
     assert keeping.write(0) == [ErrorCode.FENCED_STATE_EPOCH], "nobody has read it"
     keeping.read(2)
     assert keeping.write(1, leader_epoch=1) == [ErrorCode.FENCED_LEADER_EPOCH]
@@ -103,7 +103,7 @@ def test_who_led_before_and_who_knows_another_start_may_not_write(keeping: Keepi
     assert keeping.coordinator.group_state("g", 0) == {}
 
 
-def test_nothing_is_answered_before_it_is_replicated_and_each_finds_what_was_before_it(
+def test_requests_complete_in_order_once_replicated(
     make_broker: Callable[..., Broker],
 ) -> None:
     keeping = Keeping(make_broker(0, min_insync_replicas=2))
@@ -118,7 +118,7 @@ def test_nothing_is_answered_before_it_is_replicated_and_each_finds_what_was_bef
     assert fenced == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
-def test_another_coordinator_knows_it_all_and_tells_it_once_that_is_replicated(
+def test_next_coordinator_returns_state_once_replicated(
     make_broker: Callable[..., Broker],
 ) -> None:
     keeping = Keeping(make_broker(0, min_insync_replicas=2))
@@ -140,7 +140,7 @@ def test_another_coordinator_knows_it_all_and_tells_it_once_that_is_replicated(
     assert [(code, state.start_offset) for code, state in read] == [(NONE, 4)], "it was appended"
 
 
-def test_share_partitions_of_topics_that_are_gone_are_forgotten(keeping: Keeping) -> None:
+def test_share_partitions_of_deleted_topics_are_deleted(keeping: Keeping) -> None:
     other = ShareKey("g", UUID(int=8), 3)
     keeping.read()
     keeping.read(key=other)
@@ -151,7 +151,7 @@ def test_share_partitions_of_topics_that_are_gone_are_forgotten(keeping: Keeping
     assert list(keeping.coordinator.group_state("g", 0) or ()) == [other]
 
 
-def test_what_is_no_longer_so_goes_from_the_log(
+def test_stale_records_are_compacted_away(
     keeping: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("purgatory.kafka.coordinator_log._MIN_STALE_RECORDS", 20)
@@ -165,7 +165,7 @@ def test_what_is_no_longer_so_goes_from_the_log(
     assert keeping.read(4)[0][1].start_offset == 59
 
 
-def test_a_share_partition_is_where_kafka_has_it() -> None:
+def test_partition_of_a_share_partition_is_that_of_kafka() -> None:
     coordinator = ShareCoordinator.__new__(ShareCoordinator)
     coordinator._state_partitions = lambda: 50
     name = "g:AAAAAAAAAAAAAAAAAAAABw:0"

@@ -7,11 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from purgatory.kafka import AppendOrigin, ErrorCode, KafkaError, RecordBatch, TransactionResult
-from purgatory.kafka.share_groups.share_partition_manager import (
-    FINAL_EPOCH,
-    FIRST_EPOCH,
-    ShareSessionKey,
-)
+from purgatory.kafka.share_groups.share_session import FINAL_EPOCH, FIRST_EPOCH, ShareSessionKey
 from purgatory.kafka.share_groups.share_state import ShareState
 from tests.kafka.conftest import TP, Broker
 from tests.kafka.share_groups.share_world import KEY, LOCK_MS, TOPIC_ID, ShareWorld
@@ -30,7 +26,7 @@ def world(broker: Broker) -> ShareWorld:
     return ShareWorld(broker)
 
 
-def test_a_fetch_waits_for_records_and_no_other_member_is_given_them(world: ShareWorld) -> None:
+def test_waiting_fetch_acquires_records_exclusively(world: ShareWorld) -> None:
     first, second = world.fetch("a"), world.fetch("b", max_wait_ms=400)
     assert (first, second) == ([], [])
     world.produce(3)
@@ -45,7 +41,7 @@ def test_a_fetch_waits_for_records_and_no_other_member_is_given_them(world: Shar
     assert (nothing.error, nothing.acquired) == (ErrorCode.NONE, ())
 
 
-def test_a_lock_expires_at_its_time_and_not_before_and_somebody_else_is_given_it(
+def test_expired_lock_releases_its_records_to_another_member(
     world: ShareWorld,
 ) -> None:
     world.produce(2)
@@ -60,7 +56,7 @@ def test_a_lock_expires_at_its_time_and_not_before_and_somebody_else_is_given_it
     assert world.say("b", 0, 1, ACCEPT) == DONE
 
 
-def test_a_record_that_is_delivered_as_often_as_may_be_is_given_up(world: ShareWorld) -> None:
+def test_record_is_archived_after_its_last_delivery(world: ShareWorld) -> None:
     world.produce(1)
     for count in range(1, 6):
         assert world.acquired("a") == [(0, 0, count)]
@@ -70,7 +66,7 @@ def test_a_record_that_is_delivered_as_often_as_may_be_is_given_up(world: ShareW
     assert not world.locks.watched
 
 
-def test_accepted_and_rejected_records_are_over_and_released_ones_come_again(
+def test_released_records_are_redelivered_and_others_are_not(
     world: ShareWorld,
 ) -> None:
     world.produce(4)
@@ -83,7 +79,7 @@ def test_accepted_and_rejected_records_are_over_and_released_ones_come_again(
     assert not world.locks.watched, "there is nothing to expire any more"
 
 
-def test_an_acknowledgement_counts_once_it_is_kept_and_else_was_never_said(
+def test_acknowledgement_holds_once_persisted_and_is_reverted_otherwise(
     world: ShareWorld,
 ) -> None:
     world.produce(2)
@@ -100,7 +96,7 @@ def test_an_acknowledgement_counts_once_it_is_kept_and_else_was_never_said(
     assert world.kept.start_offset == 2
 
 
-def test_a_lock_that_expires_while_its_records_are_acknowledged_lets_go_of_them_if_that_fails(
+def test_lock_that_expires_during_a_failed_write_releases_its_records(
     world: ShareWorld,
 ) -> None:
     world.produce(1)
@@ -115,7 +111,7 @@ def test_a_lock_that_expires_while_its_records_are_acknowledged_lets_go_of_them_
     assert world.acquired("b") == [(0, 0, 2)]
 
 
-def test_what_is_said_while_a_write_is_under_way_goes_with_the_next_one(world: ShareWorld) -> None:
+def test_acknowledgements_during_a_write_go_with_the_next_one(world: ShareWorld) -> None:
     world.produce(5)
     world.acquired("a")
     world.store.is_held = True
@@ -129,7 +125,7 @@ def test_what_is_said_while_a_write_is_under_way_goes_with_the_next_one(world: S
     assert world.kept.start_offset == 5
 
 
-def test_a_renewed_lock_holds_from_then_on(world: ShareWorld) -> None:
+def test_renewed_lock_restarts_its_duration(world: ShareWorld) -> None:
     world.produce(2)
     world.acquired("a")
     world.broker.pass_time(LOCK_MS - 1)
@@ -142,7 +138,7 @@ def test_a_renewed_lock_holds_from_then_on(world: ShareWorld) -> None:
     assert world.acquired("c") == [(1, 1, 2)]
 
 
-def test_who_ends_its_session_gives_back_what_it_has_as_if_it_had_not_been_delivered(
+def test_ended_session_releases_records_without_counting_the_delivery(
     world: ShareWorld,
 ) -> None:
     world.join("b")
@@ -156,7 +152,7 @@ def test_who_ends_its_session_gives_back_what_it_has_as_if_it_had_not_been_deliv
     assert world.acquired("b") == [(0, 0, 2)], "whoever lost its connection may have seen it"
 
 
-def test_where_no_session_is_left_nothing_is_and_the_next_one_reads_what_was_kept(
+def test_share_partition_without_sessions_is_unloaded_and_read_again(
     world: ShareWorld,
 ) -> None:
     owner = world.join("a")
@@ -192,7 +188,7 @@ def test_sessions_have_epochs_and_are_bounded(broker: Broker) -> None:
     assert code_of(other, FIRST_EPOCH) is ErrorCode.NONE
 
 
-def test_a_group_that_begins_at_the_end_misses_nothing_that_comes_then_whoever_leads(
+def test_group_from_latest_misses_no_later_record_under_any_leader(
     broker: Broker,
 ) -> None:
     world = ShareWorld(broker, start="latest")
@@ -206,7 +202,7 @@ def test_a_group_that_begins_at_the_end_misses_nothing_that_comes_then_whoever_l
     assert world.acquired("a") == [(3, 4, 1)]
 
 
-def test_a_fetch_that_waits_is_told_at_once_that_another_broker_leads(world: ShareWorld) -> None:
+def test_waiting_fetch_fails_at_once_when_another_broker_leads(world: ShareWorld) -> None:
     waiting = world.fetch("a", max_wait_ms=60_000)
     world.produce(0 + 1)
     waiting = world.fetch("b", max_wait_ms=60_000)
@@ -217,7 +213,7 @@ def test_a_fetch_that_waits_is_told_at_once_that_another_broker_leads(world: Sha
     assert world.say("a", 0, 0, ACCEPT) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_a_fetch_whose_client_is_gone_takes_no_records(world: ShareWorld) -> None:
+def test_fetch_of_a_gone_client_acquires_nothing(world: ShareWorld) -> None:
     world.fetch("b", max_wait_ms=0)
     waiting = world.fetch("a", max_wait_ms=60_000)
     world.shares.connection_closed("a")
@@ -226,7 +222,7 @@ def test_a_fetch_whose_client_is_gone_takes_no_records(world: ShareWorld) -> Non
     assert world.acquired("b") == [(0, 0, 1)]
 
 
-def test_while_it_is_read_a_fetch_waits_and_another_error_is_told_at_once(
+def test_fetch_waits_while_the_state_is_read_and_fails_on_errors(
     world: ShareWorld,
 ) -> None:
     world.produce(1)
@@ -248,7 +244,9 @@ def test_while_it_is_read_a_fetch_waits_and_another_error_is_told_at_once(
         (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_STATE_EPOCH),
     ],
 )
-def test_who_is_fenced_begins_anew(world: ShareWorld, fenced: ErrorCode, told: ErrorCode) -> None:
+def test_fenced_leader_reads_the_state_again(
+    world: ShareWorld, fenced: ErrorCode, told: ErrorCode
+) -> None:
     world.produce(2)
     world.acquired("a")
     world.store.error = fenced
@@ -257,7 +255,7 @@ def test_who_is_fenced_begins_anew(world: ShareWorld, fenced: ErrorCode, told: E
     assert world.acquired("b") == [(0, 1, 1)]
 
 
-def test_as_many_records_come_as_are_asked_for_in_whole_batches_or_exactly(
+def test_max_records_is_met_by_whole_batches_or_exactly(
     world: ShareWorld,
 ) -> None:
     world.produce(3, batches=4)
@@ -266,7 +264,7 @@ def test_as_many_records_come_as_are_asked_for_in_whole_batches_or_exactly(
     assert world.acquired("a", max_records=1, exactly=True) == [(10, 10, 1)]
 
 
-def test_a_window_is_bounded(broker: Broker) -> None:
+def test_window_is_bounded(broker: Broker) -> None:
     world = ShareWorld(broker, share_partition_max_record_locks=4)
     world.produce(3, batches=3)
     assert world.acquired("a") == [(0, 2, 1), (3, 5, 1)]
@@ -277,7 +275,7 @@ def test_a_window_is_bounded(broker: Broker) -> None:
     assert [tuple(one) for one in answer.acquired] == [(6, 8, 1)]
 
 
-def test_records_that_are_gone_from_the_log_are_passed_over(world: ShareWorld) -> None:
+def test_deleted_records_are_skipped(world: ShareWorld) -> None:
     world.produce(3, batches=2)
     world.acquired("a", max_records=1)
     world.broker.delete_records(4)
@@ -285,7 +283,7 @@ def test_records_that_are_gone_from_the_log_are_passed_over(world: ShareWorld) -
     assert world.say("a", 0, 2, ACCEPT) == DONE, "nobody minds"
 
 
-def test_neither_markers_nor_aborted_records_are_delivered_to_who_reads_what_is_committed(
+def test_read_committed_delivers_neither_markers_nor_aborted_records(
     world: ShareWorld,
 ) -> None:
     world.settings["share.isolation.level"] = "read_committed"
@@ -309,7 +307,7 @@ def test_neither_markers_nor_aborted_records_are_delivered_to_who_reads_what_is_
     assert world.kept.start_offset == 6
 
 
-def test_answers_that_nobody_could_mean_are_refused(world: ShareWorld) -> None:
+def test_invalid_acknowledgements_are_refused(world: ShareWorld) -> None:
     world.produce(5)
     world.acquired("a")
     invalid = [ErrorCode.INVALID_REQUEST]

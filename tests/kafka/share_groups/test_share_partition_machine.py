@@ -54,7 +54,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def another_leader(self) -> None:
-        """It goes on from what was kept; who has acquired something has it no more."""
+        """The next leader resumes from the stored state, without acquired records."""
         self.tested = InFlightRecords(self.kept, MOST_DELIVERIES, MOST_RECORDS)
         self.start = self.end = self.kept.start_offset
         self.records: dict[int, Record] = {}

@@ -1,4 +1,4 @@
-"""Transactions over three brokers: what becomes visible, who is fenced, what each misuse gets."""
+"""Transactions over three brokers: visibility, fencing, errors of misuse."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def state_of(world: World, transactional_id: str = "t") -> TransactionState:
     return world.coordinator().describe(transactional_id).state
 
 
-def test_a_committed_transaction_is_seen_in_all_its_partitions(
+def test_committed_transaction_is_visible_in_all_partitions(
     world: World, client: TransactionClient
 ) -> None:
     assert client.transform(7) is ErrorCode.NONE
@@ -48,7 +48,7 @@ def test_a_committed_transaction_is_seen_in_all_its_partitions(
     assert not world.hangs()
 
 
-def test_an_aborted_one_is_seen_in_none(world: World, client: TransactionClient) -> None:
+def test_aborted_transaction_is_visible_in_none(world: World, client: TransactionClient) -> None:
     assert client.transform(1) is ErrorCode.NONE
     assert client.transform(2, ABORT) is ErrorCode.NONE
     assert client.transform(3) is ErrorCode.NONE
@@ -57,7 +57,7 @@ def test_an_aborted_one_is_seen_in_none(world: World, client: TransactionClient)
     assert world.committed_offset() == 3
 
 
-def test_nothing_is_seen_before_the_end(world: World, client: TransactionClient) -> None:
+def test_open_transaction_is_invisible(world: World, client: TransactionClient) -> None:
     assert client.add(*OUT, OFFSETS) is ErrorCode.NONE
     assert client.produce(OUT[0], 1) is ErrorCode.NONE
     assert client.commit_offset(9) is ErrorCode.NONE
@@ -70,7 +70,7 @@ def test_nothing_is_seen_before_the_end(world: World, client: TransactionClient)
 
 
 @pytest.mark.parametrize(("how", "offset"), [(COMMIT, 9), (ABORT, 4)])
-def test_offsets_are_pending_at_the_next_coordinator_of_their_group_as_well(
+def test_offsets_stay_pending_at_the_next_group_coordinator(
     world: World, client: TransactionClient, how: TransactionResult, offset: int
 ) -> None:
     client.transform(4)
@@ -88,7 +88,7 @@ def test_offsets_are_pending_at_the_next_coordinator_of_their_group_as_well(
     assert world.committed_offset() == offset
 
 
-def test_the_end_is_answered_when_all_markers_are_written(
+def test_end_completes_when_all_markers_are_written(
     world: World, client: TransactionClient
 ) -> None:
     client.add(*OUT)
@@ -106,7 +106,7 @@ def test_the_end_is_answered_when_all_markers_are_written(
         assert log.read(log.end_offset - 1, 1)[0].control is COMMIT
 
 
-def test_the_end_is_answered_also_when_a_leader_is_away_for_long(
+def test_end_completes_despite_a_leader_that_is_away(
     world: World, client: TransactionClient
 ) -> None:
     client.add(*OUT)
@@ -121,7 +121,7 @@ def test_the_end_is_answered_also_when_a_leader_is_away_for_long(
     world.run_until(lambda: state_of(world) is TransactionState.COMPLETE_COMMIT)
 
 
-def test_a_deleted_topic_holds_up_no_end(world: World, client: TransactionClient) -> None:
+def test_deleted_topic_does_not_delay_an_end(world: World, client: TransactionClient) -> None:
     client.add(*OUT)
     client.produce(OUT[0], 1)
     del world.leaders[OUT[1]]
@@ -132,7 +132,7 @@ def test_a_deleted_topic_holds_up_no_end(world: World, client: TransactionClient
 # ---- two producers with one transactional id
 
 
-def test_whoever_comes_later_fences_the_one_before(world: World, client: TransactionClient) -> None:
+def test_later_producer_fences_the_one_before(world: World, client: TransactionClient) -> None:
     later = TransactionClient(world)
     assert later.init() is ErrorCode.NONE
     assert later.producer == (client.producer.producer_id, client.producer.producer_epoch + 1)
@@ -142,7 +142,7 @@ def test_whoever_comes_later_fences_the_one_before(world: World, client: Transac
     assert later.transform(1) is ErrorCode.NONE
 
 
-def test_the_open_transaction_of_a_zombie_is_aborted_and_it_writes_nothing_more(
+def test_open_transaction_of_a_zombie_is_aborted_and_fenced(
     world: World, client: TransactionClient
 ) -> None:
     client.add(*OUT, OFFSETS)
@@ -170,7 +170,9 @@ def test_a_producer_raises_its_own_epoch(world: World, client: TransactionClient
     assert client.transform(2) is ErrorCode.NONE
 
 
-def test_used_up_epochs_bring_a_new_producer_id(world: World, client: TransactionClient) -> None:
+def test_exhausted_epochs_lead_to_a_new_producer_id(
+    world: World, client: TransactionClient
+) -> None:
     transaction = world.coordinator()._state_manager.transactions["t"]
     transaction.complete_transition(transaction.record._replace(producer_epoch=2**15 - 2))
     last = ProducerIdentity(client.producer.producer_id, 2**15 - 2)
@@ -185,7 +187,7 @@ def test_used_up_epochs_bring_a_new_producer_id(world: World, client: Transactio
 # ---- time
 
 
-def test_a_transaction_that_lasts_too_long_is_aborted(world: World) -> None:
+def test_transaction_is_aborted_at_its_timeout(world: World) -> None:
     client = TransactionClient(world, timeout_ms=2_000)
     client.init()
     client.add(*OUT)
@@ -201,7 +203,7 @@ def test_a_transaction_that_lasts_too_long_is_aborted(world: World) -> None:
     assert client.produce(OUT[0], 2) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_the_time_goes_on_at_the_next_coordinator(world: World) -> None:
+def test_timeout_continues_at_the_next_coordinator(world: World) -> None:
     client = TransactionClient(world, timeout_ms=2_000)
     client.init()
     client.add(*OUT)
@@ -212,7 +214,7 @@ def test_the_time_goes_on_at_the_next_coordinator(world: World) -> None:
     assert state_of(world) is TransactionState.COMPLETE_ABORT
 
 
-def test_an_unused_transactional_id_is_forgotten() -> None:
+def test_unused_transactional_id_expires() -> None:
     world = World(id_expiration_ms=1_000)
     client = TransactionClient(world)
     client.init()
@@ -233,9 +235,7 @@ def test_an_unused_transactional_id_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("how", [COMMIT, ABORT])
-def test_there_is_nothing_to_end_without_a_transaction(
-    client: TransactionClient, how: object
-) -> None:
+def test_end_without_a_transaction_is_refused(client: TransactionClient, how: object) -> None:
     assert client.end(how) is ErrorCode.INVALID_TXN_STATE  # type: ignore[arg-type]
 
 
@@ -245,7 +245,7 @@ def test_an_end_can_be_repeated_but_not_changed(client: TransactionClient) -> No
     assert client.end(ABORT) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_strangers_are_refused(world: World, client: TransactionClient) -> None:
+def test_unknown_producers_are_refused(world: World, client: TransactionClient) -> None:
     stranger = TransactionClient(world, "unknown")
     stranger.producer = client.producer
     assert stranger.add(*OUT) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -258,15 +258,13 @@ def test_strangers_are_refused(world: World, client: TransactionClient) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_a_timeout_has_limits(world: World, timeout_ms: int) -> None:
+def test_transaction_timeout_is_limited(world: World, timeout_ms: int) -> None:
     assert TransactionClient(world, timeout_ms=timeout_ms).init() is (
         ErrorCode.INVALID_TRANSACTION_TIMEOUT
     )
 
 
-def test_where_one_partition_is_unknown_none_is_added(
-    world: World, client: TransactionClient
-) -> None:
+def test_unknown_partition_prevents_all_additions(world: World, client: TransactionClient) -> None:
     nowhere = TopicPartition("nowhere", 0)
     answers: list[object] = []
     world.coordinator().add_partitions("t", client.producer, [OUT[0], nowhere], answers.append)
@@ -279,7 +277,7 @@ def test_where_one_partition_is_unknown_none_is_added(
     assert state_of(world) is TransactionState.EMPTY
 
 
-def test_one_step_at_a_time(world: World, client: TransactionClient) -> None:
+def test_concurrent_steps_are_refused(world: World, client: TransactionClient) -> None:
     coordinator = world.coordinator()
     first: list[object] = []
     coordinator.add_partitions("t", client.producer, OUT, first.append)
@@ -290,20 +288,22 @@ def test_one_step_at_a_time(world: World, client: TransactionClient) -> None:
     assert second == [ErrorCode.CONCURRENT_TRANSACTIONS]
     assert inits == [InitProducerIdResult(ErrorCode.CONCURRENT_TRANSACTIONS)]
     world.run_until(lambda: first)
-    # What is there already needs no record.
+    # A partition that is there already needs no record.
     again: list[object] = []
     coordinator.add_partitions("t", client.producer, OUT[:1], again.append)
     assert again == [{OUT[0]: ErrorCode.NONE}]
 
 
-def test_others_than_the_coordinator_say_so(world: World, client: TransactionClient) -> None:
+def test_other_brokers_return_not_coordinator(world: World, client: TransactionClient) -> None:
     other = next(one for one in IDS if one != world.leaders[STATE][0])
     codes: list[ErrorCode] = []
     world.nodes[other].transactions.end("t", client.producer, COMMIT, codes.append)
     assert codes == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_leaders_can_ask_what_is_in_a_transaction(world: World, client: TransactionClient) -> None:
+def test_leaders_verify_partitions_of_a_transaction(
+    world: World, client: TransactionClient
+) -> None:
     client.add(OUT[0])
     verify = world.coordinator().verify_partitions
     assert verify("t", client.producer, OUT) == {
@@ -315,7 +315,7 @@ def test_leaders_can_ask_what_is_in_a_transaction(world: World, client: Transact
     }
 
 
-def test_a_coordinator_of_before_ends_nothing(world: World, client: TransactionClient) -> None:
+def test_former_coordinator_is_fenced(world: World, client: TransactionClient) -> None:
     client.transform(1)
     tp = OUT[0]
     manager = world.leader(tp).broker.manager

@@ -55,7 +55,7 @@ class TransactionMachine(RuleBasedStateMachine):
         for transactional_id in _IDS:
             self.begin(transactional_id, anew=False)
 
-    # What producers do.
+    # Steps of producers.
 
     @rule(transactional_id=_ids, anew=st.booleans())
     def begin(self, transactional_id: str, anew: bool) -> None:
@@ -145,7 +145,7 @@ class TransactionMachine(RuleBasedStateMachine):
         )
         assert steps[step]() is not ErrorCode.NONE, step
 
-    # What brokers do.
+    # Steps of brokers.
 
     @rule(broker_id=st.sampled_from(IDS))
     def kill(self, broker_id: int) -> None:
@@ -182,7 +182,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.world.run(_TIMEOUT_MS // 10 + 50)
         assert not any(owner.added for owner in self.owners.values()) or not self.world.hangs()
 
-    # What must hold.
+    # Invariants.
 
     @invariant()
     def only_what_is_committed_is_read(self) -> None:

@@ -87,7 +87,7 @@ def test_states_follow_one_another_as_in_kafka(state: str, following: str) -> No
         ("CompleteAbort", ABORT, True),
     ],
 )
-def test_what_may_be_ended(state: str, how: TransactionResult, answer: object) -> None:
+def test_ends_are_accepted_by_state(state: str, how: TransactionResult, answer: object) -> None:
     try:
         found: object = is_ended(record(state), how)
     except TransactionRefusal as refusal:
@@ -104,7 +104,7 @@ def test_what_may_be_ended(state: str, how: TransactionResult, answer: object) -
         ("Ongoing", {TP, OTHER}, 5),
     ],
 )
-def test_partitions_come_into_a_transaction(
+def test_partitions_are_added_to_a_transaction(
     state: str, partitions: set[TopicPartition], start_ms: int
 ) -> None:
     changed = with_partitions(record(state), [OTHER], 50)
@@ -114,7 +114,7 @@ def test_partitions_come_into_a_transaction(
 
 
 @pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort", "PrepareEpochFence"])
-def test_no_partition_comes_into_one_that_ends(state: str) -> None:
+def test_ending_transaction_refuses_partitions(state: str) -> None:
     with pytest.raises(TransactionRefusal, match="CONCURRENT_TRANSACTIONS"):
         with_partitions(record(state), [OTHER], 50)
 
@@ -140,7 +140,7 @@ def test_no_partition_comes_into_one_that_ends(state: str) -> None:
         (LAST_EPOCH + 1, -1, None, (100, 0)),
     ],
 )
-def test_epochs_rise(
+def test_epochs_rise_with_each_initialization(
     epoch: int, last: int, asked: int | None, given: tuple[int, int] | None
 ) -> None:
     before = record("Empty", epoch, last_producer_id=7, last_producer_epoch=last)
@@ -159,7 +159,7 @@ def test_epochs_rise(
     assert (made.timeout_ms, made.update_ms, made.partitions) == (2_000, 50, frozenset())
 
 
-def test_only_who_has_the_id_or_had_it_until_its_epochs_were_used_up_is_expected() -> None:
+def test_expected_producer_is_the_present_or_the_exhausted_one() -> None:
     known = record("Empty", 0, producer_id=8, last_producer_id=7, last_producer_epoch=LAST_EPOCH)
     check_expected(known, ProducerIdentity(8, 0))
     check_expected(known, ProducerIdentity(7, LAST_EPOCH))
@@ -169,7 +169,7 @@ def test_only_who_has_the_id_or_had_it_until_its_epochs_were_used_up_is_expected
             check_expected(known, other)
 
 
-# By state, version and the epoch of who asks, where 3 is known: what it is answered.
+# By state, version and the requester's epoch, if 3 is known: the result.
 @pytest.mark.parametrize(
     ("state", "version", "epoch", "how", "answer"),
     [
@@ -193,7 +193,7 @@ def test_only_who_has_the_id_or_had_it_until_its_epochs_were_used_up_is_expected
         ("PrepareEpochFence", 0, 2, ABORT, ErrorCode.PRODUCER_FENCED),
     ],
 )
-def test_what_may_be_ended_where_each_end_raises_the_epoch(
+def test_ends_with_an_epoch_bump_are_accepted_by_state(
     state: str, version: int, epoch: int, how: TransactionResult, answer: object
 ) -> None:
     try:
@@ -223,19 +223,19 @@ def test_each_end_raises_the_epoch_and_the_last_one_gives_a_new_id(
     assert (decided.version, decided.partitions) == (TV2, frozenset({TP}))
     complete = completed(decided, 60)
     assert (complete.producer_id, complete.producer_epoch) == complete.following == following
-    # Who wasn't told asks again, and is known.
+    # A producer without the response retries, and is known.
     assert is_ended_with_bump(complete, ProducerIdentity(7, epoch), COMMIT)
     with pytest.raises(TransactionRefusal, match=r"PRODUCER_FENCED|INVALID_PRODUCER_ID_MAPPING"):
         is_ended_with_bump(complete, ProducerIdentity(7, epoch - 1), COMMIT)
 
 
-def test_an_end_as_of_old_leaves_the_epoch() -> None:
+def test_end_of_version_1_keeps_the_epoch() -> None:
     decided = prepared(record("Ongoing"), ABORT, 50)
     assert decided.producer_epoch == completed(decided, 60).producer_epoch == 3
     assert decided.version == 0
 
 
-def test_a_fence_is_written_as_the_transaction_that_goes_on() -> None:
+def test_fence_is_stored_as_the_ongoing_transaction() -> None:
     fence = fenced(record("Ongoing"))
     assert fence.state is TransactionState.PREPARE_EPOCH_FENCE
     assert fence.producer_epoch == 4

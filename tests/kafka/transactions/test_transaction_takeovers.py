@@ -67,7 +67,7 @@ AT_EACH_STEP = pytest.mark.parametrize(
 @STRIDES
 @AT_EACH_STEP
 @pytest.mark.parametrize("broker_id", IDS)
-def test_a_zombie_is_fenced_whichever_broker_dies_at_any_turn(
+def test_zombie_is_fenced_if_any_broker_dies_at_any_turn(
     broker_id: int, taken_over_after: int, anew: bool, successor_anew: bool, stride: int
 ) -> None:
     turns = _turns(taken_over_after, anew, successor_anew)
@@ -85,7 +85,7 @@ def test_a_zombie_is_fenced_whichever_broker_dies_at_any_turn(
 @STRIDES
 @AT_EACH_STEP
 @pytest.mark.parametrize("tp", ALL)
-def test_a_zombie_is_fenced_whatever_moves_at_any_turn(
+def test_zombie_is_fenced_if_any_partition_moves_at_any_turn(
     tp: TopicPartition, taken_over_after: int, anew: bool, successor_anew: bool, stride: int
 ) -> None:
     turns = _turns(taken_over_after, anew, successor_anew)
@@ -101,9 +101,7 @@ def test_a_zombie_is_fenced_whatever_moves_at_any_turn(
 
 @STRIDES
 @pytest.mark.parametrize("anew", [False, True])
-def test_a_coordinator_that_moves_again_and_again_ends_what_was_begun(
-    anew: bool, stride: int
-) -> None:
+def test_coordinator_that_moves_repeatedly_completes_ends(anew: bool, stride: int) -> None:
     asked = _STEPS[anew] - 1, anew, anew
     for turn in range(1, _turns(*asked), stride):
         world = World()

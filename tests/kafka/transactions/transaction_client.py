@@ -226,7 +226,7 @@ class TransactionClient:
         code_of: Callable[[Any], ErrorCode],
         gone: Any,
     ) -> Any:
-        """Ask whoever leads a partition until the answer is none to ask again after."""
+        """Ask the leader of a partition until the response is not retriable."""
         for _ in range(100):
             answers: list[Any] = []
             self.world.ask(self.world.leaders[tp][0], ask, answers.append, gone)

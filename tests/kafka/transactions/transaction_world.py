@@ -1,7 +1,7 @@
 """Three brokers that coordinate transactions, on a manual clock, and what passes between them.
 
 Everything that happens is a turn: a message arrives, or followers fetch, and 10 ms pass. A broker
-can be killed between any two turns. What readers see is worked out as clients do it, from fetches
+can be killed between any two turns. The visible records are computed as by clients, from fetches
 and the aborted transactions that they tell, and shares nothing with what is tested.
 """
 
@@ -111,7 +111,7 @@ class Node:
         if not leads:
             manager.become_follower(tp, leader, epoch, IDS)
 
-    # What its coordinator sees of the cluster.
+    # The cluster, for its coordinator.
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
         known = self.world.leaders.get(topic_partition)
@@ -145,7 +145,7 @@ class Node:
 
 
 class World:
-    """The brokers, their messages, and who leads what."""
+    """The brokers, their messages, and the leaders."""
 
     def __init__(self, **config: int) -> None:
         self.clock = ManualClock(start_ms=1_000_000)
@@ -308,7 +308,7 @@ class World:
     def pass_time(self, ms: int) -> None:
         self.run(ms // TURN_MS)
 
-    # What readers see.
+    # Visible records.
 
     def leader(self, tp: TopicPartition) -> Node:
         return self.nodes[self.leaders[tp][0]]
@@ -317,7 +317,7 @@ class World:
         return self.leader(STATE).transactions
 
     def live_coordinator(self) -> TransactionCoordinator | None:
-        """Return who coordinates, as leaders know it that ask whether a transaction is open."""
+        """Return the coordinator, for leaders that verify transactions."""
         node = self.nodes.get(self.leaders[STATE][0])
         return None if node is None else node.transactions
 

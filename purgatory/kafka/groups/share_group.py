@@ -1,13 +1,14 @@
-"""The coordinator of the share groups whose records a broker leads, and its assignor.
+"""A share group (KIP-932), and its assignor.
 
-It is the one of consumer groups but for what follows from sharing: a partition may be assigned to
+A share group is a consumer group but for what follows from sharing: a partition may be assigned to
 several members, so a member gets its target at once, without waiting for revocations.
 
 Ground rules of the assignor (Kafka's simple one)
 -------------------------------------------------
-* Each subscribed partition is assigned to some member, and each member has some, if there are any.
-* Of members with the same subscription, no one has two more than another, and each partition has
-  the same number of members: as few as give every member one.
+* Each subscribed partition is assigned to a member, and each member has a partition, if there are
+  any.
+* Of members with the same subscription, none has two partitions more than another, and each
+  partition has the same number of members: as few as give every member a partition.
 * Members keep their partitions, as far as that allows.
 """
 
@@ -19,10 +20,6 @@ from uuid import UUID
 
 from purgatory.kafka.groups.assignors import Assignor, Subscribers
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
-from purgatory.kafka.groups.consumer_group_coordinator import (
-    ConsumerGroupCoordinator,
-    ConsumerGroupHeartbeat,
-)
 from purgatory.kafka.groups.consumer_group_member import ConsumerMember, CurrentAssignment
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
 
@@ -49,13 +46,13 @@ def assign_shares(
 def _balance(
     partitions: list[TopicIdPartition], previous: Mapping[str, Partitions]
 ) -> dict[str, Partitions]:
-    """Give each partition to as many members as makes everybody have one."""
+    """Assign each partition to as many members as give every member a partition."""
     assignments: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in previous}
     if not partitions:
         return dict.fromkeys(previous, frozenset())
     members_per_partition = -(-len(previous) // len(partitions))
     share, larger = divmod(members_per_partition * len(partitions), len(previous))
-    # Those who had most have the larger shares.
+    # Members with the most partitions have the larger shares.
     in_order = sorted(previous, key=lambda member_id: -len(previous[member_id]))
     room = {member_id: share + (rank < larger) for rank, member_id in enumerate(in_order)}
     holders: Counter[TopicIdPartition] = Counter()
@@ -81,8 +78,8 @@ def _balance(
         for destination in candidates[: members_per_partition - holders[partition]]:
             assign(destination, partition)
         while holders[partition] < members_per_partition:
-            # Whoever has room has it already. One that is full gives that one something for it:
-            # it has something else, as no share is larger by two.
+            # Members with room have this partition already. A full member takes it, and passes
+            # another one to a member with room, which lacks one: no share is larger by two.
             source = next(taker for taker in in_order if room[taker])
             destination = next(other for other in previous if partition not in assignments[other])
             moved = min(assignments[destination] - assignments[source])
@@ -109,24 +106,14 @@ class ShareGroup(ConsumerGroup):
 
     @property
     def assignor(self) -> str:
-        """The one that there is."""
+        """The only assignor."""
         return next(iter(self.assignors))
 
-    def is_owned(self, partition: TopicIdPartition) -> bool:
-        """Whether a partition is exclusive to a member: never."""
-        return False
+    def is_retry(self, current: CurrentAssignment, epoch: int, owned: Partitions | None) -> bool:
+        return epoch == current.previous_epoch
 
-
-class ShareGroupCoordinator(ConsumerGroupCoordinator):
-    """Coordinates the share groups of one broker."""
-
-    new_group = ShareGroup
-
-    def _lost_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
-        return request.epoch == current.previous_epoch
-
-    def _next_step(
-        self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
+    def next_assignment(
+        self, member: ConsumerMember, owned: Partitions | None
     ) -> CurrentAssignment:
-        target = group.targets.get(member.member_id, NO_PARTITIONS)
-        return member.current._replace(assigned=target).with_epoch(group.target_epoch)
+        target = self.targets.get(member.member_id, NO_PARTITIONS)
+        return member.current._replace(assigned=target).with_epoch(self.target_epoch)
