@@ -123,7 +123,7 @@ except click.exceptions.Exit as ended:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("where", "status"), [("driver", 2), ("task", 75)])
-def test_a_heap_that_is_full_is_told_and_the_log_has_the_stack(
+def test_full_heap_is_reported_and_the_log_has_the_stack(
     where: str, status: int, tmp_path: Path
 ) -> None:
     ran = subprocess.run(
