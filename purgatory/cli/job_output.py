@@ -1,6 +1,7 @@
-"""What a terminal shows of a job's results: first the runs, each with its tables, then the totals.
+"""A job's results on a terminal: first the runs, each with its tables, then the totals.
 
-Most tables are rows of the job (`pipeline.jobs.registry`); what has a form of its own is here.
+Most tables are rows of the job (`pipeline.jobs.registry`); tables with a form of their own are
+here.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def _print_table(
     console.print(table)
 
 
-# What has a form of its own
+# Tables with a form of their own
 
 
 def _print_waits(console: Console, job: Job, run_id: str, rows: Sequence[Row]) -> None:
@@ -210,7 +211,7 @@ def _print_verdict(console: Console, _job: Job, _run_id: str, rows: Sequence[Row
 
 
 def _print_peaks(console: Console, _job: Job, run_id: str, rows: Sequence[Row]) -> None:
-    """When most were parked, which those were, and what came before."""
+    """The highest peaks of parked operations: time, operations, and the faults before."""
     console.print(f"[italic]Peaks in {escape(run_id)}[/italic]")
     for peak in rows:
         before_ms = milliseconds(peak["before_us"], digits=1)
@@ -281,7 +282,7 @@ def _print_audit(results: JobResults, out: object, expected: Sequence[str]) -> N
 
 
 def count_violations(rows: Sequence[Row]) -> int:
-    """How many cases are violations, each counted once."""
+    """The number of violations, each case counted once."""
     from purgatory.pipeline.report.sentences import dedupe_anomalies
 
     return sum(row["count"] for row in dedupe_anomalies(rows) if row["verdict"] == "violation")

@@ -1,4 +1,4 @@
-"""What jobs write beside tables: the page of `--report`, and where the results are."""
+"""Output of jobs beside tables: the page of `--report`, and the location of the results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,7 @@ def check_report(file: Path | None, out: str | None, overwrite: bool) -> None:
         overwrite: whether an existing page may be replaced.
 
     Raises:
-        typer.BadParameter: the page can't be written there, or exists.
+        click.BadParameter: the page can't be written there, or exists.
     """
     if file is None:
         return
@@ -74,11 +74,11 @@ def write_report(file: Path, out: str | None, results: Results) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"--report {file}: can't be written: {error.strerror}") from error
-    typer.echo(f"Report: {file}")
+    click.echo(f"Report: {file}")
 
 
-def _report_error(message: str) -> typer.BadParameter:
-    return typer.BadParameter(message, param_hint="--report")
+def _report_error(message: str) -> click.BadParameter:
+    return click.BadParameter(message, param_hint="--report")
 
 
 def _folder(out: str | None) -> Path | None:
@@ -100,7 +100,7 @@ def _parquet(file: Path, folder: Path | None) -> Mapping[str, str]:
     tables = {table.name: table / PARQUET_FILE for table in folder.iterdir() if table.is_dir()}
     page_folder = file.resolve().parent
     links = {
-        # Where Spark's tasks wrote a table, it is in many files.
+        # A table that Spark's tasks wrote is in many files.
         name: os.path.relpath(path, page_folder)
         if path.exists()
         else f"{os.path.relpath(path.parent, page_folder)}/"

@@ -5,21 +5,25 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import exit_on_error, interruptible
-from purgatory.cli.job_commands import REQUIRED, command_of
+from purgatory.cli.exit_status import exit_on_error
+from purgatory.cli.job_commands import command_of
+from purgatory.cli.options import PATH
 from purgatory.pipeline.jobs.registry import STREAM
+from purgatory.pipeline.signals import interruptible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
-    from purgatory.pipeline.stream.metrics import StreamMetrics
-    from purgatory.pipeline.stream.sinks import StreamConfig
+    from purgatory.stream.metrics import StreamMetrics
+    from purgatory.stream.sinks import StreamConfig
 
 
 def _stream(
@@ -29,14 +33,14 @@ def _stream(
     checkpoint: Path | None,
     metrics_port: int | None,
     to_topic: str | None,
-    client: list[str] | None,
+    client: Sequence[str],
     master: str,
     once: bool,
     state_ttl: str | None,
     **values: int,
 ) -> None:
     if state_ttl is not None:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "is gone with the audit of a stream: leave it out, and audit order, duplicates and "
             "gaps in a trace (purgatory audit TRACE)",
             param_hint="--state-ttl",
@@ -44,7 +48,7 @@ def _stream(
     settings = options.client_settings(client)
     options.validate_consumer_settings({"bootstrap.servers": bootstrap, **settings})
     with exit_on_error("stream", "written results are kept"):
-        from purgatory.pipeline.stream.sinks import StreamConfig
+        from purgatory.stream.sinks import StreamConfig
 
         config = StreamConfig(
             out=out,
@@ -59,40 +63,31 @@ def _stream(
         _run(config, prefix, values["most_rows"], master, metrics_port)
 
 
-_Prefix = Annotated[str, typer.Option(help="The topic is PREFIX.operations.")]
-_Checkpoint = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of the checkpoint; by default checkpoint in --out.", show_default=False
-    ),
-]
-_ToTopic = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TOPIC",
-        help="Also write the results to the topic TOPIC.waits.",
-        show_default=False,
-    ),
-]
-_StateTtl = Annotated[str | None, typer.Option(hidden=True)]
-
 stream = command_of(
     STREAM,
     _stream,
-    {
-        "bootstrap": (options.Bootstrap, REQUIRED),
-        "out": (options.Out, REQUIRED),
-        "prefix": (_Prefix, "purgatory"),
-        "checkpoint": (_Checkpoint, None),
-    },
-    {
-        "metrics_port": (options.MetricsPort, None),
-        "to_topic": (_ToTopic, None),
-        "client": (options.Client, None),
-        "master": (options.Master, "local[*]"),
-        "once": (options.Once, False),
-        "state_ttl": (_StateTtl, None),
-    },
+    [
+        options.bootstrap_option(required=True),
+        options.out_option(required=True, type=PATH),
+        options.option("--prefix", default="purgatory", help="The topic is PREFIX.operations."),
+        options.option(
+            "--checkpoint",
+            type=PATH,
+            help="Folder of the checkpoint; by default checkpoint in --out.",
+        ),
+    ],
+    [
+        options.metrics_port,
+        options.option(
+            "--to-topic",
+            metavar="TOPIC",
+            help="Also write the results to the topic TOPIC.waits.",
+        ),
+        options.client,
+        options.master,
+        options.once,
+        options.option("--state-ttl", hidden=True),
+    ],
 )
 
 
@@ -100,14 +95,14 @@ def _run(
     config: StreamConfig, prefix: str, most_rows: int, master: str, metrics_port: int | None
 ) -> None:
     from purgatory.pipeline.engines.spark.session import spark_session
-    from purgatory.pipeline.stream.checkpoint import Settings
-    from purgatory.pipeline.stream.metrics import StreamMetrics
-    from purgatory.pipeline.stream.sinks import check_folders, open_sinks
-    from purgatory.pipeline.stream.source import TopicSource
-    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, run_query
+    from purgatory.stream.checkpoint import Settings
+    from purgatory.stream.metrics import StreamMetrics
+    from purgatory.stream.sinks import check_folders, open_sinks
+    from purgatory.stream.source import TopicSource
+    from purgatory.stream.stream import JAVA_OPTIONS, run_query
 
     if master.startswith("sc://"):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "a Spark Connect server can't run it; give local[N] or spark://HOST:PORT",
             param_hint="--master",
         )
@@ -133,7 +128,7 @@ def _run(
 
 def _serve(stack: ExitStack, metrics: StreamMetrics, port: int) -> None:
     from purgatory.pipeline.errors import OutputError
-    from purgatory.pipeline.stream.metrics import ADDRESS, serve_metrics
+    from purgatory.stream.metrics import ADDRESS, serve_metrics
 
     try:
         at = stack.enter_context(serve_metrics(metrics, port))

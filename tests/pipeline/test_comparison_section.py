@@ -66,7 +66,7 @@ def test_the_interval_is_that_of_welch() -> None:
     assert welch_half_width([1, 1], [2, 2], 0.95) is None, "nothing tells how much others differ"
 
 
-def test_what_differs_is_said_with_how_much() -> None:
+def test_differences_are_told_with_their_sizes() -> None:
     figures = [
         Comparison(EXPIRED, [1.0, 1.1, 1.2], [3.0, 3.1, 3.2], 0.5),
         Comparison(Figure("The median", "ms"), [30.0] * 3, [15.0, 15.1, 14.9], 1.0),
@@ -83,7 +83,7 @@ def test_what_differs_is_said_with_how_much() -> None:
     ]
 
 
-def test_of_single_runs_nothing_is_told_of_chance() -> None:
+def test_comparison_of_single_runs_tells_nothing_of_chance() -> None:
     groups = {"a": _runs("a", 1), "b": _runs("b", 4)}
     figures = [Comparison(EXPIRED, [0.0], [1.0, 1.0, 1.0, 1.0], None)]
     assert _said(groups, figures) == [
@@ -93,7 +93,7 @@ def test_of_single_runs_nothing_is_told_of_chance() -> None:
     ]
 
 
-def test_incomplete_runs_are_told() -> None:
+def test_comparison_names_incomplete_runs() -> None:
     groups = {"a": [_run("a", 1), _run("a", 2, complete=False)], "b": _runs("b", 2)}
     said = _said(groups, [Comparison(EXPIRED, [0.0, 1.0], [1.0, 0.0], 9.0)])
     assert said[0] == "1 of 4 runs are incomplete, and compared as far as they go."
@@ -104,7 +104,7 @@ def _with_audit(run: Row, counts: dict[str, int]) -> Results:
     return Results([run], audit=rows)
 
 
-def test_a_case_is_one_and_what_never_happened_is_no_figure() -> None:
+def test_duplicate_of_a_lost_response_counts_once_and_zero_has_no_figure() -> None:
     by_run = {
         run["run_id"]: _with_audit(run, {"duplicate": 4, "lost_ack_duplicate": 4, "lost_write": 0})
         for runs in GROUPS.values()
@@ -166,7 +166,7 @@ def test_groups_that_differ_by_seeds_alone_are_not_called_different(
 
 
 @pytest.mark.slow
-def test_a_slow_follower_is_told_from_a_steady_one(traces: Path, tmp_path: Path) -> None:
+def test_comparison_tells_a_slow_follower_from_a_steady_one(traces: Path, tmp_path: Path) -> None:
     said = _compared(traces, tmp_path / "out", "one", "slow")
     told = [
         one for one in said if one.startswith("The share of operations in Produce that expired")
@@ -178,7 +178,7 @@ def test_a_slow_follower_is_told_from_a_steady_one(traces: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_two_runs_alone_tell_nothing_of_chance(traces: Path, tmp_path: Path) -> None:
+def test_comparison_of_two_runs_tells_nothing_of_chance(traces: Path, tmp_path: Path) -> None:
     said = _compared(traces, tmp_path / "out", "one/1", "slow/1")
     assert said[0].startswith("Whether a difference is more than chance nobody can tell from 1 run")
     assert not [one for one in said if "which is" in one]

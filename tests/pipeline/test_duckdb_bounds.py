@@ -11,9 +11,9 @@ import threading
 import time
 from pathlib import Path
 
+import click
 import duckdb
 import pytest
-import typer
 
 from purgatory.cli import job_output
 from purgatory.cli.job_commands import VIOLATIONS_FOUND
@@ -22,11 +22,12 @@ from purgatory.cli.options import memory_size
 from purgatory.pipeline.engines import result_folder
 from purgatory.pipeline.engines.duckdb import connection as connecting
 from purgatory.pipeline.engines.duckdb import connection as row_bound
-from purgatory.pipeline.engines.duckdb.connection import duckdb_connection, stop_signals
+from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
 from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.engines.trace_audit import audit
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest import duckdb_reader
+from purgatory.pipeline.signals import stop_computation
 from tests.benchmarks.large_traces import write_large_trace
 from tests.benchmarks.planted_blocks import Shape
 
@@ -114,11 +115,11 @@ def test_sizes_of_memory(text: str, size: int | None) -> None:
     if size is not None:
         assert memory_size(text) == size
         return
-    with pytest.raises(typer.BadParameter, match="is not a size from 256MiB to 1024TiB"):
+    with pytest.raises(click.BadParameter, match="is not a size from 256MiB to 1024TiB"):
         memory_size(text)
 
 
-def test_what_needs_more_memory_than_it_may_take_says_which_option_gives_it(
+def test_job_beyond_its_memory_limit_names_the_option(
     temporary: Path,
 ) -> None:
     with (
@@ -132,7 +133,7 @@ def test_what_needs_more_memory_than_it_may_take_says_which_option_gives_it(
     assert list(temporary.iterdir()) == []
 
 
-def test_what_was_spilled_is_removed_after_an_error(
+def test_spilled_files_are_removed_after_an_error(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connecting, "memory_bytes", lambda: 64 << 20)
@@ -158,7 +159,7 @@ def test_what_was_spilled_is_removed_after_an_error(
         ("analyze", signal.SIGTERM, 143, "purgatory analyze: terminated; nothing was written\n"),
     ],
 )
-def test_a_signal_leaves_nothing_behind(
+def test_signal_leaves_no_process_or_file(
     traces: Path, tmp_path: Path, command: str, number: signal.Signals, status: int, said: str
 ) -> None:
     temporary, results = tmp_path / "temporary", tmp_path / "results"
@@ -185,7 +186,7 @@ def test_a_signal_leaves_nothing_behind(
 @pytest.mark.usefixtures("interruptible")
 def test_a_signal_that_is_dropped_is_given_again() -> None:
     handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), stop_signals():  # noqa: PT012 - it drops one
+    with pytest.raises(KeyboardInterrupt), stop_computation():  # noqa: PT012 - it drops one
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
@@ -200,7 +201,7 @@ def test_a_query_is_interrupted_as_python_is() -> None:
         "CREATE TEMP TABLE made AS SELECT count(*) AS n FROM range(30000000) one, range(6000) two "
         "WHERE one.range * two.range % 7 = 3"
     )
-    with pytest.raises(KeyboardInterrupt), stop_signals(), duckdb.connect() as connection:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), stop_computation(), duckdb.connect() as connection:  # noqa: PT012
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         connection.execute(query)
 
@@ -211,7 +212,7 @@ def test_a_query_is_interrupted_as_python_is() -> None:
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
 )
 @pytest.mark.parametrize("place", ["result_folder._move", "job_output.print_results"])
-def test_what_is_in_its_place_when_a_signal_comes_is_told(
+def test_message_after_a_signal_names_completed_results(
     slow_follower_trace: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

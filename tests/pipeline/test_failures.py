@@ -84,7 +84,9 @@ _HEAP = "java.lang.OutOfMemoryError: Java heap space"
         ("[DIVIDE_BY_ZERO] Division by zero.\n== SQL ==", _CLUSTER, "[DIVIDE_BY_ZERO] Division"),
     ],
 )
-def test_what_ran_out_where_and_what_to_set(message: str, master: str, told: str) -> None:
+def test_spark_failure_names_exhausted_resource_place_and_setting(
+    message: str, master: str, told: str
+) -> None:
     line = failure_text(message, f"Traceback\n{message}\n\tat org.apache.spark.X", master)
     assert line.startswith(told)
     assert "\n" not in line
@@ -104,7 +106,7 @@ def test_the_line_is_the_one_that_tells_most() -> None:
 
 
 _FILLS_THE_HEAP = """
-import sys, typer
+import sys, click
 from purgatory.cli.exit_status import exit_on_error
 from purgatory.pipeline.engines.spark.session import spark_session
 
@@ -114,14 +116,14 @@ try:
             session._jvm.java.util.Collections.nCopies(1 << 28, "x").toArray()
         long = "(select collect_list(repeat(cast(id as string), 1 << 27)) as long from range(9))"
         session.sql(f"select count(*) from {long} where size(long) > 0").show()
-except typer.Exit as ended:
+except click.exceptions.Exit as ended:
     sys.exit(ended.exit_code)
 """
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("where", ["driver", "task"])
-def test_a_full_heap_is_reported_and_the_log_has_the_stack(where: str, tmp_path: Path) -> None:
+def test_full_heap_is_reported_and_the_log_has_the_stack(where: str, tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", _FILLS_THE_HEAP, where],
         capture_output=True,

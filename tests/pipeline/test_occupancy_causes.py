@@ -142,7 +142,7 @@ def test_the_occupancy_of_a_key_is_counted_at_every_microsecond(
         assert row["size_mean"] == pytest.approx(sum(bucket) / WIDTH_US)
 
 
-def test_peaks_name_what_was_parked_right_then(
+def test_peaks_name_the_operations_parked_at_that_moment(
     tables: dict[str, list[Row]], operations: list[Row]
 ) -> None:
     rows = tables["peaks"]

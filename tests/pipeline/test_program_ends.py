@@ -35,7 +35,7 @@ esac
 
 _STREAM = """
 import sys
-from purgatory.pipeline.stream import source
+from purgatory.stream import source
 source.TopicSource.check = lambda _: "id"
 from purgatory.cli.main import main
 sys.exit(main(sys.argv[1:]))
@@ -131,7 +131,7 @@ def test_a_java_that_never_starts_ends_with_the_command(command: str, folder: Pa
         assert [name for name in left if name.startswith("purgatory-")] == [], number
 
 
-def test_a_group_of_processes_that_is_killed_leaves_nothing(folder: Path) -> None:
+def test_killed_process_group_leaves_no_process(folder: Path) -> None:
     with _started("program", folder, 0) as process:
         os.killpg(process.pid, signal.SIGKILL)
         by_s = time.monotonic() + _MOST_S
@@ -156,7 +156,7 @@ def test_a_terminal_that_is_closed_ends_the_command_and_its_java(folder: Path) -
 _COMPUTES = """
 import sys, time
 from pathlib import Path
-import typer
+import click
 from purgatory.cli.exit_status import exit_on_error
 from purgatory.pipeline.engines.spark.session import spark_session
 
@@ -169,7 +169,7 @@ begun = Path(sys.argv[1]) / "begun"
 try:
     with exit_on_error("audit"), spark_session("local[2]") as session:
         session.range(2).mapInArrow(slowly, "id long").collect()
-except typer.Exit as ended:
+except click.exceptions.Exit as ended:
     sys.exit(ended.exit_code)
 """
 

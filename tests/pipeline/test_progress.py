@@ -116,7 +116,7 @@ def test_a_job_that_came_and_went_between_two_looks_is_counted() -> None:
     assert source.progress() == sum_stages([(2, 2)])
 
 
-def test_what_a_connect_server_skipped_is_dropped_when_it_is_done() -> None:
+def test_skipped_stages_of_a_connect_server_are_dropped_at_the_end() -> None:
     source = ConnectSource()
     source.note([cast("Any", Stage(0, 4, 1)), cast("Any", Stage(1, 4, 0))], 2, "a", False)
     assert source.progress() == sum_stages([(4, 1), (4, 0)])
@@ -150,7 +150,9 @@ def test_a_terminal_has_a_bar_that_is_taken_away(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("shown", "to"), [(None, io.StringIO()), (False, Terminal())])
-def test_nothing_is_shown_unasked(spark: SparkSession, shown: bool | None, to: io.StringIO) -> None:
+def test_progress_is_hidden_by_default(
+    spark: SparkSession, shown: bool | None, to: io.StringIO
+) -> None:
     with spark_progress(spark, shown, to):
         spark.range(10).collect()
     assert to.getvalue() == ""
@@ -161,7 +163,7 @@ def _last_line(said: io.StringIO) -> str:
 
 
 @pytest.mark.spark
-def test_what_a_session_did_before_is_not_counted(spark: SparkSession) -> None:
+def test_progress_leaves_out_earlier_jobs_of_the_session(spark: SparkSession) -> None:
     spark.range(0, 3_000, 1, 1_500).count()
     said = io.StringIO()
     with spark_progress(spark, True, said):
@@ -169,7 +171,7 @@ def test_what_a_session_did_before_is_not_counted(spark: SparkSession) -> None:
     assert _last_line(said) == "Spark: 1 of 1 stages, 2 of 2 tasks done"
 
 
-def test_that_spark_starts_is_shown_before_anything_of_it_is_imported() -> None:
+def test_start_of_spark_is_shown_before_its_import() -> None:
     program = (
         "import sys; from purgatory.cli.exit_status import exit_on_error\n"
         "with exit_on_error('waits', progress=True):\n"
@@ -201,7 +203,7 @@ def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
     assert terminal.getvalue() == drawn
 
 
-def test_what_is_left_is_estimated_from_what_is_done() -> None:
+def test_remaining_time_is_estimated_from_finished_work() -> None:
     estimate = Estimate()
     assert estimate.remaining(EngineProgress(), 100.0) == ""
     assert estimate.remaining(EngineProgress("0 of 8", 0, 8), 110.0) == ""
@@ -221,7 +223,7 @@ def test_a_step_that_begins_anew_is_estimated_by_itself() -> None:
     assert estimate.remaining(EngineProgress("50 %", 50, 100), 230.0) == ", about 30 s left"
 
 
-def test_lines_tell_what_is_left_but_for_the_last() -> None:
+def test_progress_lines_have_the_remaining_time_except_the_last() -> None:
     told, told_once = io.StringIO(), threading.Event()
     steps = iter([EngineProgress("1 of 4", 1, 4), EngineProgress("2 of 4", 2, 4)])
 
@@ -238,7 +240,7 @@ def test_lines_tell_what_is_left_but_for_the_last() -> None:
     assert last == "Some engine: 4 of 4"
 
 
-def test_an_engine_that_breaks_off_ends_its_progress_by_what_it_told_last() -> None:
+def test_progress_of_a_failed_engine_ends_with_its_last_state() -> None:
     told, asked = io.StringIO(), threading.Event()
     steps = iter([EngineProgress("1 of 4", 1, 4)])
 

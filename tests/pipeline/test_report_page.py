@@ -375,7 +375,7 @@ def test_outcomes_stand_in_the_same_order_in_every_run() -> None:
     assert names == ["immediate", "completed", "expired", "failed", "pending", "new"]
 
 
-def test_waits_that_nobody_knows_are_left_out_of_the_plot() -> None:
+def test_plot_leaves_out_unknown_waits() -> None:
     rows = label_waits(_waits("run-1"))
     data = wait_percentiles(rows)["data"]
     drawn = {label for trace in data for label in trace["y"]}
@@ -450,7 +450,7 @@ def test_tables_fit_their_cards_and_headings_go_down_step_by_step(
 
 
 @pytest.mark.browser
-def test_what_is_cut_off_is_noticed(browser: Browser, tmp_path: Path) -> None:
+def test_cut_off_text_is_noticed(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     text = _page("run-1").replace("<main>", '<main><p style="width: 500px">wide</p>')
     page.write_text(text, encoding="utf-8")

@@ -77,7 +77,7 @@ def _names(folder: Path) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("job", ["waits", pytest.param("occupancy", marks=pytest.mark.exhaustive)])
-def test_commands_tell_of_a_store_what_they_tell_of_a_folder(
+def test_commands_print_the_same_of_a_store_as_of_a_folder(
     job: str,
     spark: SparkSession,
     store: Bucket,
@@ -118,7 +118,7 @@ def test_analyze_writes_its_page_at_a_uri(
     assert run["folder"] == f"{store.uri}/run"
 
 
-def test_what_is_bad_is_told_by_its_uri(
+def test_quarantine_and_strict_error_name_the_uri(
     spark: SparkSession, store: Bucket, write_trace: WriteTrace, hand_operations: list[Any]
 ) -> None:
     write_trace(store.folder / "a" / "run", hand_operations, parts=2)
@@ -180,7 +180,7 @@ def test_a_root_is_listed_once(
         ("file://runs", "as in file:///runs"),
     ],
 )
-def test_a_uri_that_can_not_be_read_is_told_in_one_line(
+def test_unreadable_uri_is_one_line(
     spark: SparkSession,
     store: Bucket,
     trace: str,
@@ -230,7 +230,7 @@ def test_results_take_their_place_when_all_are_there(spark: SparkSession, store:
 
 
 @pytest.mark.parametrize("failing", [1, 2])
-def test_what_was_there_comes_back_if_a_move_fails(
+def test_former_results_come_back_if_a_move_fails(
     spark: SparkSession, store: Bucket, failing: int
 ) -> None:
     files, out, place = HadoopFiles(spark), Uri(f"{store.uri}/out"), store.folder / "out"

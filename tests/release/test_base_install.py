@@ -9,7 +9,7 @@ import pytest
 
 OPTIONAL = (
     *("aiohttp", "confluent_kafka", "cramjam", "crc32c", "duckdb", "kio", "numpy", "pandas"),
-    *("pyarrow", "pydantic", "pyspark", "rich", "typer", "uvloop"),
+    *("pyarrow", "pydantic", "pyspark", "rich", "click", "uvloop"),
 )
 """What extras bring: these can't be imported in the programs below."""
 
@@ -46,11 +46,11 @@ def test_completion_and_inspect_see_every_public_name() -> None:
         ("from purgatory.cluster import Cluster", "purgatory.cluster", "cluster"),
         ("import purgatory.cluster.control.control", "purgatory.cluster", "cluster"),
         ("from purgatory.simulation import Simulation", "purgatory.simulation", "simulation"),
-        ("from purgatory.pipeline.source import register", "purgatory.pipeline.source", "live"),
+        ("from purgatory.source import register", "purgatory.source", "live"),
         ("from purgatory.pipeline import waits", "purgatory.pipeline.waits", "spark"),
         (
-            "from purgatory.pipeline.sweeps import sweep",
-            "purgatory.pipeline.sweeps.sweep",
+            "from purgatory.sweeps import sweep",
+            "purgatory.sweeps.sweep",
             "simulation,spark",
         ),
     ],

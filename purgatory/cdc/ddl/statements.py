@@ -426,7 +426,7 @@ def parse_alter_table(
     if ignores and any(map(_may_delete_rows, parts)):
         alteration.steps.append(stop_step("ALTER IGNORE may drop rows without logging it"))
     if "PARTITION" in Tokens(parts[0]).words(2):
-        # It is the only clause, and its commas separate partitions.
+        # A clause of partitions is the only one, and its commas separate partitions.
         parts = parts[:1]
     if any(map(_sets_charset, parts)):
         alteration.steps.extend(_resend_table())
@@ -472,19 +472,16 @@ def _parse_alteration(
     elif tokens.accept("DROP"):
         steps.extend(_dropped_part(tokens))
     elif tokens.accept("CHANGE"):
-        condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
+        _skip_column(tokens, "IF", "EXISTS")
         old = tokens.name()
         column = parse_column(tokens, mode)
         if column.name != old:
             steps.append({"do": "rename-column", "name": old, "to": column.name})
-            condition = condition and {"was": old, **condition}
-        steps.append({**column.retype_step(), **condition})
-        steps.extend(_resend_table() if column.is_key else [])
+        steps.extend(_resend_table())
     elif tokens.accept("MODIFY"):
-        condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
-        column = parse_column(tokens, mode)
-        steps.append({**column.retype_step(), **condition})
-        steps.extend(_resend_table() if column.is_key else [])
+        _skip_column(tokens, "IF", "EXISTS")
+        parse_column(tokens, mode)
+        steps.extend(_resend_table())
     elif tokens.accept("RENAME"):
         _parse_rename(tokens, alteration, database)
     elif tokens.accept("CONVERT", "TO"):
@@ -512,8 +509,8 @@ def _add_part(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
 
 
 def _resend_table() -> list[dict[str, Any]]:
-    """The step for a table that had no key before, or gets another character set: known rows can't
-    be identified, or the server converted them, and will convert columns to it."""
+    """The step for a table that gets a first key, a column of another type or another character
+    set: rows of the copy can't be identified, or the server converted them."""
     return [{"do": "resend-table"}]
 
 

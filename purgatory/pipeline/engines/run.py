@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, overload
 from purgatory.pipeline.engines.engine import Engine, RunOptions
 from purgatory.pipeline.engines.result_folder import REPORT
 from purgatory.pipeline.engines.results import JobResults, run_rows, write_page, write_runs
-from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.jobs.audit.anomalies import SPLIT, SPLIT_US, WITNESSES
 from purgatory.pipeline.jobs.registry import JOBS, Job
 from purgatory.pipeline.jobs.run_spans import run_heads
+from purgatory.pipeline.signals import defer_signals
 from purgatory.settings.problems import known_names
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def run_opened(
 ) -> JobResults:
     """Run a job on opened traces; arguments and errors are those of `run_job`.
 
-    `command` repeats it: the page shows it.
+    Args:
+        command: repeats the job, for the page.
+        options: of the job, which `Job.all_options` checked.
     """
     page = page or job.always_page
     check = opened.check(job)
@@ -105,7 +107,7 @@ def run_opened(
     ids = [trace.run_id for trace in traces]
     tables = job.tables(page=page)
     rows, truncated = {}, []
-    opened.compute(job, {**job.all_options(options), "page": page})
+    opened.compute(job, {**job.defaults, **options, "page": page})
     if folder is not None:
         for table, order in tables.items():
             opened.write(table, order)

@@ -47,7 +47,7 @@ MACROS = (
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as SQL has them: what follows FROM, and how the columns of a table come from them."""
+    """Rows in SQL: the text after FROM, and the expressions of the table's columns."""
 
     run_id: str
     origin: str
@@ -144,7 +144,7 @@ def _to_duckdb(text: str) -> str:
 
 # The rows of Parquet files: read by DuckDB itself where all that is needed are the good ones.
 #
-# Where a row's place is wanted, and where names differ by case only, which DuckDB ignores, Arrow
+# For a row's place, and for names that differ by case only, which DuckDB ignores, Arrow
 # reads the file, piece by piece.
 
 

@@ -4,7 +4,7 @@ All are SQL expressions over the file's columns, in the words of an engine (`Dia
 does not fit its type becomes null, and a second expression is true.
 
 An id may be a text. If it is a whole number of 64 bits as that is written, it is that number; any
-other becomes a negative number out of its digest, which whoever reads the trace has to check: two
+other becomes a negative number out of its digest, which the reader of the trace has to check: two
 texts must not have become the same (`spark_reader.require_distinct_ids` and `read_tables`).
 """
 
@@ -18,10 +18,10 @@ from purgatory.pipeline.ingest.column_mapping import Source
 from purgatory.trace.trace_schema import DERIVED, IDS, MISSING, NULLABLE, RULES, TABLES, Rule
 
 JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-"""What makes Spark's JSON parser keep to JSON."""
+"""Options that keep Spark's JSON parser to JSON."""
 
 _DIGITS = 15
-"""How many hexadecimal digits of a text's MD5 its number has: 60 bits."""
+"""The number of hexadecimal digits of a text's MD5 in its number: 60 bits."""
 
 _SUSPECT = r"^(true|false|\[.*|\{.*|-?[0-9][-+.0-9eE]*)$"
 """Text that may have been something else than a text in JSON."""
@@ -31,7 +31,8 @@ _SUSPECT = r"^(true|false|\[.*|\{.*|-?[0-9][-+.0-9eE]*)$"
 class Cell:
     """One column: the SQL of its value, and the SQL that is true where a value does not fit.
 
-    Of an id that may be a text, `text` is the SQL of that; `right` is said of what does not fit.
+    Of an id that may be a text, `text` is the SQL of the text; `right` follows the message about a
+    value that does not fit.
     """
 
     value: str
@@ -42,7 +43,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How an engine writes SQL: a text, a type in Spark's words, and a column's name."""
+    """An engine's SQL for a text, a type in Spark's words, and a column's name."""
 
     literal: Callable[[str], str]
     type: Callable[[str], str]
@@ -207,7 +208,7 @@ def _typed_cell(source: str, value: str) -> Cell:
     return Cell(value, f"({source} IS NOT NULL AND {value} IS NULL)")
 
 
-# What is wrong with a row, as SQL that each engine computes beside the row's columns.
+# The defects of a row, as SQL that each engine computes beside the row's columns.
 #
 # A row has the columns of its table, and some of its own: `_torn`, `_wrong` (the first column whose
 # value is of another type, or null) and `_run` (the run of its folder). The first reason that
@@ -237,7 +238,7 @@ def reason_sql(table: str) -> str:
 
 
 def detail_sql(table: str) -> str:
-    """What is wrong in a row, in words with its values; for rows that have a reason."""
+    """The defect of a row in words, with its values; for rows that have a reason."""
     detail = _first((rule.condition, rule.detail) for rule in _rules(table))
     return f"substring({detail}, 1, {MOST_CONTENT})"
 

@@ -77,7 +77,7 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Cell]], str]] = {
         + ")"
     ),
 }
-"""What may be asked of a row beside its columns."""
+"""The columns of a row beside those of its table."""
 
 _numbers = count(1)
 """The numbers of the temporary views of files: each has a name of its own."""
@@ -131,7 +131,7 @@ class TableRows:
 
         Args:
             is_clean: all rows are good, as a check has found: no rule is looked at again, and no
-                column is read that nobody asks for.
+                column is read without need.
         """
         columns = ", ".join(map(backquoted, TABLES[self._table]))
         where = "" if is_clean else " WHERE _reason IS NULL"
@@ -289,7 +289,7 @@ class TableRows:
         """Lines with the object `_row` of its fields as text, and how each column comes from it.
 
         The line is parsed as the one element of a list in an object: otherwise Spark would take the
-        first of two objects in a line, and say nothing of what follows.
+        first of two objects in a line, and ignore the second.
         """
         names = dict.fromkeys(source.name for source in self._sources.values() if source.name)
         fields = ", ".join(f"{backquoted(name)}: string" for name in names)
@@ -361,7 +361,8 @@ def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:
     """Bad lines with `_line`, their number in the file, from 1.
 
     Spark reads a file in blocks, and numbers the lines of each block one after the other, from an
-    unknown number on. So the lines of each block are counted: O(blocks) rows, joined by broadcast.
+    unknown number on. The lines of each block are therefore counted: O(blocks) rows, joined by
+    broadcast.
     """
     blocks = lines.groupBy("_uri", "_block").agg(
         f.min("_id").alias("_first"), f.count(f.lit(1)).alias("_lines")
@@ -373,7 +374,7 @@ def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:
 
 
 def _uris(path: TracePath) -> list[str]:
-    """How Spark may name a file that it reads."""
+    """The names that Spark may have for a file."""
     if isinstance(path, Path):
         return [scheme + _as_java_quotes(str(path)) for scheme in ("file:", "file://")]
     store, slash, inner = str(path).partition("://")[2].partition("/")

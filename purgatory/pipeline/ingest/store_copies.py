@@ -1,4 +1,4 @@
-"""Copies of what a job reads from a store: DuckDB has no S3 by itself, and reads them as ever.
+"""Copies of a job's inputs from a store: DuckDB has no S3 by itself, and reads the copies.
 
 Ground rules: only files of the tables that are read are copied, some at a time; the copies go when
 the job ends, however it ends.
@@ -17,11 +17,11 @@ from threading import Event, Lock
 import pyarrow as pa
 
 from purgatory.pipeline.engines.progress import EngineProgress, show_progress
-from purgatory.pipeline.engines.termination import defer_signals, exit_on_signal, working_folder
 from purgatory.pipeline.errors import SessionError, TraceError
 from purgatory.pipeline.ingest.stores import ListedPath
 from purgatory.pipeline.ingest.trace_files import Part
 from purgatory.pipeline.ingest.trace_set import TraceSet
+from purgatory.pipeline.signals import defer_signals, exit_on_signal, working_folder
 
 _AT_A_TIME = 16
 _CHUNK_BYTES = 4 << 20
@@ -93,9 +93,7 @@ class _Copier:
             ThreadPoolExecutor(_AT_A_TIME, "copy") as pool,
         ):
             try:
-                with (
-                    defer_signals()
-                ):  # a thread that is not noted yet would be waited for by nobody
+                with defer_signals():  # an unrecorded thread would not be joined
                     copies = pool.map(self._copy, range(len(self._parts)), self._parts)
                 return list(copies)
             finally:

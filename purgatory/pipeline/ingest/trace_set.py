@@ -1,10 +1,10 @@
-"""How traces are found and checked (of the schema versions of `trace_schema`).
+"""Traces: finding and checking them (of the schema versions of `trace_schema`).
 
 A trace is a folder: `run.json` with the head of the run, and Parquet parts or lines of JSON for
 each table. Everything that can be told from the folder itself, the head and the parts' footers is
-checked here, before Spark starts: what Spark would say about it comes late and takes pages.
+checked here, before Spark starts: Spark's own errors come late and take pages.
 
-Ground rules: what can't be read is quarantined, with the reason and the path. `read_trace_set`
+Ground rules: unreadable files are quarantined, with the reason and the path. `read_trace_set`
 quarantines it and goes on with the rest; `find_traces` and `read_trace` raise the first of it.
 """
 
@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
-from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import ColumnMapping, sources_of
 from purgatory.pipeline.ingest.stores import TracePath
@@ -37,6 +36,7 @@ from purgatory.pipeline.ingest.trace_files import (
     unfinished_files,
 )
 from purgatory.pipeline.result_rows import Order, Row
+from purgatory.pipeline.signals import defer_signals
 from purgatory.trace.trace_schema import REQUIRED_TABLES, RUN_FILE, TABLES
 
 __all__ = [
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _AT_A_TIME = 16
-"""How many traces of a store are read at a time."""
+"""The number of traces of a store that are read at a time."""
 
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}])")
 _JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_ENDINGS)
@@ -71,12 +71,12 @@ class QuarantinedFile:
 
 @dataclass(frozen=True)
 class Trace(TraceHead):
-    """The trace of one run: what its head says, and the files of each table.
+    """The trace of one run: its head, and the files of each table.
 
     `complete` is false for a run that was interrupted: its operations still open then are in no
-    table, and `duration_ms` is 0 if the run had no time to write it. It is false, too, where parts
-    or rows are missing that `run.json` names. `mapping` has the names of columns in these files,
-    where they differ.
+    table, and `duration_ms` is 0 if the run had no time to write it. `complete` is false, too,
+    where parts or rows are missing that `run.json` names. `mapping` has the names of columns in
+    these files, where they differ.
     """
 
     folder: TracePath
@@ -195,9 +195,7 @@ def _read_all(
     else:
         with ThreadPoolExecutor(_AT_A_TIME, "trace") as pool:
             try:
-                with (
-                    defer_signals()
-                ):  # a thread that is not noted yet would be waited for by nobody
+                with defer_signals():  # an unrecorded thread would not be joined
                     answers = pool.map(read, folders)
                 yield from answers
             finally:
@@ -425,11 +423,11 @@ class RowCheck:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing has to be left out."""
+        """Whether all files and rows are good."""
         return not self.bad and not self.quarantined
 
     def counts(self) -> list[Row]:
-        """How many `rows` and `files` are bad, by `table` and `reason`; heads have no table."""
+        """The number of bad `rows` and `files`, by `table` and `reason`; heads have no table."""
         rows: Counter[tuple[str | None, str]] = Counter()
         files: Counter[tuple[str | None, str]] = Counter()
         for (_, table, reason), number in self.bad.items():
@@ -445,7 +443,7 @@ class RowCheck:
         ]
 
     def by_run(self) -> dict[str, int]:
-        """How many rows of each run are left out; a file whose rows nobody knows counts as one."""
+        """The number of omitted rows of each run; a file of unknown length counts as one."""
         runs: Counter[str] = Counter()
         for (run_id, _, _), number in self.bad.items():
             runs[run_id] += number

@@ -219,14 +219,14 @@ class Job:
             The columns are those of the functions in `jobs`.
         options: by name.
         statements: the chain of SQL that computes the outputs, by the options and `page`.
-        small_tables: what the statements read beside the traces' tables, by the traces, the check
+        small_tables: the other tables that the statements read, by the traces, the check
             of their rows and the options.
         views: by name, in the order of the terminal.
         quarantine: whether the results have the table `quarantine`.
         only_for_page: outputs that only a page needs.
         runs: the number of runs on a page; None: all.
         always_page: a page always stands beside the tables, so that a folder is needed.
-        nothing: what a terminal shows for a run without rows.
+        nothing: the line on a terminal for a run without rows.
     """
 
     name: str
@@ -248,6 +248,11 @@ class Job:
         hidden = frozenset() if page else self.only_for_page
         return {name: order for name, order in self.outputs.items() if name not in hidden}
 
+    @property
+    def defaults(self) -> Mapping[str, object]:
+        """The options with their defaults."""
+        return {name: option.default for name, option in self.options.items()}
+
     def all_options(self, options: Mapping[str, object]) -> Mapping[str, object]:
         """The options, with defaults for those that are missing.
 
@@ -262,7 +267,7 @@ class Job:
             )
         for name, value in options.items():
             self.options[name].check(name, value)
-        return {name: options.get(name, option.default) for name, option in self.options.items()}
+        return {**self.defaults, **options}
 
 
 def _all_rows(table: str, page: str | None = None) -> View:

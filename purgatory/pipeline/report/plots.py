@@ -85,13 +85,13 @@ def by_purgatory(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def outcome_order(outcome_rows: tuple[str, Sequence[Row]]) -> int:
-    """Where an outcome stands in every plot; one that is not known stands last."""
+    """The place of an outcome in every plot; an unknown one stands last."""
     outcomes = list(COLORS)
     return outcomes.index(outcome_rows[0]) if outcome_rows[0] in COLORS else len(outcomes)
 
 
 def waits_to_draw(waits: Sequence[Row]) -> list[Row]:
-    """The rows that have waits to draw: of one outcome and who asked, of what had to wait."""
+    """The rows with waits to draw: of one outcome and client, of operations that waited."""
     return [
         row
         for row in waits
@@ -152,7 +152,7 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
 
     Args:
         occupancy: the run's rows of the table of that name.
-        faults: what went wrong, and when: marked over all purgatories.
+        faults: marked over all purgatories.
     """
     rows_of = by_purgatory(occupancy)
     data: list[Figure] = []
@@ -254,7 +254,7 @@ def _size_lines(rows: Sequence[Row], broker: int | None, axis: str, *, first: bo
 
 
 def plotted_ms(wait_us: float) -> float:
-    """Where a wait lies on an axis of powers of ten, which has no place for 0."""
+    """The place of a wait on an axis of powers of ten, which has none for 0."""
     return max(wait_us / 1000, _SMALLEST_MS)
 
 
@@ -392,7 +392,7 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
     Args:
         over_time: the run's rows over all kinds, topics and outcomes, of windows of time.
         end_us: the end of the run, in microseconds.
-        faults: what went wrong, and when: marked over all panels.
+        faults: marked over all panels.
     """
     rows_of = by_purgatory(over_time)
     layout = panels([f"{purgatory}: wait, ms" for purgatory in rows_of])

@@ -1,4 +1,4 @@
-"""The sections on waits: what became of operations, for how long they waited, when, and where."""
+"""The sections on waits: outcomes of operations, and how long they waited, when, and where."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from purgatory.pipeline.report.sentences import expired_severity
 from purgatory.pipeline.result_rows import Row, group_by, label_waits, milliseconds
 
 MOST_EXPIRY_ROWS = 12
-"""How many keys the table of expired operations shows; the one in Parquet has more."""
+"""The number of keys in the table of expired operations; the one in Parquet has more."""
 
 _QUANTILES = ("p50", "p95", "p99", "max")
 
@@ -43,7 +43,7 @@ def waits_section(
     latencies: Sequence[Row],
     attempts: Sequence[Row],
 ) -> str:
-    """How long clients waited for answers, beside what operations waited in the purgatories."""
+    """Latencies of clients, beside the waits of operations in the purgatories."""
     shown = part.anchored("waits", label_waits(waits))
     rows_of = by_purgatory(shown)
     if latencies and "Produce" not in rows_of:
@@ -78,7 +78,7 @@ def waits_section(
 
 
 def _as_waits(latencies: Sequence[Row]) -> list[Row]:
-    """What clients waited for, as rows that are drawn as waits are."""
+    """The latencies of clients, as rows that are drawn as waits are."""
     names = {"record": "until acknowledged", "attempt": "send to answer", "queue": "of it, queued"}
     return [
         {
@@ -94,7 +94,7 @@ def _as_waits(latencies: Sequence[Row]) -> list[Row]:
 
 
 def _attempts(part: PagePart, attempts: Sequence[Row]) -> str:
-    """What became of attempts, folded away."""
+    """The outcomes of attempts, folded away."""
     columns: list[Column] = [
         ("group", False, lambda row: row["group"]),
         ("outcome", False, lambda row: row["outcome"]),
@@ -117,7 +117,7 @@ def _attempts(part: PagePart, attempts: Sequence[Row]) -> str:
 
 
 def outcomes_section(part: PagePart, run: Row, waits: Sequence[Row]) -> str:
-    """What became of the operations; its figures are in the table of waits."""
+    """The outcomes of the operations; their figures are in the table of waits."""
     content = part.anchored("waits", label_waits(waits))
     if not content or not part.plotted:
         return ""
@@ -153,7 +153,7 @@ def _milliseconds(column: str, row: Row, digits: int = 2) -> str:
 def distribution_section(
     part: PagePart, run: Row, distribution: Sequence[Row], slowest: Sequence[Row]
 ) -> str:
-    """How the waits are distributed, by what became of the operations.
+    """The distribution of the waits, by outcome.
 
     A bin leads to the first of the slowest operations that is in it.
     """
@@ -221,7 +221,7 @@ def over_time_section(part: PagePart, run: Row, over_time: Sequence[Row]) -> str
 
 
 def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
-    """Where operations expired: by broker and by what they waited for."""
+    """The expired operations by broker and by key."""
     if not any(row["expired"] for row in expiry):
         return ""
     plot = ""
@@ -336,7 +336,7 @@ def view_columns(run: Row, column: str) -> list[Column]:
 
 
 def sizes_section(part: PagePart, run: Row, occupancy: Sequence[Row]) -> str:
-    """How many waited over time."""
+    """Parked operations over time."""
     if not occupancy or not part.plotted:
         return ""
     marked = " Bands mark the faults." if run["faults"] else ""
@@ -389,7 +389,7 @@ def _sizes_table(run: Row, occupancy: Sequence[Row]) -> str:
 
 
 def peaks_section(part: PagePart, peaks: Sequence[Row]) -> str:
-    """When the most were parked, and what stood around it."""
+    """The highest peaks of parked operations, and their surroundings."""
     if not peaks:
         return ""
     columns: list[Column] = [

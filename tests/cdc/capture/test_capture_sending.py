@@ -149,13 +149,15 @@ def test_a_refusal_in_one_partition_makes_no_copies_in_another_whose_answer_was_
     assert send_amid_faults(kafka, "one-batch", pipelined=False) == [expected, expected]
 
 
-def test_with_several_batches_of_a_partition_under_way_it_does(kafka: ThreadedCluster) -> None:
+def test_several_batches_in_flight_make_copies(
+    kafka: ThreadedCluster,
+) -> None:
     refused, lost = send_amid_faults(kafka, "pipelined", pipelined=True)
     assert len(refused) == len(set(refused)) == 20 * ROUNDS
     assert len(lost) > len(set(lost)) == 20 * ROUNDS
 
 
-def test_what_is_behind_a_record_that_is_refused_is_not_sent_and_what_is_before_it_is(
+def test_capture_sends_all_records_before_a_refused_one_and_none_behind_it(
     kafka: ThreadedCluster,
 ) -> None:
     kafka.create_topic("refused", 1)

@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from purgatory.cluster import ThreadedCluster
 from purgatory.kafka import Log, RecordBatch, TopicPartition
 from purgatory.kafka.log.record_batch import NO_PRODUCER_ID
-from purgatory.pipeline.source.data_source import PurgatoryBatchReader
-from purgatory.pipeline.source.options import OffsetRange
-from purgatory.pipeline.source.partition_reader import PartitionReader
+from purgatory.source.data_source import PurgatoryBatchReader
+from purgatory.source.options import OffsetRange
+from purgatory.source.partition_reader import PartitionReader
 from tests.pipeline.source.micro_batches import MicroBatches, Row
 from tests.pipeline.source.streams import Stream
 from tests.pipeline.source.topics import Record, offsets_of, options, write
@@ -236,7 +236,7 @@ def test_a_batch_in_many_ranges_has_each_record_that_is_left_once(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_what_is_compacted_between_planning_and_reading_is_no_loss(
+def test_compaction_between_planning_and_reading_is_no_loss(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     create(cluster, topic, {})
@@ -255,9 +255,7 @@ def test_what_is_compacted_between_planning_and_reading_is_no_loss(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_what_is_compacted_while_a_range_is_read_is_no_loss(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_compaction_while_a_range_is_read_is_no_loss(cluster: ThreadedCluster, topic: str) -> None:
     create(cluster, topic, {"segment.bytes": "20000"})
     padding = bytes(1_000)
     records = [one._replace(value=b"%s%s" % (one.value, padding)) for one in keyed(0, 3_000)]
@@ -279,9 +277,7 @@ def test_what_is_compacted_while_a_range_is_read_is_no_loss(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_a_stream_of_a_topic_that_is_compacted_between_its_batches_loses_nothing(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_compaction_between_batches_loses_no_record(cluster: ThreadedCluster, topic: str) -> None:
     create(cluster, topic, _COMPACTED)
     written = 0
     with MicroBatches(

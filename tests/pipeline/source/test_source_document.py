@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.source import options as source_options
-from purgatory.pipeline.source.partition_reader import column_names
+from purgatory.source import options as source_options
+from purgatory.source.partition_reader import column_names
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "source.md").read_text(encoding="utf-8")
 
@@ -28,8 +28,8 @@ def test_the_python_of_the_document_prints_what_it_shows(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def shared_session(master: str, *, small: bool) -> Iterator[SparkSession]:
-        assert (master, small) == ("local[2]", True)
+    def shared_session(master: str) -> Iterator[SparkSession]:
+        assert master == "local[2]"
         yield spark
 
     monkeypatch.setattr("purgatory.pipeline.engines.spark.session.spark_session", shared_session)

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewPartitions
 from pyspark.sql import SparkSession
 
 from purgatory.cluster import ThreadedCluster
-from purgatory.pipeline.source import DataLossError
+from purgatory.source import DataLossError
 from tests.pipeline.source.micro_batches import MicroBatches
 from tests.pipeline.source.streams import ON_AND_ON, Stream
 from tests.pipeline.source.topics import Record, delete_before, numbered, offsets_of, write
@@ -95,7 +95,7 @@ def test_an_empty_new_partition_is_planned_without_rows_and_read_later(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_a_new_partition_lost_before_the_stream_knew_of_it_is_lost(
+def test_retention_in_a_new_partition_before_its_discovery_is_data_loss(
     cluster: ThreadedCluster, topic: str, fails: bool
 ) -> None:
     cluster.create_topic(topic)

@@ -14,12 +14,12 @@ from structlog.testing import capture_logs
 
 from purgatory.cluster import ThreadedCluster
 from purgatory.kafka import TopicPartition
-from purgatory.pipeline.source import BrokerError, DataLossError, OptionError
-from purgatory.pipeline.source import stream_reader as stream_reader_module
-from purgatory.pipeline.source.broker_client import BrokerClient
-from purgatory.pipeline.source.data_source import PurgatoryBatchReader
-from purgatory.pipeline.source.options import OffsetRange, OffsetsDocument, Subscription
-from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
+from purgatory.source import BrokerError, DataLossError, OptionError
+from purgatory.source import stream_reader as stream_reader_module
+from purgatory.source.broker_client import BrokerClient
+from purgatory.source.data_source import PurgatoryBatchReader
+from purgatory.source.options import OffsetRange, OffsetsDocument, Subscription
+from purgatory.source.stream_reader import PurgatoryStreamReader
 from tests.pipeline.source.topics import delete_before, numbered, options, write
 
 ALL = ReadAllAvailable()
@@ -38,7 +38,7 @@ def _begun(topic: str, *offsets: int) -> OffsetsDocument:
     return {topic: {str(number): offset for number, offset in enumerate(offsets)}}
 
 
-def test_a_stream_begins_at_the_latest_offsets_if_nothing_else_is_said(
+def test_stream_begins_at_the_latest_offsets_by_default(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, 2)
@@ -175,7 +175,7 @@ def test_a_batch_that_is_split_has_the_whole_gap_in_its_first_range(
 def test_a_topic_that_is_deleted_while_a_batch_is_planned_is_an_error_or_left_out(
     cluster: ThreadedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("purgatory.pipeline.source.broker_client.GRACE_S", 0.5)
+    monkeypatch.setattr("purgatory.source.broker_client.GRACE_S", 0.5)
     gone, servers = f"{topic}-gone", cluster.bootstrap_servers
     cluster.create_topic(topic)
     write(servers, topic, numbered(3))
@@ -266,7 +266,9 @@ def test_a_topic_recreated_with_as_many_records_stops_the_query(
         assert [line["event"] for line in logs] == ["topic_recreated"]
 
 
-def test_what_is_available_now_is_read_and_no_more(cluster: ThreadedCluster, topic: str) -> None:
+def test_available_now_reads_up_to_the_ends_at_its_start(
+    cluster: ThreadedCluster, topic: str
+) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(10))
     with _reader(cluster, subscribe=topic, startingOffsets="earliest") as reader:

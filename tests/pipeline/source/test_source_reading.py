@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 
 from purgatory.cluster import Cluster, ThreadedCluster
 from purgatory.kafka import AppendOrigin, RecordBatch, TopicPartition
-from purgatory.pipeline.source import BrokerError, DataLossError, partition_reader
-from purgatory.pipeline.source.options import OffsetRange
-from purgatory.pipeline.source.partition_reader import PartitionReader
+from purgatory.source import BrokerError, DataLossError, partition_reader
+from purgatory.source.options import OffsetRange
+from purgatory.source.partition_reader import PartitionReader
 from tests.pipeline.source.topics import Record, delete_before, numbered, offsets_of, options, write
 
 
@@ -96,9 +96,7 @@ def test_records_that_are_gone_are_counted_in_the_next_row(
     assert [row["gap_before"] for row in rows] == [7] + [None] * 7
 
 
-def test_a_range_that_is_gone_as_a_whole_is_told_in_the_log(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_lost_range_is_logged(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     delete_before(cluster, topic, 12)
@@ -107,9 +105,7 @@ def test_a_range_that_is_gone_as_a_whole_is_told_in_the_log(
     assert [(line["event"], line["offsets"]) for line in logs] == [("records_lost", 5)]
 
 
-def test_a_log_that_is_shorter_than_what_was_read_is_a_clear_error(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_truncated_log_is_an_error(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     with pytest.raises(DataLossError, match="read up to offset 50, but ends at 20"):
@@ -121,7 +117,7 @@ def test_a_log_that_is_shorter_than_what_was_read_is_a_clear_error(
 def test_a_log_that_was_cut_after_planning_ends_the_range(
     cluster: ThreadedCluster, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("purgatory.pipeline.source.broker_client.GRACE_S", 1.0)
+    monkeypatch.setattr("purgatory.source.broker_client.GRACE_S", 1.0)
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     began_s = time.monotonic()
@@ -302,7 +298,7 @@ def _append_marker(cluster: Cluster, topic_partition: TopicPartition) -> None:
 def test_a_topic_that_is_deleted_while_it_is_read_ends_the_range(
     cluster: ThreadedCluster, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("purgatory.pipeline.source.broker_client.GRACE_S", 1.0)
+    monkeypatch.setattr("purgatory.source.broker_client.GRACE_S", 1.0)
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(5))
     asked = options(

@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 
 from purgatory.cluster import ThreadedCluster
 from purgatory.kafka import TopicPartition
-from purgatory.pipeline.source import DataLossError
-from purgatory.pipeline.source.data_source import PurgatoryBatchReader
-from purgatory.pipeline.source.options import OffsetRange
-from purgatory.pipeline.source.partition_reader import PartitionReader
+from purgatory.source import DataLossError
+from purgatory.source.data_source import PurgatoryBatchReader
+from purgatory.source.options import OffsetRange
+from purgatory.source.partition_reader import PartitionReader
 from tests.pipeline.source.micro_batches import MicroBatches
 from tests.pipeline.source.streams import Stream
 from tests.pipeline.source.topics import Record, delete_before, numbered, offsets_of, options, write
@@ -53,7 +53,7 @@ def _marked(rows: list[Any]) -> dict[tuple[int, int], int]:
     }
 
 
-def test_the_driver_names_what_was_lost_between_two_batches(
+def test_driver_names_offsets_lost_between_two_batches(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, 2)
@@ -70,7 +70,7 @@ def test_the_driver_names_what_was_lost_between_two_batches(
     assert len(live.rows) == 20, "nothing is read beyond it"
 
 
-def test_a_task_names_what_was_lost_between_planning_and_reading(
+def test_task_names_offsets_lost_between_planning_and_reading(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, 2)
@@ -85,7 +85,7 @@ def test_a_task_names_what_was_lost_between_planning_and_reading(
             live.restart()
 
 
-def test_a_batch_names_what_its_offsets_have_lost(cluster: ThreadedCluster, topic: str) -> None:
+def test_batch_names_its_lost_offsets(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     delete_before(cluster, topic, 9)
@@ -134,7 +134,7 @@ def test_without_failure_each_lost_offset_is_marked_once_and_the_stream_goes_on(
     assert len(offsets_of(live.rows, 0)) + 5 + 2 + 3 == 20, "each lost offset is marked once"
 
 
-def test_what_goes_while_no_record_follows_is_marked_by_the_next_one(
+def test_retention_before_the_next_record_is_marked_by_it(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic)
@@ -157,7 +157,7 @@ def test_what_goes_while_no_record_follows_is_marked_by_the_next_one(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_goes_while_a_task_reads_it_is_an_error_or_marked(
+def test_retention_while_a_task_reads_is_an_error_or_marked(
     cluster: ThreadedCluster, topic: str, fails: bool
 ) -> None:
     cluster.create_topic(topic, replication=1)
@@ -211,7 +211,7 @@ def test_segments_that_retention_drops_are_found_as_those_that_a_request_deletes
 @pytest.mark.spark
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-def test_spark_fails_or_marks_what_goes_after_its_batch_was_planned(
+def test_spark_fails_at_or_marks_retention_after_planning(
     spark: SparkSession, cluster: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic, 2)

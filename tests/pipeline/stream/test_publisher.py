@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from purgatory.cli.main import main
 from purgatory.cluster import ClusterConfig, ClusterTrace, ThreadedCluster, TopicSpec
-from purgatory.pipeline.stream.publisher import RowPublisher, make_published_topics
 from purgatory.simulation import Simulation, apply_overrides, load_scenario
+from purgatory.stream.publisher import RowPublisher, make_published_topics
 from purgatory.trace.table_rows import ReadRow
 from purgatory.trace.trace_tables import WithoutTopics
 
@@ -141,7 +141,7 @@ def test_publisher_of_a_simulation_publishes_the_rows_of_its_trace(tmp_path: Pat
 
 
 def test_rows_that_find_no_room_are_counted() -> None:
-    from purgatory.pipeline.stream import publisher as row_publisher
+    from purgatory.stream import publisher as row_publisher
 
     publisher = RowPublisher("live", run_id="r", numbered_by="partition")
     before, row_publisher.MOST_WAITING = row_publisher.MOST_WAITING, 2
@@ -172,7 +172,7 @@ def test_rows_that_come_after_the_end_are_not_counted_as_dropped() -> None:
         (["cluster", "--publish", "a b", "--port", "0"], "--publish 'a b' can't begin the name"),
     ],
 )
-def test_what_can_not_be_published_is_said_in_one_line(
+def test_publishing_error_is_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -182,5 +182,5 @@ def test_what_can_not_be_published_is_said_in_one_line(
 
 
 def test_publishing_brings_no_spark() -> None:
-    code = "import sys, purgatory.pipeline.stream.publisher; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, purgatory.stream.publisher; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from purgatory.cli.main import main
-from purgatory.pipeline.stream.sinks import StreamConfig, TopicSink
+from purgatory.stream.sinks import StreamConfig, TopicSink
 from tests.pipeline.source.certificates import make_certificate
 from tests.pipeline.stream.test_publisher import read_rows, write
 from tests.pipeline.stream.test_stream_command import publishing_cluster
@@ -69,8 +69,8 @@ def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
     # What is read in Spark's tasks is tested with the source; here, with what they are asked to.
     with (
         patch("purgatory.pipeline.engines.spark.session.spark_session"),
-        patch("purgatory.pipeline.stream.source.topic_records") as records,
-        patch("purgatory.pipeline.stream.stream.run_queries", note),
+        patch("purgatory.stream.rows.topic_records") as records,
+        patch("purgatory.stream.stream.run_queries", note),
     ):
         assert main(["stream", *arguments, "--prefix", "live", *guarded.options()]) == 0
     assert records.call_args.args[-1] == guarded.client
@@ -85,7 +85,7 @@ def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
         ({"security_protocol": "PLAINTEXT"}, "speaks TLS or asks for a password: --client"),
     ],
 )
-def test_who_can_not_come_in_is_told_why_in_one_line(
+def test_refused_login_of_the_stream_is_one_line(
     other: dict[str, str | None],
     message: str,
     guarded: Guarded,
@@ -94,7 +94,7 @@ def test_who_can_not_come_in_is_told_why_in_one_line(
 ) -> None:
     options = guarded.options(**other)
     # A client in plain text gets no response, rather than a refusal: the wait for it is shortened.
-    with patch("purgatory.pipeline.stream.source._TIMEOUT_S", 1.0):
+    with patch("purgatory.stream.rows._TIMEOUT_S", 1.0):
         arguments = ["--bootstrap", guarded.bootstrap, "--out", str(tmp_path / "out")]
         status = main(["stream", *arguments, *options])
     error = capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 
 from purgatory.cli.main import main
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.pipeline.stream.sinks import TopicSink
+from purgatory.stream.sinks import TopicSink
 from tests.pipeline.stream.test_publisher import read_rows
 
 ROWS = [{"table": "waits", "operations": number} for number in range(3)]
@@ -23,7 +23,7 @@ def fixture_bootstrap() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def test_a_writer_goes_on_behind_what_the_one_before_it_wrote(bootstrap: str) -> None:
+def test_writer_resumes_behind_its_predecessor(bootstrap: str) -> None:
     assert TopicSink(bootstrap, "once").write(0, ROWS) == 3
     assert TopicSink(bootstrap, "once").write(1, ROWS[:2]) == 2  # and is cut off
     assert TopicSink(bootstrap, "once").write(1, ROWS) == 1

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.stream.metrics import StreamMetrics
-from purgatory.pipeline.stream.sinks import ParquetSink, StreamConfig, open_sinks
-from purgatory.pipeline.stream.stream import run_query
+from purgatory.stream.metrics import StreamMetrics
+from purgatory.stream.sinks import ParquetSink, StreamConfig, open_sinks
+from purgatory.stream.stream import run_query
 from tests.pipeline.stream.conftest import Feed, FileSource
 from tests.pipeline.stream.sample_rows import SECOND_US, STARTED_US, operation
 
@@ -110,7 +110,7 @@ def test_windows_are_as_counted_in_plain_python_and_restarts_change_nothing(
     )
 
 
-def test_late_rows_and_bad_rows_change_no_window_and_are_told(
+def test_late_and_bad_rows_change_no_window_and_are_counted(
     spark: SparkSession, source: FileSource, feed: Feed, tmp_path: Path
 ) -> None:
     good = operation(5 * SECOND_US, "expired")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.sweeps.plan import (
+from purgatory.sweeps.plan import (
     MEASURES,
     PACKAGES,
     _files,
     code_digest,
     digest_of,
 )
-from purgatory.pipeline.sweeps.run import write_package
+from purgatory.sweeps.run import write_package
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,12 +49,12 @@ def test_a_cluster_that_is_sent_the_code_has_the_same(tmp_path: Path) -> None:
         for package in PACKAGES
         for file in _files(archive.joinpath(*package.split(".")), package)
     ]
-    files.append((MEASURES, archive / "purgatory" / "pipeline" / "sweeps" / MEASURES))
+    files.append((MEASURES, archive / "purgatory" / "sweeps" / MEASURES))
     assert digest_of(files) == code_digest()
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_these_packages_import_of_ours_is_among_them(package: str) -> None:
+def test_code_digest_covers_all_imported_packages(package: str) -> None:
     for path in ROOT.joinpath(*package.split(".")).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             module = node.module if isinstance(node, ast.ImportFrom) else None

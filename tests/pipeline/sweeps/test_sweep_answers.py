@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.confidence_intervals import t_quantile
-from purgatory.pipeline.sweeps.answers import Answer, answers
-from purgatory.pipeline.sweeps.heatmaps import HEATMAPS_COLUMNS, heatmaps
-from purgatory.pipeline.sweeps.plan import MOST_LEVELS, Plan, load_plan
+from purgatory.sweeps.answers import Answer, answers
+from purgatory.sweeps.heatmaps import HEATMAPS_COLUMNS, heatmaps
+from purgatory.sweeps.plan import MOST_LEVELS, Plan, load_plan
 from tests.pipeline.sweeps.small_sweeps import grid_plan, write_sweep
 
 pytestmark = pytest.mark.spark
@@ -104,7 +104,7 @@ def test_an_answer_is_given_per_value_of_another_setting(
     assert found[1].words().startswith(f"With {LAG} = 9: 400 is the smallest")
 
 
-def test_of_settings_that_are_not_named_the_worst_value_counts(
+def test_answer_takes_the_worst_value_of_unnamed_settings(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (answer,) = answered(
@@ -117,7 +117,7 @@ def test_of_settings_that_are_not_named_the_worst_value_counts(
     assert "It has 0.04 at the worst of its 2 points" in answer.words()
 
 
-def test_no_value_good_enough_is_said_with_the_best_one(
+def test_answer_without_a_good_value_names_the_best_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (answer,) = answered(spark, tmp_path, {(100, 1): [0.3] * 3, (400, 1): [0.2, 0.2, 0.2]})
@@ -171,7 +171,7 @@ def test_one_seed_gives_an_answer_without_confidence(spark: SparkSession, tmp_pa
 
 
 @pytest.mark.parametrize("at_another_lag", [[0.0, 0.0, 0.0], [0.0, 0.01, 0.02]])
-def test_seeds_that_do_not_differ_confirm_nothing(
+def test_equal_seeds_confirm_no_answer(
     spark: SparkSession, tmp_path: Path, at_another_lag: list[float | str | None]
 ) -> None:
     (answer,) = answered(spark, tmp_path, {(100, 1): [0.05] * 3, (100, 9): at_another_lag})
@@ -184,7 +184,7 @@ def test_seeds_that_do_not_differ_confirm_nothing(
     assert answer.words().endswith("No value is confirmed.")
 
 
-def test_nothing_measured_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_answer_without_measurements_says_so(spark: SparkSession, tmp_path: Path) -> None:
     (answer,) = answered(spark, tmp_path, {(100, 1): [None] * 3, (400, 1): [None] * 3})
     assert answer.words().endswith("has produce_expiry_ratio below 0.1: nothing was measured.")
 

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
 from purgatory.pipeline.errors import SessionError
-from purgatory.pipeline.sweeps.plan import load_plan
-from purgatory.pipeline.sweeps.run import missing, write_package
+from purgatory.sweeps.plan import load_plan
+from purgatory.sweeps.run import missing, write_package
 from tests.pipeline.sweeps.small_sweeps import GRID, write_sweep
 
 ROOT = Path(__file__).parents[3]
@@ -78,7 +78,7 @@ def test_answers_are_printed_and_tables_and_a_page_are_written(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("session_of_the_tests")
-def test_failed_scenarios_are_told_and_make_a_strict_sweep_fail(
+def test_failed_scenarios_are_reported_and_fail_a_checked_sweep(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = write_sweep(tmp_path, FAILING), tmp_path / "out"
@@ -93,7 +93,7 @@ def test_failed_scenarios_are_told_and_make_a_strict_sweep_fail(
     assert main(["sweep", str(file), "--out", str(out), "--check"]) == 1
 
 
-def test_the_plan_is_told_without_a_session(
+def test_plan_is_printed_without_a_session(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -117,7 +117,7 @@ def test_the_plan_is_told_without_a_session(
         ),
     ],
 )
-def test_a_mistake_in_the_file_is_said_with_status_2(
+def test_mistake_in_the_sweep_file_has_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
 ) -> None:
     file = write_sweep(tmp_path, text)
@@ -126,7 +126,7 @@ def test_a_mistake_in_the_file_is_said_with_status_2(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_is_not_there_and_a_folder_of_others_are_said_with_status_2(
+def test_missing_file_and_foreign_folder_have_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sweep", str(tmp_path / "gone.toml"), "--out", str(tmp_path / "out")]) == 2
@@ -197,8 +197,8 @@ def test_the_project_can_be_run_from_the_file_that_workers_are_sent(tmp_path: Pa
         "import purgatory, timer\n"
         "assert purgatory.__file__.startswith(sys.argv[1])\n"
         "assert timer.__file__.startswith(sys.argv[1])\n"
-        "from purgatory.pipeline.sweeps.plan import parse_plan\n"
-        "from purgatory.pipeline.sweeps.tasks import quiet, run_scenario\n"
+        "from purgatory.sweeps.plan import parse_plan\n"
+        "from purgatory.sweeps.tasks import quiet, run_scenario\n"
         "quiet()\n"
         "plan = parse_plan('''name = 's'\\nscenario = 'steady'\\n[grid]\\n"
         "duration_ms = [20]\\n\"topic.partitions\" = [2]\\n''')\n"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.sweeps.plan import MOST_SCENARIOS, Plan, load_plan, parse_plan
-from purgatory.pipeline.sweeps.sweep_file import SweepError
+from purgatory.sweeps.plan import MOST_SCENARIOS, Plan, load_plan, parse_plan
+from purgatory.sweeps.sweep_file import SweepError
 from tests.pipeline.sweeps.small_sweeps import BASE, grid_plan, write_sweep
 
 HEAD = 'name = "s"\nscenario = "tiny.toml"\n'
@@ -106,7 +106,7 @@ def test_a_setting_that_is_not_there_or_takes_no_such_value_is_named(
     assert 'grid."' in message
 
 
-def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     message = refused(tmp_path, HEAD + '[grid]\n"topic.partitions" = [0]\n"topic.size" = [1]\n')
     assert len(message.splitlines()) == 2
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline import sweeps
-from purgatory.pipeline.sweeps import run
-from purgatory.pipeline.sweeps.plan import Plan, load_plan
-from purgatory.pipeline.sweeps.tasks import batches, expected_cost
+from purgatory import sweeps
 from purgatory.simulation import Scenario, load_scenario, shipped_scenarios
+from purgatory.sweeps import run
+from purgatory.sweeps.plan import Plan, load_plan
+from purgatory.sweeps.tasks import batches, expected_cost
 from tests.pipeline.sweeps.small_sweeps import BASE, grid_plan, write_sweep
 
 SAMPLE = """
@@ -67,7 +67,7 @@ def test_a_point_is_the_base_scenario_with_its_settings_alone(tmp_path: Path) ->
     Scenario.model_validate(changed)
 
 
-def test_an_extended_sweep_keeps_the_keys_of_what_it_had(tmp_path: Path) -> None:
+def test_extended_sweep_keeps_the_keys_of_its_scenarios(tmp_path: Path) -> None:
     before = set(grid_plan(tmp_path, timeouts="10, 400").keys())
     more_values = set(grid_plan(tmp_path, timeouts="5, 10, 50, 400").keys())
     assert before < more_values
@@ -96,7 +96,7 @@ def test_another_base_scenario_has_other_keys(tmp_path: Path, base: str) -> None
     assert not set(plan.keys()) & set(other.keys())
 
 
-def test_a_name_and_what_is_said_anyway_change_no_key(tmp_path: Path) -> None:
+def test_name_and_default_values_change_no_key(tmp_path: Path) -> None:
     plan = grid_plan(tmp_path)
     base = BASE.replace('name = "tiny"', 'name = "other"')
     base = base.replace("[topic]", "[cluster]\nbrokers = 3\n[topic]")  # the default
@@ -107,11 +107,11 @@ def test_a_name_and_what_is_said_anyway_change_no_key(tmp_path: Path) -> None:
 def test_other_code_has_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = grid_plan(tmp_path)
     before = set(plan.keys())
-    monkeypatch.setattr("purgatory.pipeline.sweeps.plan.code_digest", lambda: "other")
+    monkeypatch.setattr("purgatory.sweeps.plan.code_digest", lambda: "other")
     assert not before & set(plan.keys())
 
 
-def test_what_is_in_a_request_log_is_part_of_the_key(tmp_path: Path) -> None:
+def test_content_of_a_request_log_is_part_of_the_key(tmp_path: Path) -> None:
     base = BASE.replace("rate = 100.0", 'arrivals = { file = "log.csv", time = "t" }')
     (tmp_path / "log.csv").write_text("t\n2024-01-01\n")
     file = write_sweep(
@@ -126,7 +126,7 @@ def test_what_is_in_a_request_log_is_part_of_the_key(tmp_path: Path) -> None:
 def test_a_sample_is_the_same_in_every_process(tmp_path: Path) -> None:
     plan = sample_plan(tmp_path)
     program = (
-        "import sys; from purgatory.pipeline.sweeps.plan import load_plan; "
+        "import sys; from purgatory.sweeps.plan import load_plan; "
         "print(*load_plan(sys.argv[1]).keys())"
     )
     ran = subprocess.run(
@@ -145,7 +145,7 @@ def test_a_larger_sample_begins_with_the_smaller_one(tmp_path: Path) -> None:
     assert list(many.keys())[: few.scenarios] == list(few.keys())
 
 
-def test_a_further_setting_leaves_what_is_drawn_for_the_others(tmp_path: Path) -> None:
+def test_further_parameter_leaves_samples_of_others_unchanged(tmp_path: Path) -> None:
     alone = sample_plan(tmp_path)
     beside = sample_plan(tmp_path, further='"producers[0].acks" = { choices = ["all", 1] }')
     for point in range(40):
@@ -194,7 +194,7 @@ def test_no_core_waits_for_a_straggler(wrong_by: float) -> None:
     assert max(busy) < max(in_turn)
 
 
-def test_what_costs_most_is_begun_first() -> None:
+def test_most_expensive_scenarios_begin_first() -> None:
     costs = [1.0] * 300 + [100.0]
     dealt = batches(costs, 2)
     assert dealt[0] == [300]

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from purgatory.pipeline.engines.progress import EngineProgress
 from purgatory.pipeline.errors import OutputError, PipelineError
-from purgatory.pipeline.sweeps.measures import MEASURES, RESULTS
-from purgatory.pipeline.sweeps.plan import Plan, load_plan
-from purgatory.pipeline.sweeps.run import (
+from purgatory.simulation import LoadedScenario, Scenario, Simulation
+from purgatory.sweeps.measures import MEASURES, RESULTS
+from purgatory.sweeps.plan import Plan, load_plan
+from purgatory.sweeps.run import (
     PARTS,
     POINTS,
     merge_parts,
@@ -25,9 +26,8 @@ from purgatory.pipeline.sweeps.run import (
     results,
     sweep,
 )
-from purgatory.pipeline.sweeps.sweep_file import SweepError
-from purgatory.pipeline.sweeps.tasks import Task, part_files, run_scenario, write_part
-from purgatory.simulation import LoadedScenario, Scenario, Simulation
+from purgatory.sweeps.sweep_file import SweepError
+from purgatory.sweeps.tasks import Task, part_files, run_scenario, write_part
 from tests.pipeline.sweeps.small_sweeps import grid_plan, write_sweep
 
 pytestmark = pytest.mark.spark
@@ -70,7 +70,7 @@ def test_each_scenario_of_the_plan_has_a_row_in_order(done: Done) -> None:
     assert all(row["computed_s"] > 0 and row["elapsed_s"] > 0 for row in done.rows)
 
 
-def test_a_row_has_what_the_simulation_itself_says(done: Done) -> None:
+def test_row_of_a_point_equals_the_simulations_summary(done: Done) -> None:
     row = done.rows[5]  # timeout 400, lag 1, seed 2
     assert (row["producers_orders_timeout_ms"], row["followers_lag_ms"]) == (400, 1)
     document = done.plan.document(2) | {"seed": 2}
@@ -98,17 +98,17 @@ def test_the_table_has_the_columns_that_are_stated(done: Done) -> None:
         assert kinds[name] == {"int64": "bigint", "double": "double"}[str(kind)]
 
 
-def test_what_is_done_is_not_done_again(
+def test_resumed_sweep_runs_only_missing_scenarios(
     spark: SparkSession, done: Done, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = parts_of(done.out)
-    monkeypatch.setattr("purgatory.pipeline.sweeps.run._run", lambda *_: pytest.fail("a task ran"))
+    monkeypatch.setattr("purgatory.sweeps.run._run", lambda *_: pytest.fail("a task ran"))
     again = sweep(spark, done.plan, done.out)
     assert kept(again.collect()) == kept(done.rows)
     assert parts_of(done.out) == before
 
 
-def test_an_extended_sweep_runs_only_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+def test_extended_sweep_runs_only_new_scenarios(spark: SparkSession, tmp_path: Path) -> None:
     first = sweep(spark, grid_plan(tmp_path, timeouts="10", lags="1"), tmp_path / "out")
     times = {row["key"]: row["computed_s"] for row in first.collect()}
     before = parts_of(tmp_path / "out")
@@ -154,7 +154,7 @@ def test_failed_scenarios_are_run_again_only_when_asked_for(tmp_path: Path) -> N
     assert list(missing(plan, out, retry_failed=True)) == [0, 1, 2, 3]
 
 
-def test_of_a_scenario_that_was_run_twice_the_row_without_error_counts(
+def test_row_without_error_counts_of_a_scenario_that_ran_twice(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     plan, out = grid_plan(tmp_path, timeouts="10", lags="1"), tmp_path / "out"
@@ -180,11 +180,11 @@ def test_a_defect_in_one_scenario_is_its_error(
     def broken(*_: object) -> None:
         raise RuntimeError("what nobody thought of")
 
-    monkeypatch.setattr("purgatory.pipeline.sweeps.tasks.measure_run", broken)
+    monkeypatch.setattr("purgatory.sweeps.tasks.measure_run", broken)
     assert run_scenario(grid_plan(tmp_path), 0)["error"] == "RuntimeError: what nobody thought of"
 
 
-def test_a_task_that_is_run_again_does_only_what_was_not_written(tmp_path: Path) -> None:
+def test_repeated_task_runs_only_unwritten_scenarios(tmp_path: Path) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
     prepare_folder(out, plan)
     keys = missing(plan, out)
@@ -201,7 +201,7 @@ def test_results_are_written_while_a_task_works(
 ) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
     prepare_folder(out, plan)
-    monkeypatch.setattr("purgatory.pipeline.sweeps.tasks._WRITE_EVERY_S", 0.0)
+    monkeypatch.setattr("purgatory.sweeps.tasks._WRITE_EVERY_S", 0.0)
     assert Task(plan, missing(plan, out), [[0, 1, 2]], out / PARTS, "abcdef").run_batch(0) == 3
     assert list(parts_of(out).values()) == [1, 1, 1]
 
@@ -218,7 +218,7 @@ class _Interrupt:
             raise KeyboardInterrupt
 
 
-def test_an_interrupted_sweep_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_interrupted_sweep_resumes(spark: SparkSession, tmp_path: Path) -> None:
     timeouts = ", ".join(str(10 * number) for number in range(1, 21))
     plan, out = grid_plan(tmp_path, timeouts=timeouts), tmp_path / "out"
     interrupt = _Interrupt(after=1)
@@ -236,11 +236,11 @@ def test_an_interrupted_sweep_goes_on_where_it_was(spark: SparkSession, tmp_path
     assert missing(plan, out) == {}
 
 
-def test_what_fails_on_a_worker_is_said_and_not_lost(
+def test_failure_on_a_worker_is_reported(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
-    monkeypatch.setattr("purgatory.pipeline.sweeps.run.Task", _LackingTask)
+    monkeypatch.setattr("purgatory.sweeps.run.Task", _LackingTask)
     with pytest.raises(PipelineError, match="a worker has no Python package 'pydantic'"):
         sweep(spark, plan, out)
     assert len(missing(plan, out)) == plan.scenarios
@@ -253,14 +253,14 @@ class _LackingTask(Task):
         raise ModuleNotFoundError("No module named 'pydantic'")
 
 
-def test_many_parts_become_few_and_nothing_is_lost(
+def test_compacting_of_parts_loses_no_row(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
     prepare_folder(out, plan)
     for number, key in enumerate(plan.keys()):
         write_part(out / PARTS, "abc", 0, number, [{"key": key, "records": number}])
-    monkeypatch.setattr("purgatory.pipeline.sweeps.run._MOST_PARTS", 7)
+    monkeypatch.setattr("purgatory.sweeps.run._MOST_PARTS", 7)
     merge_parts(spark, out)
     assert list(parts_of(out).values()) == [8]
     assert missing(plan, out) == {}
@@ -283,7 +283,7 @@ def test_the_tables_are_whole_or_as_they_were(
             raise OSError(28, "No space left on device")
         return renamed(path, target)
 
-    monkeypatch.setattr("purgatory.pipeline.sweeps.run.Path.rename", fails_once)
+    monkeypatch.setattr("purgatory.sweeps.run.Path.rename", fails_once)
     with pytest.raises(OSError, match="No space"):
         sweep(spark, plan, out)
     assert sorted(path.name for path in (out / POINTS).iterdir()) == before
@@ -316,7 +316,7 @@ def test_a_file_that_is_no_part_is_named(tmp_path: Path) -> None:
         missing(plan, out)
 
 
-def test_what_a_killed_run_left_unfinished_is_removed(tmp_path: Path) -> None:
+def test_unfinished_parts_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
     prepare_folder(out, plan)
     left = out / PARTS / ".part-abc-00000-00000-n1.parquet.123"

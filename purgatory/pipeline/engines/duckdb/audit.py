@@ -17,7 +17,6 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     SPLIT_US,
     WITNESSES,
     WITNESSES_ORDER,
-    check_limits,
 )
 from purgatory.pipeline.jobs.audit.audit_chain import (
     AUDIT_SETTINGS,
@@ -55,10 +54,10 @@ def audit_tables(
     Raises:
         ValueError: as `engines.spark.frames.audit` has it.
     """
-    check_limits(witnesses, split, split_us)
+    chain = audit_chain(witnesses, split, split_us)
     for name, rows in audit_settings(configuration, expect).items():
         engine.make_table(name, AUDIT_SETTINGS[name], rows)
-    engine.run(audit_chain(witnesses, split, split_us))
+    engine.run(chain)
 
 
 def _result(engine: DuckDBEngine, table: str, order: Order) -> pa.Table:
@@ -100,7 +99,7 @@ def audit_arrow(
         return findings_of(audit, witness_rows, {}, expect, texts)
 
 
-# The audit of the tables of somebody's own connection, as in a notebook.
+# The audit of the tables of a user's connection, as in a notebook.
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ ANOMALIES: Mapping[str, str] = {
 
 VIOLATION, PERMITTED, INDETERMINATE, NONE = "violation", "permitted", "indeterminate", "none"
 VERDICTS = (VIOLATION, INDETERMINATE, PERMITTED, NONE)
-"""What a count comes to; `none` where nothing was found. The worst comes first."""
+"""The verdicts on a count, the worst first; `none` where nothing was found."""
 
 EXPECTATIONS: Mapping[str, tuple[str, ...]] = {
     "order": (
@@ -46,7 +46,7 @@ EXPECTATIONS: Mapping[str, tuple[str, ...]] = {
     "no-loss": ("lost_write", "moved_write", "sequence_gap", "poll_skip", "inconsistent_offset"),
     "one-writer": ("multi_writer",),
 }
-"""What somebody may expect of a log whatever the settings permit, and the anomalies against it."""
+"""The expectations of a log whatever the settings permit, and the anomalies against each."""
 
 OF_ABSENCE = (
     "lost_write",
@@ -63,20 +63,20 @@ OF_ABSENCE = (
 
 UNREAD = "nobody read its partition"
 UNREAD_COPIES = "nobody read its partition, and an answer was lost"
-"""Why nobody can tell whether an acknowledged record is there; and whether it is there once."""
+"""The reasons why it is unknown that an acknowledged record is there, and there once."""
 
 EQUAL_RECORDS = "equal records: on purpose, or one that was sent again; effects would show it"
-"""Why nobody can tell whether a record is stored twice."""
+"""The reason why it is unknown that a record is stored twice."""
 FETCHED_AGAIN = "fetched again by one consumer: a seek, or what it never got; effects would show it"
-"""Why nobody can tell whether a record was processed twice, or in another order."""
+"""The reason why it is unknown that a record was processed twice, or in another order."""
 NO_EFFECTS = "no effects: nothing tells whether what was delivered was processed"
-"""What brokers can't see of a service."""
+"""The anomalies that brokers can't see."""
 
 NO_SENDS = "no sends in the trace"
 NONE_STORED = "every send failed"
 NO_READS = "no reads in the trace"
 NONE_ACKNOWLEDGED = "nothing was acknowledged"
-"""Why there was nothing to decide on."""
+"""The reasons why there was nothing to decide."""
 
 GROUNDS: Mapping[str, tuple[str, ...]] = {
     NO_SENDS: (
@@ -96,7 +96,7 @@ GROUNDS: Mapping[str, tuple[str, ...]] = {
 }
 """The anomalies that cannot be looked for, by what a trace lacks; the first reason counts.
 
-Where nobody polled no poll went back, and producers have their order all the same.
+Without polls no poll went back, and producers have their order all the same.
 """
 
 COUNTS_ORDER: Order = (
@@ -139,7 +139,7 @@ EVENT: Mapping[str, str] = {
 }
 """A row of the trace in a witness: `event` is `send`, `read`, `effect`, `commit`, `transaction`.
 
-`until_us` is when the answer to a send was there, or a transaction over. What does not apply is
+`until_us` is when the answer to a send was there, or a transaction over. An inapplicable value is
 null.
 """
 
@@ -148,7 +148,7 @@ null.
 
 
 OPTIONAL = ("effects", "commits", "transactions")
-"""Those that a trace may lack."""
+"""The optional tables of a trace."""
 
 AUDIT_TABLES = ("sends", "reads", *OPTIONAL)
 
@@ -157,13 +157,13 @@ AUDIT_TABLES = ("sends", "reads", *OPTIONAL)
 
 
 SPLIT = 250_000
-"""How many offsets, sequence numbers or polls a range holds: some tens of megabytes in a window."""
+"""The offsets, sequence numbers or polls in a range: some tens of megabytes in a window."""
 
 SPLIT_US = 10_000_000
-"""How much time a range of one key's effects holds, in microseconds."""
+"""The time of a range of one key's effects, in microseconds."""
 
 WITNESSES = 10
-"""How many cases of each run and anomaly are shown with their rows."""
+"""The number of cases of each run and anomaly that are shown with their rows."""
 
 
 def check_limits(witnesses: int, split: int, split_us: int) -> None:

@@ -17,8 +17,14 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     OF_ABSENCE,
     UNREAD,
     UNREAD_COPIES,
+    check_limits,
 )
-from purgatory.pipeline.jobs.audit.client_settings import SETTINGS, Configuration, settings_rows
+from purgatory.pipeline.jobs.audit.client_settings import (
+    SETTINGS,
+    Configuration,
+    expected_by_anomaly,
+    settings_rows,
+)
 from purgatory.pipeline.jobs.chain import Statement, read_chain
 
 ABORT_ERRORS = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
@@ -54,7 +60,11 @@ def audit_chain(witnesses: int, split: int, split_us: int) -> list[Statement]:
         witnesses: how many cases of each run and anomaly come with their rows.
         split: how many offsets, sequence numbers or polls one range holds.
         split_us: how much time one range of a key's effects holds, in microseconds.
+
+    Raises:
+        ValueError: a number below 1 (`witnesses`: below 0).
     """
+    check_limits(witnesses, split, split_us)
     return read_chain(
         *(f"audit/{name}.sql" for name in _FILES),
         witnesses=witnesses,
@@ -75,7 +85,7 @@ def audit_chain(witnesses: int, split: int, split_us: int) -> list[Statement]:
 
 
 AUDIT_SETTINGS: Mapping[str, Mapping[str, str]] = {
-    **{name: SETTINGS[name] for name in ("producers", "consumers", "runs")},
+    **SETTINGS,
     "anomalies": {
         "anomaly": "string",
         "expected": "string",
@@ -99,13 +109,12 @@ def audit_settings(
     """The rows of `AUDIT_SETTINGS`; a `run_id` of None stands for all runs.
 
     Raises:
-        ValueError: as `settings_rows` has it.
+        ValueError: as `settings_rows` and `expected_by_anomaly` have it.
     """
-    rows = settings_rows(configuration, expect)
-    expected = {row[0]: row[1] for row in rows["expectations"]}
+    expected = expected_by_anomaly(expect)
     needs = (NO_SENDS, NONE_STORED, NONE_ACKNOWLEDGED, NO_READS)
     return {
-        **{name: rows[name] for name in ("producers", "consumers", "runs")},
+        **settings_rows(configuration),
         "anomalies": [
             (
                 anomaly,

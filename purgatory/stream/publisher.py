@@ -48,7 +48,7 @@ PARTITIONS = 4
 """The number of partitions of a topic that is created here."""
 
 MOST_WAITING = 1_000_000
-"""How many rows wait for the publisher's thread at most."""
+"""The maximum number of rows that wait for the publisher's thread."""
 
 CLIENT_ID = "purgatory-publish"
 
@@ -95,7 +95,7 @@ class RowPublisher:
     Args:
         prefix: of the topics' names.
         run_id: stands in each row.
-        numbered_by: what sequence numbers count: ``producer`` or ``partition``.
+        numbered_by: the scope of sequence numbers: ``producer`` or ``partition``.
         client: settings of the producer beside its own, as librdkafka names them.
 
     Raises:

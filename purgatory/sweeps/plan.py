@@ -6,11 +6,11 @@ sweep that is run again, or extended, runs only new scenarios.
 
 Ground rules
 ------------
-* A plan is plain data, small, and the same for the same file. It is sent to every task whole, and
-  each task derives its scenarios from their numbers.
+* A plan is plain data, small, and the same for the same file. The whole plan is sent to every task,
+  and each task derives its scenarios from their numbers.
 * The value of a parameter at a point of a sample depends on the seed of the sample, the number of
-  the point and the path of the parameter alone. So a larger sample begins with the same points, and
-  another parameter leaves the others as they were.
+  the point and the path of the parameter alone. A larger sample therefore begins with the same
+  points, and another parameter leaves the others as they were.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from purgatory.pipeline.result_rows import text
-from purgatory.pipeline.sweeps.measures import RESULTS
-from purgatory.pipeline.sweeps.sweep_file import (
+from purgatory.simulation import LoadedScenario, Scenario, ScenarioError, load_scenario
+from purgatory.sweeps.measures import RESULTS
+from purgatory.sweeps.sweep_file import (
     DrawnSetting,
     KeyPath,
     PathError,
@@ -50,7 +51,6 @@ from purgatory.pipeline.sweeps.sweep_file import (
     with_value,
     wording,
 )
-from purgatory.simulation import LoadedScenario, Scenario, ScenarioError, load_scenario
 
 MOST_SCENARIOS = 1_000_000
 """The number of scenarios of a sweep: the driver has all of them in memory."""
@@ -212,7 +212,7 @@ class Plan:
 
     Args:
         sweep: the file.
-        source: what errors call it.
+        source: its name in errors.
         folder: where the base scenario's relative paths start.
         base: the base scenario with all its keys, as plain data.
         parameters: the swept settings.
@@ -226,14 +226,14 @@ class Plan:
 
     @property
     def points(self) -> int:
-        """How many combinations of settings there are."""
+        """The number of combinations of settings."""
         if self.sweep.sample is not None:
             return self.sweep.sample.count
         return prod(len(parameter.values) for parameter in self.parameters)
 
     @property
     def scenarios(self) -> int:
-        """How many simulations there are: each point with each seed."""
+        """The number of simulations: each point with each seed."""
         return self.points * self.sweep.repetitions
 
     def seed(self, number: int) -> int:
@@ -324,7 +324,7 @@ def parse_plan(text: str, source: str = "sweep", folder: Path | None = None) -> 
 
     Args:
         text: the document.
-        source: what errors call it.
+        source: its name in errors.
         folder: where a relative path of the base scenario starts; the current one by default.
 
     Raises:
@@ -364,7 +364,7 @@ def _base(sweep: SweepFile, source: str, folder: Path) -> LoadedScenario:
 
 
 class _ProblemError(Exception):
-    """What is wrong with a setting, in lines that follow its path."""
+    """The defects of a setting, in lines that follow its path."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__(*lines)
@@ -420,7 +420,7 @@ def _normal(
 ) -> Any:
     """A value as the scenario takes it.
 
-    What is wrong with the value by itself is an error. What is wrong with it only beside other
+    A value that is invalid by itself is an error. A value that is invalid only beside other
     settings is left: another setting of the same point may make it right.
     """
     changed: Any = document
@@ -445,7 +445,7 @@ def _is_at(item: Mapping[str, Any], key_path: KeyPath) -> bool:
     location = tuple(item["loc"])
     if key_path[-1] == "kind" and item["type"] == "union_tag_invalid":
         return location == key_path[:-1]
-    # The kind of a fault stands in the location of what is wrong with it.
+    # The kind of a fault stands in the location of its errors.
     if len(key_path) > 1 and key_path[0] == "faults" and len(location) > 2:
         location = (*location[:2], *location[3:])
     return location[: len(key_path)] == key_path
@@ -519,11 +519,11 @@ MEASURES = "measures.py"
 def code_digest() -> str:
     """Return the hash of all code that runs a scenario. O(bytes of the code), once a process.
 
-    A version number would have to be raised with each change. So comments count as well: a sweep is
+    A version number would have to be raised with each change. Comments count as well: a sweep is
     run again once too often rather than once too rarely.
     """
     files = [file for package in PACKAGES for file in _files(resources.files(package), package)]
-    files.append((MEASURES, resources.files("purgatory.pipeline.sweeps") / MEASURES))
+    files.append((MEASURES, resources.files("purgatory.sweeps") / MEASURES))
     return digest_of(files)
 
 

@@ -1,4 +1,4 @@
-"""What lies beside Spark's own checkpoint of the query: its settings, and the state of each batch.
+"""The query's checkpoint beside Spark's own: its settings, and the state of each batch.
 
 * The settings decide what stored offsets and windows mean. A query with others is refused.
 * The state of a batch is a Parquet file of the open windows, with the watermark in its metadata. It
@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.pipeline.errors import OutputError
-from purgatory.pipeline.stream.windowed_waits import State, Watermark
 from purgatory.settings.typed_duration import duration_of
+from purgatory.stream.windowed_waits import State, Watermark
 
 QUERY = "waits"
 """The name of the query, of its main table, and of its folder in `--checkpoint`."""

@@ -4,7 +4,7 @@ Ground rules
 ------------
 * Tasks run in Spark's Python workers, one scenario after the other. A scenario that fails is a row
   with its error.
-* A part never changes. It is renamed when it is whole; its name has its writer and the number of
+* A part never changes. A whole part is renamed; its name has its writer and the number of
   its scenarios, so that a listing of the folder shows the progress.
 * A task that is run again, because its worker died, runs only scenarios without a result. A
   scenario may be in two parts: its measures are the same.
@@ -27,15 +27,15 @@ import pyarrow.parquet as pq
 import structlog
 from pydantic import ValidationError
 
-from purgatory.pipeline.sweeps.measures import RESULTS, measure_run
-from purgatory.pipeline.sweeps.plan import Plan
-from purgatory.pipeline.sweeps.sweep_file import SweepError, problem_text, wording
 from purgatory.simulation import (
     LoadedScenario,
     Scenario,
     Simulation,
     apply_overrides,
 )
+from purgatory.sweeps.measures import RESULTS, measure_run
+from purgatory.sweeps.plan import Plan
+from purgatory.sweeps.sweep_file import SweepError, problem_text, wording
 
 _SHARES_PER_CORE = 8
 _SMALLEST_PER_CORE = 200
@@ -156,9 +156,9 @@ def _error_text(error: Exception) -> str:
 
 # Batches
 #
-# The most expensive scenarios come first, and each batch takes a share of what is left: large
-# batches at first, small ones at the end. So all cores end within about one small batch of each
-# other, though the cost of a scenario is only estimated.
+# The most expensive scenarios come first, and each batch takes a share of the remaining cost:
+# large batches at first, small ones at the end. All cores then end within about one small batch of
+# each other, though the cost of a scenario is only estimated.
 
 
 def batches(costs: Sequence[float], cores: int) -> list[list[int]]:
@@ -172,19 +172,19 @@ def batches(costs: Sequence[float], cores: int) -> list[list[int]]:
         Lists of places in `costs`; each place is in exactly one of them. O(n log n).
     """
     order = sorted(range(len(costs)), key=lambda index: -costs[index])
-    left = sum(costs)
-    smallest = left / (_SMALLEST_PER_CORE * cores)
+    remaining = sum(costs)
+    smallest = remaining / (_SMALLEST_PER_CORE * cores)
     dealt: list[list[int]] = []
     batch: list[int] = []
     share = sums = 0.0
     for index in order:
         if not batch:
-            share, sums = max(left / (_SHARES_PER_CORE * cores), smallest), 0.0
+            share, sums = max(remaining / (_SHARES_PER_CORE * cores), smallest), 0.0
         elif sums + costs[index] > share:
             dealt.append(batch)
-            left -= sums
+            remaining -= sums
             batch, sums = [], 0.0
-            share = max(left / (_SHARES_PER_CORE * cores), smallest)
+            share = max(remaining / (_SHARES_PER_CORE * cores), smallest)
         batch.append(index)
         sums += costs[index]
     if batch:

@@ -40,16 +40,16 @@ from pyspark.sql import functions as f
 from purgatory.pipeline.engines.progress import EngineProgress
 from purgatory.pipeline.engines.result_folder import names_in, refuse_foreign
 from purgatory.pipeline.engines.spark.connect import is_connect
-from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
 from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.result_rows import text
-from purgatory.pipeline.sweeps.answers import Answer, answers
-from purgatory.pipeline.sweeps.heatmaps import heatmaps
-from purgatory.pipeline.sweeps.page import ANSWERS, HEATMAPS, sweep_page
-from purgatory.pipeline.sweeps.plan import Plan, code_digest, load_plan
-from purgatory.pipeline.sweeps.tasks import (
+from purgatory.pipeline.signals import defer_signals
+from purgatory.sweeps.answers import Answer, answers
+from purgatory.sweeps.heatmaps import heatmaps
+from purgatory.sweeps.page import ANSWERS, HEATMAPS, sweep_page
+from purgatory.sweeps.plan import Plan, code_digest, load_plan
+from purgatory.sweeps.tasks import (
     TASK_DDL,
     Task,
     adopt_parts,
@@ -103,7 +103,7 @@ def sweep(
     Raises:
         SweepError: the sweep's file is not as it must be.
         OutputError: the folder holds something else.
-        KeyboardInterrupt: what was done is kept; the same call goes on with the rest.
+        KeyboardInterrupt: finished scenarios are kept; the same call resumes.
     """
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
     out = Path(folder).resolve()
@@ -303,7 +303,7 @@ def _cores(session: SparkSession) -> int:
 
 
 MOST_NAMED_FAILURES = 20
-"""How many scenarios that failed are named; the table `points` has all of them."""
+"""The number of failed scenarios that are named; the table `points` has all of them."""
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep came to.
+    """The results of a sweep.
 
     Args:
         points: the table of that name.

@@ -1,9 +1,9 @@
 """Answers to a sweep's questions: the smallest timeout with an expiry ratio under x, and the like.
 
 A value is good when the measure keeps the bound at every point with that value: of the parameters
-that a question does not name, the worst value counts. It is confirmed when the bound is kept with
-the confidence of the question, by Student's t over the seeds of each point. Where the seeds of the
-worst point do not differ, their spread is unknown, and nothing is confirmed.
+that a question does not name, the worst value counts. An answer is confirmed when the bound is kept
+with the confidence of the question, by Student's t over the seeds of each point. Where the seeds of
+the worst point do not differ, their spread is unknown, and nothing is confirmed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.engines.spark.frames import run_chain
 from purgatory.pipeline.jobs.chain import Statement, literal, quoted, read_chain
 from purgatory.pipeline.result_rows import Row, text
-from purgatory.pipeline.sweeps.heatmaps import level_sql
-from purgatory.pipeline.sweeps.plan import Parameter, Plan
-from purgatory.pipeline.sweeps.sweep_file import Question
+from purgatory.sweeps.heatmaps import level_sql
+from purgatory.sweeps.plan import Parameter, Plan
+from purgatory.sweeps.sweep_file import Question
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Candidate:
         mean: the worst point's mean over its seeds; None if nothing was measured.
         sd: that point's standard deviation between seeds; None with one seed, 0 if all agree.
         seeds: how many seeds that point has.
-        limit: what the mean of every point keeps to with the asked confidence; None if unknown, as
+        limit: a bound on the mean of every point, with the question's confidence; None if unknown,
+        as
             it is without an `sd` above 0.
         kept: how many scenarios keep the bound themselves, of `measured`.
         good: whether all means keep the bound.
@@ -59,7 +60,7 @@ class Answer:
     """The answer to a question, for one value of each setting that it is asked per.
 
     Args:
-        question: what was asked.
+        question: of the sweep file.
         per: the values of these settings, by path.
         candidates: all values, the most wanted first.
     """
@@ -262,7 +263,7 @@ def _result_sentence(candidate: Candidate, question: Question) -> str:
 
 
 def _caveats(answer: Answer, index: int) -> list[str]:
-    """What a person should know before using the answer."""
+    """Reservations to know before using the answer."""
     question, further = answer.question, answer.candidates[index + 1 :]
     sentences = []
     if not answer.candidates[index].confirmed and answer.candidates[index].seeds > 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException
 
-from purgatory.pipeline.source.errors import OptionError
+from purgatory.source.errors import OptionError
 
 _PREFIX = "kafka."
 _SERVERS = "bootstrap.servers"
@@ -27,7 +27,7 @@ _OURS = {
     "enable.auto.offset.store": "leave it out: offsets are kept in the checkpoint",
     "enable.partition.eof": "leave it out: the source needs it",
 }
-# What a broker's death costs is mostly waiting until the next attempt: 10 s at most by default.
+# A broker's death mostly costs the wait until the next attempt: 10 s at most by default.
 _OWN_SETTINGS = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
@@ -61,7 +61,7 @@ def consumer_settings(settings: Mapping[str, str], before: str = "") -> dict[str
 
     Args:
         settings: settings by librdkafka's names.
-        before: what stands before a name where it was given; the errors name settings so.
+        before: the prefix of the given names, for errors.
 
     Raises:
         OptionError: no servers, or a setting that librdkafka does not know or that is not free.

@@ -1,4 +1,4 @@
-"""What the source asks brokers beside records: partitions, offsets, ids of topics; until a timeout.
+"""Requests of the source to brokers, beside records: partitions, offsets, ids of topics.
 
 Offsets and partitions are those of brokers that respond at the moment. A broker that has just
 restarted may not know all topics yet, so a partition is gone only after a grace period.
@@ -15,8 +15,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.pipeline.source.errors import BrokerAwayError, BrokerError, OptionError
-from purgatory.pipeline.source.options import (
+from purgatory.source.errors import BrokerAwayError, BrokerError, OptionError
+from purgatory.source.options import (
     EARLIEST,
     LATEST,
     Offsets,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import TopicMetadata
 
 GRACE_S = 10.0
-"""How long brokers must not know a partition that is gone; at most the timeout of the query."""
+"""The time that a deleted partition must be unknown to brokers; at most the query's timeout."""
 
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 _ASK_FOR_S = 5.0
@@ -170,7 +170,7 @@ class BrokerClient:
             )
             if len(offsets) + len(gone) < len(requested):
                 timer.wait(self._consumer)
-                # The client goes on asking whom it knows as a leader until it is told otherwise.
+                # The client keeps asking the former leader until it learns of another.
                 gone |= absence.gone(requested.keys() - offsets.keys(), self._topics(timer))
         return offsets
 
@@ -198,7 +198,7 @@ class BrokerClient:
 
 
 class Absence:
-    """When partitions were first missing in the metadata of brokers.
+    """The times at which partitions were first missing in the metadata of brokers.
 
     Args:
         timeout_ms: of the query.
@@ -246,7 +246,7 @@ class TopicIds:
     """
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        # It would warn of settings of consumers.
+        # The client would warn of settings of consumers.
         self._admin = AdminClient({**client, "log_level": 0})
         self._id_of_topic: dict[str, str] = {}
 
@@ -283,7 +283,7 @@ class TopicIds:
 
 
 class RetryTimer:
-    """How long brokers may not respond, and which of librdkafka's errors end the wait at once.
+    """The timeout of silent brokers, and librdkafka's errors that end the wait at once.
 
     Args:
         what: the brokers, for errors.

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import InputPartition
 
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.pipeline.source.client_settings import client_settings
-from purgatory.pipeline.source.errors import OptionError
 from purgatory.settings.problems import known_names
+from purgatory.source.client_settings import client_settings
+from purgatory.source.errors import OptionError
 
 Offsets = dict[TopicPartition, int]
 """The position of each partition."""
@@ -254,7 +254,7 @@ def from_document(document: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 @dataclass(frozen=True)
 class Position:
-    """Where reading begins or ends.
+    """The offsets where reading begins or ends.
 
     Args:
         otherwise: LATEST or EARLIEST, for all partitions that `offsets` does not name.
@@ -269,7 +269,7 @@ class Position:
 
     @property
     def moves(self) -> bool:
-        """Whether it may be elsewhere when it is asked for again, as the log's end is."""
+        """Whether the offset may change until it is asked for again, as the log's end does."""
         return (
             self.otherwise == LATEST or self.time_ms is not None or LATEST in self.offsets.values()
         )
@@ -281,7 +281,7 @@ def parse_position(option: str, text: str, otherwise: int) -> Position:
     Args:
         option: its name, for errors.
         text: "earliest", "latest", or JSON: {"topic": {"0": 12, "1": -1}}.
-        otherwise: what holds for partitions that the JSON leaves out.
+        otherwise: the offset of partitions that the JSON leaves out.
 
     Raises:
         OptionError: it is none of these.

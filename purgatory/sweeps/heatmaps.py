@@ -1,6 +1,6 @@
 """Heat maps: a measure over two swept settings, averaged over seeds, and over all other settings.
 
-The seeds of each point are averaged first, then the points with the same two values. So two kinds
+The seeds of each point are averaged first, then the points with the same two values. Two kinds
 of spread stay apart: that between the seeds of one point, by chance, and that between points, by
 the other settings.
 """
@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.engines.spark.frames import run_chain
 from purgatory.pipeline.jobs.chain import Statement, literal, quoted, read_chain
-from purgatory.pipeline.sweeps.plan import Parameter, Plan
-from purgatory.pipeline.sweeps.sweep_file import HeatmapTable
+from purgatory.sweeps.plan import Parameter, Plan
+from purgatory.sweeps.sweep_file import HeatmapTable
 
 MOST_PAIRS = 6
 """The number of pairs of settings with heat maps when the sweep file asks for none."""
