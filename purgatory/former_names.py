@@ -11,41 +11,36 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
+
+from timer import former_names
+from timer.former_names import FormerName, advice
+
+__all__ = ["FORMER", "FormerName", "check_former", "install"]
 
 FORMER: Mapping[str, str] = {
+    "purgatory.ClosePolicy": "purgatory.core.closing.ClosePolicy",
+    "purgatory.CountersSnapshot": "purgatory.core.counters.CountersSnapshot",
+    "purgatory.FOREVER_MS": "delay_ms=None",
+    "purgatory.GroupJoinKey": "purgatory.core.keys.GroupJoinKey",
+    "purgatory.GroupSyncKey": "purgatory.core.keys.GroupSyncKey",
+    "purgatory.Keys": "purgatory.core.keys.Keys",
+    "purgatory.LockLike": "purgatory.core.locks.LockLike",
+    "purgatory.MemberKey": "purgatory.core.keys.MemberKey",
+    "purgatory.TRANSITIONS": "the docstrings of purgatory.Outcome",
+    "purgatory.TopicKey": "purgatory.core.keys.TopicKey",
+    "purgatory.TopicPartitionOperationKey": "purgatory.core.keys.TopicPartitionOperationKey",
+    "purgatory.TransactionKey": "purgatory.core.keys.TransactionKey",
+    "purgatory.WatcherList": "purgatory.core.watchers.WatcherList",
     "purgatory.changes": "purgatory.cdc",
+    **former_names.FORMER,
 }
 """The full name of a former module, or of a name in a module that still exists, and what to use."""
 
 
 def check_former(module: str, name: str) -> None:
-    """Raise ImportError if a module had this name in an earlier release.
-
-    An ImportError passes through `from module import name`, where Python puts a text of its own in
-    place of an AttributeError's.
-    """
-    former = f"{module}.{name}"
-    if former in FORMER:
-        raise ImportError(_advice(former, FORMER[former]), name=module)
-
-
-class FormerName:
-    """A method or attribute of an earlier release, in its class: to get it raises AttributeError.
-
-    Args:
-        instead: what to use.
-    """
-
-    def __init__(self, instead: str) -> None:
-        self._instead = instead
-        self._name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = f"{owner.__name__}.{name}"
-
-    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
-        raise AttributeError(_advice(self._name, self._instead))
+    """Raise ImportError if a module had this name in an earlier release."""
+    former_names.check_former(FORMER, module, name)
 
 
 class _FormerModules(MetaPathFinder):
@@ -56,12 +51,8 @@ class _FormerModules(MetaPathFinder):
     ) -> Any:
         if name in FORMER:
             # With `name=`, `from package import name` would put a text of its own in its place.
-            raise ModuleNotFoundError(_advice(name, FORMER[name]))
+            raise ModuleNotFoundError(advice(name, FORMER[name]))
         return None
-
-
-def _advice(former: str, instead: str) -> str:
-    return f"{former} is gone; use {instead}"
 
 
 def install() -> None:

@@ -19,7 +19,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from timer.levels import QueuedState
+from timer.snapshot import QueuedState
 from timer.timer_task_list import TimerTaskList
 
 Queued: TypeAlias = tuple[int, int, int, TimerTaskList]

@@ -27,7 +27,7 @@ from timer.backend import NATIVE, describe_as
 from timer.durations import checked_delay_ms
 
 
-class PureTask:
+class _PureTask:
     """Where a task is on its timer, in pure Python."""
 
     __slots__ = ("__weakref__", "_timer_entry", "delay_ms")
@@ -59,7 +59,7 @@ class PureTask:
         return entry is not None and entry.waits
 
 
-class PureCall(PureTask):
+class _PureCall(_PureTask):
     """A task's place on its timer and the function that it calls, in pure Python."""
 
     # Not a method: the function is what is begun, with no step of ours before it.
@@ -76,13 +76,13 @@ class PureCall(PureTask):
 
 
 if TYPE_CHECKING or not NATIVE:
-    Task = PureTask
-    Call = PureCall
+    Task = _PureTask
+    Call = _PureCall
 else:
     from timer.native.task import NativeCall as Call
     from timer.native.task import NativeTask as Task
 
-    describe_as(Task, PureTask)
+    describe_as(Task, _PureTask)
 
 
 class TimerTask(Task, ABC):

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from timer.levels import IDLE_MS
+from timer.snapshot import IDLE_MS
 from timer.timer_task import NOWHERE, Entries, TimerTaskEntry
 
 

@@ -2,7 +2,7 @@
 
 Ten times a second it compares the state with the one before, for the trace's table `changes` and
 for the live feed; of many partitions some, the others in the next turns. Operations are not polled:
-a purgatory reports each that settles to its ``on_settled``, and the state of a broker is reported
+a purgatory reports each that settles to its ``on_completed``, and the state of a broker is reported
 by itself.
 
 Ground rules: everything happens on the event loop's thread.

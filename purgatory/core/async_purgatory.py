@@ -34,9 +34,9 @@ from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.keys import Keys, check_hashable, checked_number
 from purgatory.core.loop_reaper import LoopReaper
 from purgatory.core.operation import DelayedOperation, WakeUp, is_new
-from purgatory.core.purgatory import DelayedOperationPurgatory, SettledObserver, stop_intake
+from purgatory.core.outcome import Outcome
+from purgatory.core.purgatory import CompletionObserver, DelayedOperationPurgatory, stop_intake
 from purgatory.core.recent_errors import log_safely
-from purgatory.core.states import Outcome
 from purgatory.core.waiting import (
     ConditionWaiting,
     ThresholdWaiting,
@@ -45,6 +45,7 @@ from purgatory.core.waiting import (
 )
 from timer import Clock, InlineExecutor, SystemTimer
 from timer.durations import checked_timeout_s
+from timer.former_names import FormerName, former_argument
 from timer.log import safe_repr
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class AsyncPurgatory:
         name: names it in logs and metrics: "Fetch".
         broker_id: distinguishes purgatories of one name.
         max_pending: how many operations may wait at the same time; None for any number.
-        on_settled: an observer of every outcome; what it raises is logged.
+        on_completed: an observer of every outcome; what it raises is logged.
         clock: the time; by default the loop's own ``clock``, which loops in virtual time have, and
             otherwise the machine's monotonic clock.
 
@@ -89,12 +90,16 @@ class AsyncPurgatory:
         ValueError: max_pending is below 1.
     """
 
+    complete_all = FormerName("complete_for_key")
+    fail_all = FormerName("fail_for_key")
+
+    @former_argument("on_settled", "on_completed")
     def __init__(
         self,
         name: str,
         broker_id: int = 0,
         max_pending: int | None = None,
-        on_settled: SettledObserver | None = None,
+        on_completed: CompletionObserver | None = None,
         clock: Clock | None = None,
     ) -> None:
         try:
@@ -112,7 +117,7 @@ class AsyncPurgatory:
             timer=self._timer,
             broker_id=broker_id,
             reaper_enabled=False,
-            on_settled=on_settled,
+            on_completed=on_completed,
             max_pending=max_pending,
         )
         self._reaper = LoopReaper(self._timer, self._loop)
@@ -211,9 +216,10 @@ class AsyncPurgatory:
         Raises:
             PurgatoryClosedError: the loop was closed.
             TypeError: the key is not hashable, or the value is no integer.
+            ValueError: the value has more than 64 bits.
         """
         check_hashable(key)
-        self._note(key, value if type(value) is int else checked_number("value", key, value))
+        self._note(key, checked_number("value", key, value))
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Cancel all operations on ``key``, and return them: ``wait`` raises WaitCancelledError."""
@@ -225,15 +231,15 @@ class AsyncPurgatory:
         self._check_thread("check_all")
         return self.core.check_all()
 
-    def complete_all(self, key: Hashable) -> int:
+    def complete_for_key(self, key: Hashable) -> int:
         """Complete all operations that wait on ``key``, whatever their condition says."""
-        self._check_thread("complete_all")
-        return self.core.complete_all(key)
+        self._check_thread("complete_for_key")
+        return self.core.complete_for_key(key)
 
-    def fail_all(self, key: Hashable, error: BaseException) -> int:
+    def fail_for_key(self, key: Hashable, error: BaseException) -> int:
         """Fail all operations on ``key``: ``wait`` raises ``error``."""
-        self._check_thread("fail_all")
-        return self.core.fail_all(key, error)
+        self._check_thread("fail_for_key")
+        return self.core.fail_for_key(key, error)
 
     def value(self, key: Hashable) -> int | None:
         """Return the highest value of ``key`` that ``advance`` reported, or None."""
@@ -280,13 +286,14 @@ class AsyncPurgatory:
 
     # Closing.
 
+    @former_argument("pending", "policy")
     async def aclose(
-        self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0
+        self, policy: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0
     ) -> int:
         """Refuse new operations, end the pending ones, and cancel the loop's timer.
 
         Args:
-            pending: with "fail" and "leave" all waits raise PurgatoryClosedError; with "expire"
+            policy: with "fail" and "leave" all waits raise PurgatoryClosedError; with "expire"
                 they time out now. "leave" runs no callback.
             timeout: seconds, or a timedelta, to wait for locks of yours that are taken, and for
                 callbacks that run on other threads; None waits for ever.
@@ -295,7 +302,7 @@ class AsyncPurgatory:
             How many operations were pending. Closing again returns 0.
 
         Raises:
-            ValueError: ``pending`` is none of the three, or ``timeout`` is nan.
+            ValueError: ``policy`` is none of the three, or ``timeout`` is nan.
             TypeError: ``timeout`` is neither a number nor a timedelta.
             RuntimeError: this is another event loop than its own.
         """
@@ -305,12 +312,12 @@ class AsyncPurgatory:
                 "close it there, or by core.close() once that loop is closed"
             )
         first = not self.core.is_closed
-        settled = await stop_intake(self.core, pending).close_on_loop(timeout_s)
+        pending = await stop_intake(self.core, policy).close_on_loop(timeout_s)
         if first:
-            log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
+            log_safely("info", "purgatory_closed", purgatory=self.name, pending=pending)
         self._reaper.stop_soon()
         self._timer.close()
-        return settled if first else 0
+        return pending if first else 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -341,7 +348,7 @@ class AsyncPurgatory:
             self.core.try_complete_else_watch(operation, keys, thresholds)
             if not operation._op_is_done():
                 done = self._loop.create_future()
-                operation.call_when_settled(WakeUp(self._wake, done, operation))
+                operation.call_when_completed(WakeUp(self._wake, done, operation))
                 await done
         except BaseException:
             # The task was cancelled, interrupted, or thrown away with its loop: nobody waits.

@@ -29,9 +29,9 @@ from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.interrupts import NEEDS_REPAIR
 from purgatory.core.locks import locks_held
 from purgatory.core.operation import DelayedOperation
+from purgatory.core.outcome import FAILED
 from purgatory.core.recent_errors import log_safely
 from purgatory.core.state import PurgatoryState
-from purgatory.core.states import FAILED
 from purgatory.core.trampoline import Trampoline, this_thread
 
 ClosePolicy = Literal["expire", "fail", "leave"]
@@ -47,7 +47,7 @@ def check_policy(policy: str) -> None:
     """Raise ValueError if ``policy`` is none."""
     if policy not in get_args(ClosePolicy):
         raise ValueError(
-            f"pending must be one of {', '.join(get_args(ClosePolicy))}, not {policy!r}"
+            f"policy must be one of {', '.join(get_args(ClosePolicy))}, not {policy!r}"
         )
 
 

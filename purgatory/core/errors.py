@@ -33,38 +33,39 @@ class WaitCancelledError(RuntimeError):
     """The wait was ended by ``cancel_for_key``."""
 
 
-# Why an operation is not taken. None of these is made under the state's lock: each asks for a repr.
+# The errors of a refused operation. None is made under the state's lock: each asks for a repr.
 
 
-def is_no_operation(operation: object) -> TypeError:
-    """Say that it is something else."""
+def wrong_type_error(operation: object) -> TypeError:
+    """Return the error for an object that is no operation."""
     return TypeError(f"operation must be a DelayedOperation, not {safe_repr(operation)}")
 
 
-def is_unfinished(operation: object) -> TypeError:
-    """Say that its own ``__init__`` did not call ours."""
+def uninitialized_error(operation: object) -> TypeError:
+    """Return the error for an operation whose ``__init__`` did not call its base's."""
     return TypeError(
         f"a {type(operation).__name__} can't wait: its __init__ must call "
         "super().__init__(delay_ms)"
     )
 
 
-def was_submitted(operation: object, taken_by: str) -> OperationReusedError:
-    """Say that it waits only once; ``taken_by`` is the name of the purgatory where it did."""
+def reused_error(operation: object, submitted_to: str) -> OperationReusedError:
+    """Return the error for an operation that was submitted to the purgatory of that name before."""
     return OperationReusedError(
-        f"{safe_repr(operation)} was submitted before, to purgatory {taken_by!r}: make a new one"
+        f"{safe_repr(operation)} was submitted before, to purgatory {submitted_to!r}: "
+        "make a new one"
     )
 
 
-def is_closed(operation: object, name: str) -> PurgatoryClosedError:
-    """Say that the purgatory of this ``name`` takes nothing any more."""
+def closed_error(operation: object, name: str) -> PurgatoryClosedError:
+    """Return the error of purgatory ``name``, which was closed, for an operation."""
     return PurgatoryClosedError(
         f"purgatory {name!r} was closed: it does not take {safe_repr(operation)}"
     )
 
 
-def is_full(operation: object, name: str, max_pending: int | None) -> PurgatoryFullError:
-    """Say that as many wait as may."""
+def full_error(operation: object, name: str, max_pending: int | None) -> PurgatoryFullError:
+    """Return the error of purgatory ``name``, which is full, for an operation."""
     return PurgatoryFullError(
         f"purgatory {name!r} is full: max_pending={max_pending} operations wait, and it does not "
         f"take {safe_repr(operation)}"

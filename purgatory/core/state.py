@@ -17,43 +17,51 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from itertools import filterfalse, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import WeakSet, WeakValueDictionary
 
-from purgatory.core._operation_pure import REFUSED
 from purgatory.core.backend import NATIVE
 from purgatory.core.counters import Counters
 from purgatory.core.errors import FAULTS
 from purgatory.core.interrupts import NEEDS_REPAIR, Caller
 from purgatory.core.locks import StateLock
+from purgatory.core.outcome import PENDING, WAIT_BOUNDS_NS
 from purgatory.core.reaper import Reaper
 from purgatory.core.recent_errors import RecentFaults, log_safely
-from purgatory.core.states import PENDING, WAIT_BOUNDS_NS
+from purgatory.core.retry import RetryTask
 from purgatory.core.watchers import W, WatcherList
 from timer import Timer
 from timer.log import safe_repr
 
-if TYPE_CHECKING:
-    from purgatory.core.operation import RetryTask
+REFUSED: Caller = []
+"""The submitter of an operation that its purgatory then did not admit."""
 
 _NS_PER_S = 1_000_000_000
 
 
-class PureState(Generic[W]):
+class _PureState(Generic[W]):
     """What is kept for every operation, in pure Python."""
 
     __slots__ = (
         *("admitted", "closing_error", "completing", "counters", "expires", "full_log_ns"),
         *("gave_up_error", "interrupted", "is_closed", "lock", "max_pending", "name", "now_ns"),
-        *("on_settled", "pending", "reaper", "reaper_look_ns", "still_checked", "timer", "values"),
-        *("short_delay_logged", "watchers"),
+        *(
+            "on_completed",
+            "pending",
+            "reaper",
+            "reaper_look_ns",
+            "still_checked",
+            "timer",
+            "values",
+        ),
+        "watchers",
     )
 
     name: str
     timer: Timer
     expires: bool
-    on_settled: Callable[[Any, str, int], object] | None
+    on_completed: Callable[[Any, str, int], object] | None
     max_pending: int | None
     now_ns: Callable[[], int]
     reaper: Reaper | None
@@ -75,7 +83,6 @@ class PureState(Generic[W]):
         self.counters = counters
         self.reaper_look_ns = 0
         self.full_log_ns = 0
-        self.short_delay_logged = False
 
     def detach(self, operation: W) -> Exception | None:
         """Take an operation that is being completed off all lists. O(keys).
@@ -146,7 +153,7 @@ class PureState(Generic[W]):
         while True:
             try:
                 for operation in self.pending.values():
-                    if operation.outcome is PENDING:
+                    if operation._op_outcome is PENDING:
                         return operation
                 return None
             except RuntimeError:
@@ -158,7 +165,7 @@ class PureState(Generic[W]):
 
 
 if TYPE_CHECKING or not NATIVE:
-    StateBase = PureState
+    StateBase = _PureState
 else:
     from purgatory.core.native.state import NativeState as StateBase
 
@@ -177,13 +184,13 @@ class PurgatoryState(StateBase[W]):
         name: str,
         timer: Timer,
         expires: bool,
-        on_settled: Callable[[Any, str, int], object] | None,
+        on_completed: Callable[[Any, str, int], object] | None,
         max_pending: int | None,
     ) -> None:
         self.name = name
         self.timer = timer
         self.expires = expires
-        self.on_settled = on_settled
+        self.on_completed = on_completed
         self.max_pending = max_pending
         self.now_ns = timer.clock.now_ns
         self.reaper = None
@@ -237,17 +244,6 @@ class PurgatoryState(StateBase[W]):
             limit=self.max_pending,
         )
 
-    def log_short_delay(self, operation: W) -> None:
-        """Log, once, that the delay of ``operation`` may have been meant in seconds."""
-        self.short_delay_logged = True
-        log_safely(
-            "debug",
-            "suspicious_delay",
-            purgatory=self.name,
-            operation=safe_repr(operation),
-            advice="delay_ms is in milliseconds; 30 seconds would be 30_000",
-        )
-
     def check_reaper(self, now_ns: int) -> None:
         """Once a second, on a thread that submits: see that the reaper lives."""
         self.reaper_look_ns = now_ns + _NS_PER_S
@@ -258,14 +254,14 @@ class PurgatoryState(StateBase[W]):
 
     def call_observer(self, operation: W, counted_as: str, wait_ns: int) -> None:
         """Tell the observer."""
-        assert self.on_settled is not None
+        assert self.on_completed is not None
         try:
-            self.on_settled(operation, counted_as, wait_ns)
+            self.on_completed(operation, counted_as, wait_ns)
         except FAULTS as error:
-            self.faults.note("on_settled_failed", None, operation, error)
+            self.faults.note("on_completed_failed", None, operation, error)
             log_safely(
                 "error",
-                "on_settled_failed",
+                "on_completed_failed",
                 purgatory=self.name,
                 operation=safe_repr(operation),
                 exc_info=error,
@@ -313,13 +309,6 @@ class PurgatoryState(StateBase[W]):
         with suppress(Exception):  # a key that can't be compared
             return [(key, self.values[key]) for key in keys if key in self.values]
         return []
-
-    def forget_interrupted(self, finished: list[tuple[W | None]]) -> None:
-        """Drop the notes of what was finished."""
-        identities = set(map(id, finished))
-        with self.lock:
-            # One that came meanwhile stays: each note is made once.
-            self.interrupted[:] = filterfalse(lambda one: id(one) in identities, self.interrupted)
 
     def check(self) -> None:
         """Assert all invariants; exact while no thread is inside. O(entries)."""

@@ -22,23 +22,26 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from sys import modules
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from purgatory.core.backend import NATIVE
 from purgatory.core.locks import Held
 
-if TYPE_CHECKING:
-    from purgatory.core._operation_pure import DelayedOperation as PureOperation
-    from purgatory.core.state import PurgatoryState
-
 MAX_DEPTH = 16
 """How many operations' callbacks run inside each other on one thread."""
 
-Deferred: TypeAlias = "tuple[PureOperation, Callable[[], object], PurgatoryState[Any] | None]"
-"""An operation, the method of it that is to be called later, and the state that it is in."""
+
+class _Notes(Protocol):
+    """The state of a purgatory, as far as the trampoline knows it."""
+
+    interrupted: list[tuple[Any]]
 
 
-class PureTrampoline:
+Deferred: TypeAlias = tuple[Any, Callable[[], object], _Notes | None]
+"""An operation, the method of it that is to be called later, and the state of its purgatory."""
+
+
+class _PureTrampoline:
     """What one thread is in the middle of, in pure Python."""
 
     __slots__ = ("deferred", "depth", "held", "is_resuming")
@@ -51,7 +54,7 @@ class PureTrampoline:
 
 
 if TYPE_CHECKING or not NATIVE:
-    TrampolineBase = PureTrampoline
+    TrampolineBase = _PureTrampoline
 else:
     from purgatory.core.native.trampoline import NativeTrampoline as TrampolineBase
 
@@ -93,7 +96,7 @@ class Trampoline(TrampolineBase):
         return interrupt
 
 
-class PureThisThread:
+class _PureThisThread:
     """What stands for the thread that asks.
 
     Args:
@@ -135,7 +138,7 @@ class PureThisThread:
 
 
 if TYPE_CHECKING or not NATIVE:
-    ThisThread = PureThisThread
+    ThisThread = _PureThisThread
 else:
     from purgatory.core.native.trampoline import NativeThisThread as ThisThread
 

@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 from purgatory.core.errors import FAULTS, PurgatoryClosedError, WaitCancelledError
 from purgatory.core.operation import DelayedOperation
+from purgatory.core.outcome import FOREVER_MS, Outcome
 from purgatory.core.recent_errors import log_safely
-from purgatory.core.states import FOREVER_MS, Outcome
 from timer.durations import checked_timeout_s
 from timer.log import safe_repr
 
@@ -169,7 +169,7 @@ def future_of(operation: DelayedOperation, purgatory_name: str) -> Future[Outcom
         if future.cancelled():
             operation.cancel()
 
-    operation.call_when_settled(tell)
+    operation.call_when_completed(tell)
     future.add_done_callback(cancel)
     return future
 

@@ -30,14 +30,25 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from purgatory.core.states import PENDING
+from purgatory.core.outcome import PENDING, Outcome
 
-if TYPE_CHECKING:
-    from purgatory.core._operation_pure import DelayedOperation as PureOperation
 
-W = TypeVar("W", bound="PureOperation")
+class Watcher(Protocol):
+    """An operation, as the lists and the state of its purgatory know it."""
+
+    _op_keys: tuple[Hashable, ...]
+    _op_thresholds: Mapping[Hashable, int] | None
+    _op_outcome: Outcome
+    _op_submitter: list[int] | None
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the outcome is not PENDING."""
+
+
+W = TypeVar("W", bound=Watcher)
 
 Watchers: TypeAlias = dict[int, W]
 """The operations that wait on one key, by identity, in arrival order. Never left empty.

@@ -21,12 +21,13 @@ from typing import Any
 from purgatory.core.async_purgatory import AsyncPurgatory, core_of
 from purgatory.core.counters import CountersSnapshot
 from purgatory.core.operation import DelayedOperation, submitted_ns, users_lock, watch_keys
+from purgatory.core.outcome import FOREVER_MS, WAIT_BOUNDS_MS
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import cut_repr
-from purgatory.core.states import FOREVER_MS, WAIT_BOUNDS_MS
 from purgatory.debug.history import History
 from purgatory.shared.relay import Relay, relays
-from timer import HistogramSnapshot, SystemTimer, forking
+from timer import SystemTimer, forking
+from timer.histogram import HistogramSnapshot
 
 MAX_SAMPLED = 1_000
 """How many of the first operations are looked at, and how many of the last."""

@@ -34,9 +34,9 @@ from prometheus_client.core import (
 from purgatory.core.async_purgatory import AsyncPurgatory, core_of
 from purgatory.core.counters import CountersSnapshot
 from purgatory.core.operation import DelayedOperation
+from purgatory.core.outcome import WAIT_BOUNDS_MS
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.reaper import Reaper
-from purgatory.core.states import WAIT_BOUNDS_MS
 from timer import SystemTimer, forking
 
 FETCHER_TYPES = ("follower", "consumer")
@@ -252,18 +252,18 @@ class KafkaExpiries:
     """
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
-        self._observer = purgatory.on_settled
+        self._observer = purgatory.on_completed
         self._after_fork()
         if purgatory.name == "Fetch":
             forking.register(self)
-            purgatory.on_settled = self._on_settled
+            purgatory.on_completed = self._on_completed
 
     def by_fetcher_type(self) -> dict[str, int]:
         """Return a copy of the counts."""
         with self._lock:
             return dict(self._counts)
 
-    def _on_settled(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
+    def _on_completed(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
         if outcome == "expired":
             from_follower = getattr(operation, "is_from_follower", False)
             with self._lock:

@@ -33,7 +33,8 @@ from purgatory.simulation.trace import (
     ObservedTimer,
     OperationRecorder,
 )
-from timer import Clock, InlineExecutor, SystemClock, SystemTimer, Wake
+from timer import Clock, InlineExecutor, SystemClock, SystemTimer
+from timer.wake import Wake
 
 PURGATORIES = ("Produce", "Fetch", "DeleteRecords")
 """The names of the purgatories that each broker has, in the order of the tables."""
@@ -167,9 +168,9 @@ class VirtualRuntime(Runtime):
             timer = observed = ObservedTimer(changes, broker_id, *timer_arguments)
             purgatories: list[DelayedOperationPurgatory] = [
                 ObservedPurgatory(
-                    changes, kind or "coordinator", purgatory, observed, broker_id, on_settled
+                    changes, kind or "coordinator", purgatory, observed, broker_id, on_completed
                 )
-                for purgatory, kind, on_settled in observers
+                for purgatory, kind, on_completed in observers
             ]
         else:
             purgatories = [
@@ -178,9 +179,9 @@ class VirtualRuntime(Runtime):
                     timer=timer,
                     broker_id=broker_id,
                     reaper_enabled=False,
-                    on_settled=on_settled,
+                    on_completed=on_completed,
                 )
-                for purgatory, _, on_settled in observers
+                for purgatory, _, on_completed in observers
             ]
         self.engine.attach(timer)
         return Process(clock, timer, purgatories)
@@ -196,7 +197,7 @@ class VirtualRuntime(Runtime):
         assert process.timer is not None
         self.engine.unregister(process.timer)
         for purgatory in process.purgatories:
-            purgatory.close(pending="leave")
+            purgatory.close(policy="leave")
         process.timer.close()
 
 
@@ -329,7 +330,7 @@ class RealTimeRuntime(Runtime):
                 purgatory,
                 timer=SystemTimer(purgatory, self.timer_tick_ms, self.timer_wheel_size),
                 broker_id=broker_id,
-                on_settled=self.recorder.observe,
+                on_completed=self.recorder.observe,
             )
             for purgatory in PURGATORIES
         ]
@@ -337,7 +338,7 @@ class RealTimeRuntime(Runtime):
 
     def _end_process(self, process: Process) -> None:
         for purgatory in process.purgatories:
-            purgatory.close(pending="leave")
+            purgatory.close(policy="leave")
             purgatory.timer.close()
         self.engine.run_pending_calls()
 

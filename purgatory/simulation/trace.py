@@ -26,7 +26,7 @@ from typing import Any
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory
 from purgatory.core.keys import Keys
-from purgatory.core.purgatory import SettledObserver
+from purgatory.core.purgatory import CompletionObserver
 from purgatory.kafka import RecordBatch, TopicPartition
 from purgatory.kafka.faults.active_faults import ActiveFault
 from purgatory.kafka.log.log import Log, LogConfig
@@ -404,13 +404,13 @@ class ObservedPurgatory(DelayedOperationPurgatory):
         name: str,
         timer: ObservedTimer,
         broker_id: int,
-        on_settled: SettledObserver,
+        on_completed: CompletionObserver,
     ) -> None:
         self._changes = changes
         self._kind = kind
         self._observed_timer = timer
-        self._observe = on_settled
-        super().__init__(name, timer, broker_id, reaper_enabled=False, on_settled=self._settled)
+        self._observe = on_completed
+        super().__init__(name, timer, broker_id, reaper_enabled=False, on_completed=self._settled)
 
     def try_complete_else_watch(
         self,

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations_with_replacement
 
-from purgatory import ClosePolicy, Outcome
+from purgatory import Outcome
 from purgatory.core.backend import NATIVE
+from purgatory.core.closing import ClosePolicy
 from tests.core.schedule_world import (
     CANCELLED,
     COMPLETED,
@@ -128,7 +129,7 @@ def _listen(scene: Scene, key: str) -> None:
         called()
         scene.told.append(scene.operation.outcome)
 
-    scene.operation.call_when_settled(hear)
+    scene.operation.call_when_completed(hear)
 
 
 def _come(scene: Scene, key: str) -> None:
@@ -151,7 +152,7 @@ def _look(scene: Scene, key: str) -> None:
 
 
 def _fail_all(scene: Scene, key: str) -> None:
-    scene.world.purgatory.fail_all(key, LookupError("on purpose"))
+    scene.world.purgatory.fail_for_key(key, LookupError("on purpose"))
 
 
 CALLS = {
@@ -166,12 +167,12 @@ CALLS = {
     "cancel_for_key": Call(
         lambda scene, key: scene.world.cancel_for_key(key), (CANCELLED,), needs_it_watched=True
     ),
-    "complete_all": Call(
-        lambda scene, key: scene.world.purgatory.complete_all(key),
+    "complete_for_key": Call(
+        lambda scene, key: scene.world.purgatory.complete_for_key(key),
         (COMPLETED,),
         needs_it_watched=True,
     ),
-    "fail_all": Call(_fail_all, (FAILED,), needs_it_watched=True),
+    "fail_for_key": Call(_fail_all, (FAILED,), needs_it_watched=True),
     "expiry": Call(lambda scene, key: scene.world.expire(), (EXPIRED,), needs_it_watched=True),
     "close by expiry": Call(_close("expire"), (EXPIRED,), needs_it_watched=True),
     "close by failure": Call(_close("fail"), (FAILED,), needs_it_watched=True),

@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from purgatory import ClosePolicy, LockLike, Outcome, PurgatoryClosedError
+from purgatory import Outcome, PurgatoryClosedError
 from purgatory.core.backend import NATIVE
+from purgatory.core.closing import ClosePolicy
+from purgatory.core.locks import LockLike
 from tests.core.probe import Probe, Setting
 from tests.core.scheduler import SCHEDULER, fail, point
 from timer import ManualClock
@@ -127,7 +129,7 @@ class World(Setting):
         super().__init__(
             wheel_size=WHEEL_SIZE,
             clock=CalledClock() if NATIVE else None,
-            on_settled=(lambda *told: called()) if NATIVE else None,
+            on_completed=(lambda *told: called()) if NATIVE else None,
         )
         self.operations: list[Waiting] = []
         self.refused: list[Waiting] = []

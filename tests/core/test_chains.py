@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from purgatory import DelayedOperation, DelayedOperationPurgatory, LockLike
+from purgatory import DelayedOperation, DelayedOperationPurgatory
+from purgatory.core.locks import LockLike
 from purgatory.core.trampoline import MAX_DEPTH
 from tests.core.probe import LONG_MS, Probe, Setting
 

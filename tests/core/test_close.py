@@ -10,13 +10,8 @@ from typing import Any, get_args
 
 import pytest
 
-from purgatory import (
-    ClosePolicy,
-    DelayedOperation,
-    DelayedOperationPurgatory,
-    Outcome,
-    PurgatoryClosedError,
-)
+from purgatory import DelayedOperation, DelayedOperationPurgatory, Outcome, PurgatoryClosedError
+from purgatory.core.closing import ClosePolicy
 from tests.core.probe import LONG_MS, Logs, Probe, Setting, pass_time, run_threads
 from timer import InlineExecutor, ManualClock, SystemTimer, TimerClosedError, TimerTask
 
@@ -203,14 +198,15 @@ def test_what_was_left_while_it_was_submitted_is_nowhere(setting: Setting, at: s
     operation = Probe(100)
     purgatory = setting.purgatory
     if at == "before the first check":
-        check = operation._op_check_or_else
+        check = operation._op_own
 
-        def close_first(watch: Callable[[DelayedOperation], object], me: list[int]) -> bool:
+        def close_first(me: list[int], watch: Callable[[DelayedOperation], object]) -> bool:
+            patch.undo()
             run_threads(threading.Thread(target=purgatory.close, args=("leave",)))
-            return check(watch, me)
+            return check(me, watch)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Probe, "_op_check_or_else", lambda _, *args: close_first(*args))
+            patch.setattr(Probe, "_op_own", lambda _, *args: close_first(*args))
             assert not purgatory.try_complete_else_watch(operation, ["a"])
     else:
 
@@ -345,7 +341,7 @@ def test_what_is_tried_on_another_thread_when_a_close_gives_up_is_not_left_pendi
         pass_time(clock, timer, 1)
         assert retried.wait(30)
     told = threading.Event()
-    operation.call_when_settled(told.set)
+    operation.call_when_completed(told.set)
     assert told.wait(30)
     assert operation.outcome is (Outcome.PENDING if policy == "leave" else Outcome.FAILED)
     assert operation.finished == ([] if policy == "leave" else ["on_failure"])
@@ -442,7 +438,7 @@ def test_a_close_by_what_is_called_because_the_users_lock_is_taken_does_not_wait
 
 def test_an_observer_may_close() -> None:
     purgatories: list[DelayedOperationPurgatory] = []
-    observed = Setting(on_settled=lambda *_: purgatories[0].close())
+    observed = Setting(on_completed=lambda *_: purgatories[0].close())
     purgatories.append(observed.purgatory)
     operations = [observed.submit(Probe(), "a") for _ in range(3)]
     operations[0].force_complete()

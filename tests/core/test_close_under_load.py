@@ -8,7 +8,8 @@ from typing import get_args
 
 import pytest
 
-from purgatory import ClosePolicy, DelayedOperationPurgatory, Outcome, PurgatoryClosedError
+from purgatory import DelayedOperationPurgatory, Outcome, PurgatoryClosedError
+from purgatory.core.closing import ClosePolicy
 from tests.core.probe import LONG_MS, Logs, Probe, Setting, run_threads
 from timer import InlineExecutor, SystemTimer
 

@@ -9,7 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from purgatory import ClosePolicy, DelayedOperation, LockLike, Outcome
+from purgatory import DelayedOperation, Outcome
+from purgatory.core.closing import ClosePolicy
+from purgatory.core.locks import LockLike
 from purgatory.core.trampoline import MAX_DEPTH
 from tests.core.probe import Logs, Probe, Setting
 from tests.core.test_close import FINISHED_OF, OUTCOME_OF, POLICIES

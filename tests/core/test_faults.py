@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperationPurgatory, Outcome
+from purgatory.core.outcome import STAGES
 from purgatory.core.recent_errors import Logger
-from purgatory.core.states import STAGES
 from tests.core.probe import Logs, Probe
 from timer import ManualClock, SystemTimer
 
@@ -86,7 +86,7 @@ def test_faults_in_every_callback_and_the_executor_leave_nothing_undone(
 def test_64_threads_settle_everything_exactly_once() -> None:
     settled: list[str] = []  # append is atomic
     with DelayedOperationPurgatory(
-        "Busy", on_settled=lambda _, counted_as, __: settled.append(counted_as)
+        "Busy", on_completed=lambda _, counted_as, __: settled.append(counted_as)
     ) as purgatory:
         finished = [0] * 64
 

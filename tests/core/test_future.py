@@ -32,7 +32,7 @@ def test_futures_end_with_every_outcome() -> None:
         setting.purgatory.future(probe, [probe]) for probe in (done, late, failed, cancelled)
     ]
     done.force_complete()
-    setting.purgatory.fail_all(failed, LookupError())
+    setting.purgatory.fail_for_key(failed, LookupError())
     cancelled.cancel()
     setting.pass_time(5)
     assert [future.result(0) for future in futures] == [
@@ -78,7 +78,7 @@ def test_all_who_wait_for_what_is_let_go_of_are_told_once(way: str) -> None:
     setting = Setting()
     probe = Probe()
     told: list[Outcome] = []
-    probe.call_when_settled(lambda: told.append(probe.outcome))  # before it is submitted
+    probe.call_when_completed(lambda: told.append(probe.outcome))  # before it is submitted
     future = setting.purgatory.future(probe, **WAYS_TO_WAIT[way])
     woken: list[Outcome] = []
     waiter = threading.Thread(target=lambda: woken.append(probe.wait(60)))
@@ -90,7 +90,7 @@ def test_all_who_wait_for_what_is_let_go_of_are_told_once(way: str) -> None:
     assert told == woken == [probe.wait(60)] == [Outcome.PENDING]
     with pytest.raises(PurgatoryClosedError, match="'Manual' was closed, and left <Probe PENDING"):
         future.result(60)
-    probe.call_when_settled(lambda: told.append(probe.outcome))  # after the end: at once
+    probe.call_when_completed(lambda: told.append(probe.outcome))  # after the end: at once
     assert told == [Outcome.PENDING] * 2
     assert probe.force_complete()
     assert told == [Outcome.PENDING] * 2
@@ -112,9 +112,9 @@ def test_a_listener_that_raises_is_logged_and_stops_no_other() -> None:
     setting = Setting()
     probe = setting.submit(Probe(), "key")
     told: list[str] = []
-    probe.call_when_settled(lambda: told.append("first"))
-    probe.call_when_settled(lambda: told[99])
-    probe.call_when_settled(lambda: told.append("third"))
+    probe.call_when_completed(lambda: told.append("first"))
+    probe.call_when_completed(lambda: told[99])
+    probe.call_when_completed(lambda: told.append("third"))
     probe.force_complete()
-    probe.call_when_settled(lambda: told.append("after"))
+    probe.call_when_completed(lambda: told.append("after"))
     assert told == ["first", "third", "after"]

@@ -172,7 +172,7 @@ def test_an_observer_that_raises_stops_no_operation(interrupt: type[BaseExceptio
         if len(told) == 1:
             raise interrupt
 
-    setting = Setting(on_settled=observe)
+    setting = Setting(on_completed=observe)
     around = neighbours(setting)
     operation = Probe()
     try:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from purgatory import DelayedOperationPurgatory, Outcome, WatcherList
+from purgatory import DelayedOperationPurgatory, Outcome
+from purgatory.core.watchers import WatcherList
 from tests.core.probe import LONG_MS, Probe, Setting
 
 

@@ -14,18 +14,18 @@ def test_complete_all_completes_whatever_the_condition_says() -> None:
     setting = Setting()
     probes = [setting.submit(Probe(), "gone", "kept") for _ in range(3)]
     other = setting.submit(Probe(), "kept")
-    assert setting.purgatory.complete_all("gone") == 3
+    assert setting.purgatory.complete_for_key("gone") == 3
     assert {probe.outcome for probe in probes} == {Outcome.COMPLETED}
     assert [probe.finished for probe in probes] == [["on_complete"]] * 3
     assert other.outcome is Outcome.PENDING
-    assert setting.purgatory.complete_all("gone") == 0
+    assert setting.purgatory.complete_for_key("gone") == 0
 
 
 def test_fail_all_fails_with_the_error() -> None:
     setting = Setting()
     probes = [setting.submit(Probe(), "gone") for _ in range(3)]
     error = ConnectionError("broker 2 died")
-    assert setting.purgatory.fail_all("gone", error) == 3
+    assert setting.purgatory.fail_for_key("gone", error) == 3
     for probe in probes:
         assert probe.outcome is Outcome.FAILED
         assert probe.error is error
@@ -37,7 +37,7 @@ def test_who_waits_at_a_threshold_is_found_too() -> None:
     setting = Setting()
     probe = Probe()
     setting.purgatory.try_complete_else_watch(probe, thresholds={"log": 10})
-    assert setting.purgatory.complete_all("log") == 1
+    assert setting.purgatory.complete_for_key("log") == 1
     setting.assert_empty()
 
 
@@ -48,9 +48,9 @@ def test_where_your_lock_is_taken_a_retry_does_it(ends: Outcome) -> None:
     probe = setting.submit(Probe(lock=lock), "gone")
     with lock:
         if ends is Outcome.COMPLETED:
-            setting.purgatory.complete_all("gone")
+            setting.purgatory.complete_for_key("gone")
         else:
-            setting.purgatory.fail_all("gone", LookupError())
+            setting.purgatory.fail_for_key("gone", LookupError())
         assert probe.outcome is Outcome.PENDING
     setting.pass_time(40)
     assert probe.outcome is ends
@@ -63,7 +63,7 @@ def test_callbacks_do_not_overlap_a_check_that_is_under_way() -> None:
 
     def complete_all_meanwhile() -> None:
         if setting.purgatory.watched:
-            thread = threading.Thread(target=setting.purgatory.complete_all, args=("gone",))
+            thread = threading.Thread(target=setting.purgatory.complete_for_key, args=("gone",))
             thread.start()
             thread.join(60)
             seen.append(probe.outcome)
@@ -77,4 +77,4 @@ def test_callbacks_do_not_overlap_a_check_that_is_under_way() -> None:
 
 def test_an_error_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="error must be an exception, not 'broken'"):
-        Setting().purgatory.fail_all("key", "broken")  # type: ignore[arg-type]
+        Setting().purgatory.fail_for_key("key", "broken")  # type: ignore[arg-type]

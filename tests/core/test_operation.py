@@ -26,7 +26,7 @@ class WholeNumber:
 
 @pytest.mark.parametrize(
     "delay_ms",
-    [True, False, 1.0, 2.5, float("nan"), float("inf"), "250", None, b"1", [], Fraction(3)],
+    [True, False, 1.0, 2.5, float("nan"), float("inf"), "250", b"1", [], Fraction(3)],
     ids=repr,
 )
 def test_a_delay_that_is_no_integer_is_refused_by_value(delay_ms: object) -> None:
@@ -314,12 +314,12 @@ def test_a_listener_that_is_interrupted_is_called_again(raised: int) -> None:
 
     operation = Probe()
     for listener in (lambda: told.append("first"), interrupted, lambda: told.append("last")):
-        operation.call_when_settled(listener)
+        operation.call_when_completed(listener)
     with pytest.raises(KeyboardInterrupt):
         operation.force_complete()
     while True:
         try:
-            operation.call_when_settled(lambda: None)
+            operation.call_when_completed(lambda: None)
             break
         except KeyboardInterrupt:
             pass

@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 
-from purgatory import (
-    DelayedOperationPurgatory,
+from purgatory import DelayedOperationPurgatory, OperationReusedError, Outcome, PurgatoryClosedError
+from purgatory.core.keys import (
     GroupJoinKey,
     GroupSyncKey,
     Keys,
     MemberKey,
-    OperationReusedError,
-    Outcome,
-    PurgatoryClosedError,
     TopicKey,
     TopicPartitionOperationKey,
 )
@@ -272,7 +269,7 @@ def test_sizes_are_read_without_asking_a_key(setting: Setting) -> None:
 def test_the_observer_is_told_once_for_each_outcome() -> None:
     told: list[tuple[str, str, int]] = []
     setting = Setting(
-        on_settled=lambda operation, label, wait_ns: told.append(
+        on_completed=lambda operation, label, wait_ns: told.append(
             (type(operation).__name__, label, wait_ns)
         )
     )
@@ -417,7 +414,7 @@ def test_no_repr_is_asked_for_under_a_lock(setting: Setting) -> None:
         lambda: setting.purgatory.advance(key, 1),
         lambda: setting.purgatory.advance("a", operation),  # type: ignore[arg-type]
         lambda: setting.purgatory.forget(key),
-        lambda: setting.purgatory.fail_all(key, ValueError()),
+        lambda: setting.purgatory.fail_for_key(key, ValueError()),
         lambda: full.try_complete_else_watch(Entering(), ["a"]),
         lambda: setting.purgatory.close() and setting.submit(Entering(), "a"),
     ]

@@ -16,7 +16,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from purgatory import ClosePolicy, DelayedOperation, Outcome
+from purgatory import DelayedOperation, Outcome
+from purgatory.core.closing import ClosePolicy
 from tests.core.probe import Probe, Setting
 from tests.core.purgatory_model import ModelOperation, PurgatoryModel
 
@@ -48,7 +49,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         super().__init__()
         self.settled: list[tuple[DelayedOperation, str]] = []
         self.setting = Setting(
-            on_settled=lambda operation, label, _: self.settled.append((operation, label))
+            on_completed=lambda operation, label, _: self.settled.append((operation, label))
         )
         self.purgatory = self.setting.purgatory
         self.model = PurgatoryModel()

@@ -174,7 +174,7 @@ def test_who_is_told_of_an_outcome_is_told_by_the_next_call_if_telling_was_inter
 
         operation = Probe()
         purgatory.try_complete_else_watch(operation, ["key"])
-        operation.call_when_settled(listener)
+        operation.call_when_completed(listener)
         with pytest.raises(KeyboardInterrupt):
             operation.force_complete()
         assert operation.outcome is Outcome.COMPLETED and not told

@@ -63,7 +63,7 @@ def listening_while(
             called()
             told.append((number, operation.outcome))
 
-        operation.call_when_settled(hear)
+        operation.call_when_completed(hear)
 
     threads: dict[str, Callable[[], object]] = {
         f"listen {number}": partial(listen, number) for number in range(listeners)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from purgatory import AsyncPurgatory, DelayedOperation, LockLike, Outcome, PurgatoryClosedError
+from purgatory import AsyncPurgatory, DelayedOperation, Outcome, PurgatoryClosedError
 from purgatory.core.closing import ClosePolicy
+from purgatory.core.locks import LockLike
 from purgatory.core.trampoline import MAX_DEPTH
 from tests.event_loop.conftest import new_purgatory, run_virtually, settle
 
@@ -44,9 +45,12 @@ class CheckElsewhere:
     def __init__(self, operation: DelayedOperation) -> None:
         self._over = threading.Event()
         self._begun = threading.Event()
-        self._thread = threading.Thread(target=operation._op_do_as_owner, args=(self._check,))
+        self._thread = threading.Thread(target=self._own, args=(operation,))
         self._thread.start()
         assert self._begun.wait(30)
+
+    def _own(self, operation: DelayedOperation) -> None:
+        operation._op_own([threading.get_ident()], unlocked=self._check)
 
     def _check(self) -> None:
         self._begun.set()
@@ -277,7 +281,7 @@ def test_every_kind_of_wait_for_a_threshold_alone_ends_with_a_clear_error(
         purgatory = new_purgatory()
         told: list[Outcome] = []
         operation = Noted()
-        operation.call_when_settled(lambda: told.append(operation.outcome))  # before it waits
+        operation.call_when_completed(lambda: told.append(operation.outcome))  # before it waits
         submitted = asyncio.create_task(purgatory.submit(operation, thresholds={"log": 1}))
         wait = asyncio.create_task(purgatory.wait_for_threshold("log", 1))
         if not leave_at_once:
@@ -330,7 +334,7 @@ def test_an_error_that_ends_many_waits_does_not_gather_their_frames() -> None:
         async with new_purgatory() as purgatory:
             handlers = [asyncio.create_task(handle()) for _ in range(50)]
             await settle()
-            assert purgatory.fail_all("topic", LookupError("the topic was deleted")) == 50
+            assert purgatory.fail_for_key("topic", LookupError("the topic was deleted")) == 50
             await asyncio.gather(*handlers)
         return depths
 

@@ -101,7 +101,7 @@ def test_any_callback_may_raise_cancelled_on_threads_too(stage: str) -> None:
     timer = SystemTimer("test", clock=clock, executor=InlineExecutor())
     with DelayedOperationPurgatory("Fetch", timer=timer, reaper_enabled=False) as purgatory:
         bad, told = RaisesCancelled(stage), threading.Event()
-        bad.call_when_settled(told.set)
+        bad.call_when_completed(told.set)
         purgatory.try_complete_else_watch(bad, ["key"])
         others = [RaisesCancelled("") for _ in range(2)]
         for other in others:

@@ -308,8 +308,8 @@ def test_a_key_that_goes_away_ends_its_waits() -> None:
             )
             completing = asyncio.create_task(purgatory.submit(Flagged(), ["completing"]))
             await settle()
-            purgatory.fail_all("failing", ConnectionError("broker 2 died"))
-            purgatory.complete_all("completing")
+            purgatory.fail_for_key("failing", ConnectionError("broker 2 died"))
+            purgatory.complete_for_key("completing")
             purgatory.cancel_for_key("dropped")
             with pytest.raises(ConnectionError, match="broker 2 died"):
                 await failing

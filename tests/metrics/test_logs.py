@@ -76,8 +76,8 @@ def test_a_close_is_one_event_however_often_it_is_called(server: Server, logs: L
 
 def test_a_listener_that_fails_is_one_event(server: Server, logs: Logs) -> None:
     probe = server.submit(Named())
-    probe.call_when_settled(lambda: 1 / 0)
-    probe.call_when_settled(lambda: None)
+    probe.call_when_completed(lambda: 1 / 0)
+    probe.call_when_completed(lambda: None)
     probe.force_complete()
     assert [entry["event"] for entry in logs] == ["listener_failed"]
     assert (logs[0]["purgatory"], logs[0]["operation"]) == ("Produce", "<the operation>")

@@ -177,7 +177,7 @@ def test_what_was_refused_is_not_observed_under_kafkas_names(setting: Setting) -
     metrics.register(fetch, setting.registry)
     with pytest.raises(ValueError, match="registered already"):
         metrics.register(other, setting.registry, kafka_names=True)
-    assert other.on_settled is None
+    assert other.on_completed is None
 
 
 class Client:

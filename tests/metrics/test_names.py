@@ -18,7 +18,7 @@ from purgatory import (
     PurgatoryFullError,
     metrics,
 )
-from purgatory.core.states import WAIT_BOUNDS_MS
+from purgatory.core.outcome import WAIT_BOUNDS_MS
 from tests.core.probe import Probe, Setting
 from tests.core.test_supervision import kill
 from timer import InlineExecutor, ManualClock, SystemTimer
@@ -165,7 +165,7 @@ def test_kafkas_expiries_equal_what_expired(registry: CollectorRegistry) -> None
             name,
             timer=timer,
             reaper_enabled=False,
-            on_settled=lambda operation, counted_as, wait_ns: seen.append(counted_as),
+            on_completed=lambda operation, counted_as, wait_ns: seen.append(counted_as),
         )
         for name in ("Produce", "Fetch")
     )

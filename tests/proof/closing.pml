@@ -17,7 +17,7 @@ inline note_end(o) {
 #endif
 }
 
-/* Checked._op_abandon, of whose server nobody else can be. */
+/* DelayedOperation._op_abandon, of whose server nobody else can be. */
 inline abandon(o) {
     d_step {
         turn == NOBODY ->

@@ -27,7 +27,7 @@ active proctype Driver() {
         settle(o, EXPIRED, true);
         won = false;
 #else
-        d_step { /* Checked.run */
+        d_step { /* DelayedOperation.run */
             AT(note_expiry);
             if
             :: !op[o].expiry_due && op[o].outcome == PENDING -> op[o].held_at_expiry = HOLDS(o)

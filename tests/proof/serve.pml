@@ -1,6 +1,6 @@
-/* Serving what is noted with an operation: purgatory/core/_operation_pure.py. */
+/* Serving what is noted with an operation: purgatory/core/operation.py. */
 
-/* Checked._op_process_as. */
+/* _PureOperation._op_own. */
 inline serve(o) {
     do
     :: atomic { AT(process_look_outcome); gone = (op[o].outcome != PENDING) };
@@ -82,7 +82,7 @@ inline lock(o) {
     }
 }
 
-/* Checked._op_schedule_retry, as its server. */
+/* DelayedOperation._op_schedule_retry, as its server. */
 inline retry_later(o) {
     d_step { AT(retry_look); number = op[o].retry };
     if
@@ -124,7 +124,7 @@ inline forget_looks(entry) {
     if :: looked_at[3] == entry -> looked_at[3] = NONE :: else fi
 }
 
-/* Checked._op_is_left_to: `waits` says whether the server has nothing more to do. */
+/* DelayedOperation._op_is_deferred_to: `waits` says whether the server has nothing more to do. */
 inline look_for_retry(o) {
 #ifndef BREAK_RETRY_UNLOOKED
     d_step { AT(waits_look_outcome); gone = (op[o].outcome != PENDING) };
@@ -166,7 +166,7 @@ inline look_for_retry(o) {
 inline begin_to_try() { skip }
 #endif
 
-/* Checked._op_fail_without_lock, which Closing._give_up_on does as well. */
+/* DelayedOperation._op_fail_without_lock, which Closing._give_up_on does as well. */
 inline fail_without_lock(o) {
     d_step {
         AT(fail_claim);
@@ -184,7 +184,7 @@ inline fail_without_lock(o) {
     fi
 }
 
-/* Checked._op_do_due, under the locks: `completed` says whether a check completed it. */
+/* _PureOperation._op_do_due, under the locks: `completed` says whether a check completed it. */
 inline serve_noted(o) {
     d_step { expiring = false; completed = false; gone = false };
     do

@@ -1,6 +1,6 @@
-/* Settling: purgatory/core/_operation_pure.py. */
+/* Settling: purgatory/core/operation.py. */
 
-/* PureTask.cancel, of a retry task. */
+/* _PureTask.cancel, of a retry task. */
 inline cancel_retry(o, s) {
     d_step {
         AT(cancel_look_entry);
@@ -19,7 +19,7 @@ inline cancel_retry(o, s) {
     }
 }
 
-/* Settled._op_complete: `won` says whether this call set the outcome. */
+/* _PureOperation._op_complete: `won` says whether this call set the outcome. */
 inline settle(o, to, by_server) {
     d_step {
         AT(claim_completer);
@@ -53,7 +53,7 @@ inline settle(o, to, by_server) {
     fi
 }
 
-/* Settled._op_detach: off the timer and the lists. */
+/* _PureOperation._op_detach: off the timer and the lists. */
 inline leave(o) {
 #ifndef BREAK_SETTLED_STAYS_ON_TIMER
     d_step { AT(leave_look_entry); seen = (op[o].entry == CURRENT) };
@@ -91,7 +91,7 @@ inline leave(o) {
     fi
 }
 
-/* Settled._op_finish: the callbacks; then it is counted, and those who wait are told. */
+/* _PureOperation._op_finish: the callbacks; then it is counted, and those who wait are told. */
 inline finish(o, to, by_server) {
     if
     :: to != CANCELLED ->

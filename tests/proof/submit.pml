@@ -1,6 +1,6 @@
 /* Coming in: purgatory/core/operation.py, and WatcherList.watch. */
 
-/* DelayedOperation._op_submit. */
+/* _PureOperation._op_submit. */
 inline submit(o) {
     d_step {
         turn == NOBODY ->
@@ -31,7 +31,7 @@ inline submit(o) {
     fi
 }
 
-/* Checked._op_check_or_else, with WatcherList.watch. */
+/* _PureOperation._op_own, with WatcherList.watch. */
 inline check_else_watch(o) {
     d_step { AT(else_note); op[o].check_due = true };
     d_step {
@@ -66,7 +66,7 @@ inline check_else_watch(o) {
     serve(o)
 }
 
-/* Checked._op_check_twice. */
+/* _PureOperation._op_check_twice. */
 inline check_twice(o) {
     serve_noted(o);
     if
@@ -105,7 +105,7 @@ inline watch(o) {
     }
 }
 
-/* DelayedOperation._op_start_timeout. */
+/* _PureOperation._op_start_timeout. */
 inline start_timeout(o) {
 #ifdef TIMEOUTS
     d_step { AT(start_point); op[o].entry = CURRENT };

@@ -26,9 +26,9 @@ from timer import (
     TaskExecutor,
     TimerClosedError,
     TimerTask,
-    TimerTaskEntry,
-    TimerTaskList,
 )
+from timer.timer_task import TimerTaskEntry
+from timer.timer_task_list import TimerTaskList
 
 LONG_S = 60
 ROUNDS = 60

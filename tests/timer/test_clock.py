@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from timer import Clock, ManualClock, SystemClock, Wake
+from timer import Clock, ManualClock, SystemClock
+from timer.wake import Wake
 
 MS = 1_000_000
 LONG_S = 60

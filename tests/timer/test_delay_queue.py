@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timer import DelayQueue, TimerTaskList
+from timer.delay_queue import DelayQueue
+from timer.timer_task_list import TimerTaskList
 
 
 def offer(queue: DelayQueue, expiration_ms: int, level: int = 1, index: int = 0) -> TimerTaskList:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.timer.named_task import inline_timer
-from timer import Clock, ManualClock, SystemClock, SystemTimer, _timer_pure
+from timer import Clock, ManualClock, SystemClock, SystemTimer, system_timer
 from timer.timer_task_list import TimerTaskList
 from timer.wake import Wake
 
@@ -199,7 +199,7 @@ def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
 
     clock.advance(delay_ms)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_timer_pure, "MAX_CASCADE_UNDER_LOCK", 0)
+        patch.setattr(system_timer, "MAX_CASCADE_UNDER_LOCK", 0)
         patch.setattr(TimerTaskList, "flush", be_overtaken)
         timer.advance_clock()
     assert sorted(ran) == ["first", "late"]

@@ -15,9 +15,9 @@ import pytest
 import structlog
 
 from tests.timer.named_task import NamedTask
-from timer import InlineExecutor, ManualClock, SingleThreadExecutor, SystemTimer
+from timer import InlineExecutor, ManualClock, SystemTimer
 from timer.backend import NATIVE
-from timer.executor import _new_runner
+from timer.executor import SingleThreadExecutor, _new_runner
 
 LONG_S = 60
 

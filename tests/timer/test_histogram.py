@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from timer import Histogram
-from timer.histogram import MAX_PENDING
+from timer.histogram import MAX_PENDING, Histogram
 
 MS = 1_000_000
 

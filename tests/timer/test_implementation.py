@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.timer.described_alike import assert_described_alike
-from timer import NATIVE, Histogram, SystemTimer, TimerTask
-from timer._timer_pure import SystemTimer as PureTimer
-from timer.histogram import PureHistogram
-from timer.timer_task import PureTask
+from timer import NATIVE, SystemTimer, TimerTask
+from timer.histogram import Histogram, _PureHistogram
+from timer.system_timer import _PureTimer
+from timer.timer_task import _PureTask
 
 ROOT = Path(__file__).parents[2]
-PAIRS = [(TimerTask, PureTask), (SystemTimer, PureTimer), (Histogram, PureHistogram)]
+PAIRS = [(TimerTask, _PureTask), (SystemTimer, _PureTimer), (Histogram, _PureHistogram)]
 
 
 def native_in(**environment: str) -> str:

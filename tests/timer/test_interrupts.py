@@ -28,13 +28,13 @@ from timer import (
     NATIVE,
     InlineExecutor,
     ManualClock,
-    SingleThreadExecutor,
     SystemTimer,
     TaskExecutor,
     TimerClosedError,
-    Wake,
-    _timer_pure,
+    system_timer,
 )
+from timer.executor import SingleThreadExecutor
+from timer.wake import Wake
 
 # From Python 3.12 on the tests also interrupt a generator that is thrown away: it is only printed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -182,7 +182,7 @@ def advance() -> Scenario:
 
 def advance_with_large_buckets() -> Scenario:
     """What a coarse bucket held cascades one by one, not within the section that took it."""
-    with mock.patch.object(_timer_pure, "MAX_CASCADE_UNDER_LOCK", 0):
+    with mock.patch.object(system_timer, "MAX_CASCADE_UNDER_LOCK", 0):
         yield from advance()
 
 

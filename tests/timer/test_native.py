@@ -16,15 +16,8 @@ from typing import Any
 
 import pytest
 
-from timer import (
-    NATIVE,
-    Histogram,
-    InlineExecutor,
-    ManualClock,
-    SystemTimer,
-    TimerTask,
-    system_timer,
-)
+from timer import NATIVE, InlineExecutor, ManualClock, SystemTimer, TimerTask, system_timer
+from timer.histogram import Histogram
 from timer.timer_task import CallLater
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")

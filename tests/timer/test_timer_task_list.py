@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.timer.named_task import NamedTask
-from timer import TimerTask, TimerTaskEntry, TimerTaskList
+from timer import TimerTask
+from timer.timer_task import TimerTaskEntry
+from timer.timer_task_list import TimerTaskList
 
 
 def entry_for(name: str) -> TimerTaskEntry:

@@ -11,15 +11,10 @@ from tests.timer.named_task import (
     move_from_bucket_to_bucket,
     name_of,
 )
-from timer import (
-    DelayQueue,
-    ManualClock,
-    SystemTimer,
-    TimerTask,
-    TimerTaskEntry,
-    TimerTaskList,
-    TimingWheel,
-)
+from timer import ManualClock, SystemTimer, TimerTask, TimingWheel
+from timer.delay_queue import DelayQueue
+from timer.timer_task import TimerTaskEntry
+from timer.timer_task_list import TimerTaskList
 
 
 def entry_at(expiration_ms: int) -> TimerTaskEntry:

@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 from tests.interrupts.own_process import run_in_own_process
-from timer import Wake
+from timer.wake import Wake
 
 LONG_S = 60
 ROOT = Path(__file__).parents[2]

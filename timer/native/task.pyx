@@ -23,12 +23,12 @@ from timer.native.links cimport append, unlink
 from functools import partial
 
 from timer.durations import checked_delay_ms
-from timer.errors import no_init
+from timer.errors import uninitialized_error
 
 
 @cython.no_gc
 cdef class NativeTask:
-    """What `timer.TimerTask` is made of, in place of `timer.timer_task.PureTask`."""
+    """What `timer.TimerTask` is made of, in place of `timer.timer_task._PureTask`."""
 
     def __init__(self, delay_ms):
         set_delay(self, delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms))
@@ -45,7 +45,7 @@ cdef class NativeTask:
         if self.has_delay_ms:
             return self.delay.ms
         if self.delay.other is NULL:
-            raise no_init(self)
+            raise uninitialized_error(self)
         return <object> self.delay.other
 
     @delay_ms.setter
@@ -57,7 +57,7 @@ cdef class NativeTask:
             leave(self)
             return True
         if not self.is_whole:
-            raise no_init(self)
+            raise uninitialized_error(self)
         entry = self._timer_entry
         return entry is not None and entry.remove()
 
@@ -81,7 +81,7 @@ cdef class NativeTask:
 
 
 cdef class NativeCall(NativeTask):
-    """What `timer.timer_task.CallLater` is made of, in place of `timer.timer_task.PureCall`.
+    """What `timer.timer_task.CallLater` is made of, in place of `timer.timer_task._PureCall`.
 
     Unlike other tasks it is known to the garbage collector: what it calls may own it.
     """

@@ -50,12 +50,12 @@ from time import monotonic_ns
 from timer.durations import checked_delay_ms
 from timer.errors import (
     TimerClosedError,
-    clock_below_0,
-    no_init,
-    not_a_task,
-    not_a_whole_task,
+    negative_time_error,
+    uninitialized_error,
+    wrong_type_error,
+    uninitialized_task_error,
 )
-from timer.levels import IDLE_MS, check_levels
+from timer.snapshot import IDLE_MS, check_levels
 
 cdef int64_t NS_PER_MS = 1_000_000
 cdef int64_t IDLE = IDLE_MS
@@ -70,7 +70,7 @@ cdef enum:  # what a timer has in hand, off the wheel
 
 
 cdef class NativeTimer:
-    """What `timer.SystemTimer` is made of, in place of `timer._timer_pure`."""
+    """What `timer.SystemTimer` is made of, in place of `_PureTimer`."""
 
     cdef Pending pending
     cdef NativeWheel wheel
@@ -134,20 +134,20 @@ cdef class NativeTimer:
             An int of no class that derives from it: to count with it calls nothing.
         """
         if not self.is_started and self._now_ns is None:
-            raise no_init(self)
+            raise uninitialized_error(self)
         read = self._now_ns  # owned meanwhile: the clock may have another one put in its place
         now_ns = read()
         if type(now_ns) is not int:
             now_ns = int(operator.index(now_ns))
         if now_ns < 0:
-            raise clock_below_0(now_ns)
+            raise negative_time_error(now_ns)
         return now_ns
 
     # Adding.
 
     def add(self, task):
         if not isinstance(task, NativeTask):
-            raise not_a_task(task)
+            raise wrong_type_error(task)
         add_task(self, <NativeTask> task)
 
     def call_later(self, delay_ms, function, *args):
@@ -178,7 +178,7 @@ cdef class NativeTimer:
         Exact. O(1); in pure Python O(buckets in use), as adding and cancelling cost nothing for it.
         """
         if not self.is_started:
-            raise no_init(self)
+            raise uninitialized_error(self)
         return self.pending.count
 
     @property
@@ -194,7 +194,7 @@ cdef class NativeTimer:
     def next_expiration_ms(self):
         """Return when the next bucket is due, or None: what a driver may sleep until. O(1)."""
         if not self.is_started:
-            raise no_init(self)
+            raise uninitialized_error(self)
         if not is_empty(&self.in_hand[CASCADING]) or (self._own_executor is None and not is_empty(&self.in_hand[DUE])):
             return self.now_ms(True)
         return self.wheel.queue.ranked[0].number if self.wheel.queue.size else None
@@ -439,7 +439,7 @@ cdef int add_task(object timer, NativeTask task) except -1:
     cdef int64_t delay_ms, now_ms
     cdef Placed placed
     if not task.is_whole:
-        raise not_a_whole_task(task)
+        raise uninitialized_task_error(task)
     if task.has_delay_ms:
         delay_ms = task.delay.ms
     else:
@@ -450,7 +450,7 @@ cdef int add_task(object timer, NativeTask task) except -1:
     # to be waited for, it has begun.
     now_ms = core.now_ms(delay_ms > 0)
     if not core.is_started:
-        raise no_init(core)
+        raise uninitialized_error(core)
     if not core._closed and task.pending is NULL and task.entry is not NULL:
         if <object> task.entry is not None:
             task.cancel()  # of a wheel in pure Python: this may call anything

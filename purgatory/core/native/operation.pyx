@@ -10,7 +10,7 @@ Ground rules
 * Signals are handled by Python code, so an exception of a signal's handler comes out of a call of
   Python, and from nowhere else. Each such call lies in a ``try`` that gives back what is claimed,
   notes the operation in the state, and tries once to go on, as in pure Python.
-* The order of an operation's stages, and what may follow what, is that of `purgatory.core.states`.
+* The order of an operation's stages, and what may follow what, is that of `purgatory.core.outcome`.
 """
 
 from cpython.object cimport PyObject
@@ -26,67 +26,35 @@ from timer.native.task cimport leave as leave_list, set_delay
 
 from functools import partial
 
-from purgatory.core.errors import drop_tracebacks
-from purgatory.core.errors import FAULTS
-from purgatory.core.states import (
+from purgatory.core.errors import (
+    FAULTS,
+    closed_error,
+    drop_tracebacks,
+    full_error,
+    reused_error,
+    uninitialized_error as uninitialized_operation_error,
+    wrong_type_error,
+)
+from purgatory.core.outcome import (
     CALLED_BACK as AFTER_CALLS,
     CALLING_BACK as IN_CALLS,
     OBSERVING as IN_OBSERVER,
     DEFERRED as WHEN_DEFERRED,
     DONE as WHEN_DONE,
     FOREVER_MS,
-    SHORT_DELAY_MS,
 )
 from purgatory.core.locks import check_lock
-from purgatory.core.states import Outcome
-from purgatory.core.errors import is_closed, is_full, is_no_operation, is_unfinished, was_submitted
+from purgatory.core.outcome import Outcome
 from purgatory.core.locks import do_under
 from timer.durations import checked_delay_ms
-from timer.errors import TimerClosedError, no_init
+from timer.errors import TimerClosedError, uninitialized_error
 
 cdef extern from "Python.h":
     PyObject* Py_False
 
 
-# A class's method is looked up once, and again when the class has changed: CPython gives a class a
-# version tag, and takes it away from a class, and from those that derive from it, when any name in
-# it is set. Where an instance has a dict, or the class its own way to get attributes, the tag does
-# not tell, and the method is called by its name.
-cdef extern from *:
-    """
-    #if PY_VERSION_HEX < 0x030E0000
-    static unsigned int asked_tag = 0;
-    static PyObject* asked_method = NULL;  /* borrowed from the class, for as long as it has that tag */
-
-    static PyObject* find_asked(PyTypeObject* type, PyObject* name) {
-        PyObject* found;
-        if (type->tp_dictoffset != 0 || type->tp_getattro != PyObject_GenericGetAttr) return NULL;
-        found = _PyType_Lookup(type, name);
-        if (found == NULL || !PyFunction_Check(found) || type->tp_version_tag == 0) return NULL;
-        if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return NULL;
-        asked_tag = type->tp_version_tag;
-        return asked_method = found;
-    }
-
-    static PyObject* ask(PyObject* operation, PyObject* name) {
-        PyTypeObject* type = Py_TYPE(operation);
-        PyObject* method = asked_method;
-        PyObject* arguments[2] = {NULL, operation};
-        PyObject* result;
-        if (asked_tag == 0 || type->tp_version_tag != asked_tag) {
-            method = find_asked(type, name);
-            if (method == NULL) return PyObject_CallMethodNoArgs(operation, name);
-        }
-        Py_INCREF(method);  /* which may be taken out of the class meanwhile */
-        result = PyObject_Vectorcall(method, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-        Py_DECREF(method);
-        return result;
-    }
-    #else
-    #define ask PyObject_CallMethodNoArgs
-    #endif
-    """
-    PyObject* ask(object operation, object name)
+cdef extern from "Python.h":
+    PyObject* ask "PyObject_CallMethodNoArgs" (object operation, object name)
 
 
 cdef str TRY_COMPLETE = "try_complete"
@@ -101,12 +69,12 @@ cdef short CALLED_BACK = AFTER_CALLS
 cdef short OBSERVING = IN_OBSERVER
 cdef short DONE = WHEN_DONE
 cdef int64_t FOREVER = FOREVER_MS
-cdef int64_t SHORT_DELAY = SHORT_DELAY_MS
 cdef tuple CANCEL = (CANCELLED, None)
 cdef tuple NAMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
 cdef Py_ssize_t MAX_DEPTH = 16  # as in `purgatory.core.trampoline`
 cdef size_t ABANDONED = SIZE_MAX  # the owner, for good, of what was abandoned
-cdef object PUT_ON_LISTS = object()  # what a submission has called between its two checks
+cdef object NO_CALL = object()  # between two checks: so there is only one
+cdef object PUT_ON_LISTS = object()  # the call of a submission between its two checks
 
 
 cdef enum Found:  # by a check
@@ -130,7 +98,7 @@ cdef int raise_what_is_set() except -1:
 
 
 cdef class NativeOperation(NativeWatched):
-    """What `purgatory.DelayedOperation` is made of, in place of `purgatory.core._operation_pure`."""
+    """What `purgatory.DelayedOperation` is made of, in place of `_PureOperation`."""
 
     cdef public object _op_lock
     cdef public object _op_error
@@ -153,7 +121,9 @@ cdef class NativeOperation(NativeWatched):
     def _op_init(self, delay_ms, lock=None):
         if self._op_state is not None:
             raise RuntimeError("an operation can't be made again after it was submitted")
-        set_delay(self, delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms))
+        if type(delay_ms) is not int:
+            delay_ms = FOREVER_MS if delay_ms is None else checked_delay_ms(delay_ms)
+        set_delay(self, delay_ms)
         if lock is not None:
             check_lock(lock)
         self._op_lock = lock
@@ -184,15 +154,18 @@ cdef class NativeOperation(NativeWatched):
     def maybe_try_complete(self):
         self._op_check_due = True
         self._op_resume_if_interrupted()
-        return self.process()
+        return self.own(NO_CALL, None)
 
     def safe_try_complete_or_else(self, f):
-        return self.check_or_else(f)
+        if not self.is_whole:
+            raise uninitialized_error(self)
+        self._op_check_due = True
+        return self.own(f, None)
 
     def run(self):
         self._op_resume_if_interrupted()  # the timer comes again to what was interrupted
         self._op_expiry_due = True
-        self.process()
+        self.own(NO_CALL, None)
 
     # 1. Completing it, once.
 
@@ -202,7 +175,7 @@ cdef class NativeOperation(NativeWatched):
         cdef bint is_ours
         cdef size_t me = this_number()
         if not self.is_whole:
-            raise no_init(self)
+            raise uninitialized_error(self)
         if self.completer:
             # The owner must not go round and round on these.
             self._op_expiry_due = False
@@ -288,7 +261,7 @@ cdef class NativeOperation(NativeWatched):
             self.run_callbacks()
         if state is not None:
             counted_as = self.counted_as()
-            if state.on_settled is not None and self._op_stage < OBSERVING:
+            if state.on_completed is not None and self._op_stage < OBSERVING:
                 self._op_stage = OBSERVING
                 state.call_observer(self, NAMES[<int> counted_as], self._op_wait_ns)
             if self.owner and self.owner != self.completer:
@@ -339,7 +312,7 @@ cdef class NativeOperation(NativeWatched):
     def _op_resume_if_interrupted(self):
         """Go on if who completed it was interrupted, and nobody has gone on yet."""
         if not self.is_whole:
-            raise no_init(self)
+            raise uninitialized_error(self)
         if (
             self._op_outcome is not PENDING
             and self._op_stage not in (DEFERRED, DONE)
@@ -353,33 +326,63 @@ cdef class NativeOperation(NativeWatched):
 
     # 2. Checking it, by one owner at a time.
 
-    cdef bint process(self) except -1:
-        """Own it, and do what is due, until nothing is. True if a check here completed it."""
+    cdef bint own(self, object between, object unlocked) except -1:
+        """Own the operation and do what is due, until nothing is: the only loop of ownership.
+
+        As ``_PureOperation._op_own``; ``between`` may be ``PUT_ON_LISTS``.
+        """
         cdef NativeTrampoline trampoline
-        cdef bint completed = False, is_ours = False, is_interrupted = True
+        cdef bint completed = False, is_ours = False, is_interrupted = True, is_too_deep
         cdef size_t me = this_number()
         try:
-            while self._op_outcome is PENDING and is_due(self) and not self.owner:
+            while True:
+                if between is NO_CALL and unlocked is None:
+                    if self._op_outcome is not PENDING or not is_due(self):
+                        break
+                if self.owner:
+                    if between is NO_CALL:
+                        break
+                    self.call(between)
+                    between = NO_CALL
+                    self._op_check_due = True
+                    continue
                 self.owner = me
                 is_ours = True
                 retry = None
-                if self._op_lock is None:
-                    completed |= self.do_due()
+                if unlocked is not None:
+                    unlocked()
+                    unlocked = None
+                elif self._op_lock is None:
+                    if between is NO_CALL:
+                        completed |= self.do_due()
+                    else:
+                        completed = self.check_twice(between)
+                        between = NO_CALL
                 else:
                     trampoline = this_trampoline()
-                    if trampoline.depth >= MAX_DEPTH:
+                    is_too_deep = trampoline.depth >= MAX_DEPTH
+                    if is_too_deep and between is NO_CALL:
                         # Completed here, its callbacks would run later, and without the user's lock.
                         trampoline.deferred.append((self, self._op_process, self._op_state))
                         self.owner = 0
                         break
-                    found = do_under(self._op_lock, trampoline, self._op_do_due)
-                    if found is None:
+                    found = None
+                    if not is_too_deep:
+                        work = self._op_do_due
+                        if between is not NO_CALL:
+                            work = partial(self._op_check_twice, between)
+                        found = do_under(self._op_lock, trampoline, work)
+                    if found is not None:
+                        completed |= found
+                    elif between is NO_CALL:
                         retry = self._op_schedule_retry()
-                    elif found:
-                        completed = True
+                    else:
+                        self.call(between)
+                        self._op_check_due = True
+                    between = NO_CALL
                 self.owner = 0
                 is_ours = False
-                if retry is not None and self._op_is_left_to(retry):
+                if retry is not None and self._op_is_deferred_to(retry):
                     break
             is_interrupted = False
         finally:
@@ -389,52 +392,11 @@ cdef class NativeOperation(NativeWatched):
                 self.note_interrupted()
         return completed
 
-    cdef bint check_or_else(self, object f) except -1:
-        """Check it, call ``f``, or what ``PUT_ON_LISTS`` stands for, check it again."""
-        cdef NativeTrampoline trampoline
-        cdef bint completed = False, is_ours = False, is_interrupted = True
-        cdef size_t me = this_number()
-        if not self.is_whole:
-            raise no_init(self)
-        self._op_check_due = True
-        try:
-            if self.owner:
-                self.call(f)
-                self._op_check_due = True
-                completed = self.process()
-                is_interrupted = False
-                return completed
-            self.owner = me
-            is_ours = True
-            if self._op_lock is None:
-                completed = self.check_twice(f)
-            else:
-                found = None
-                trampoline = this_trampoline()
-                if trampoline.depth < MAX_DEPTH:
-                    found = do_under(self._op_lock, trampoline, partial(self._op_check_twice, f))
-                if found is None:
-                    self.call(f)
-                    self._op_check_due = True
-                else:
-                    completed = found
-            self.owner = 0
-            is_ours = False
-            if is_due(self):
-                completed |= self.process()
-            is_interrupted = False
-            return completed
-        finally:
-            if is_interrupted:
-                if is_ours:
-                    self.owner = 0
-                self.note_interrupted()
-
-    cdef bint call(self, object f) except -1:
-        """Call ``f``; or put it on its lists: True if there is no place for it."""
+    cdef bint call(self, object between) except -1:
+        """Call ``between``; or put it on its lists: True if there is no place for it."""
         cdef NativeState state = self._op_state
-        if f is not PUT_ON_LISTS:
-            f()
+        if between is not PUT_ON_LISTS:
+            between()
         elif state.max_pending is not None and not state.try_admit(self):
             self.is_refused = True
             return True
@@ -442,10 +404,10 @@ cdef class NativeOperation(NativeWatched):
             state.watchers.watch(self)
         return False
 
-    cdef bint check_twice(self, object f) except -1:
+    cdef bint check_twice(self, object between) except -1:
         if self.do_due():
             return True
-        if self._op_outcome is PENDING and self.call(f):
+        if self._op_outcome is PENDING and self.call(between):
             return False
         self._op_check_due = True
         return self.do_due()
@@ -493,7 +455,7 @@ cdef class NativeOperation(NativeWatched):
             if is_interrupted:
                 self.note_interrupted()
         if is_due(self):
-            completed |= self.process()
+            completed |= self.own(NO_CALL, None)
         return completed
 
     cdef Found look_at_result(self, PyObject* answer) except UNKNOWN:
@@ -531,27 +493,16 @@ cdef class NativeOperation(NativeWatched):
         return 0
 
     def _op_process(self):
-        return self.process()
+        return self.own(NO_CALL, None)
 
     def _op_do_due(self):
         return self.do_due()
 
-    def _op_check_twice(self, f):
-        return self.check_twice(f)
+    def _op_check_twice(self, between):
+        return self.check_twice(between)
 
-    def _op_do_as_owner(self, work):
-        """Do ``work`` as its owner, unless it has another."""
-        cdef size_t me = this_number()
-        if self.owner:
-            return
-        self.owner = me
-        try:
-            work()
-        except BaseException:
-            self.owner = 0
-            self.note_interrupted()
-            raise
-        self.owner = 0
+    def _op_own(self, me, between=NO_CALL, unlocked=None):
+        return self.own(between, unlocked)
 
     def _op_own_for_good(self):
         """Become its owner, and stay it, unless somebody is at it."""
@@ -575,8 +526,6 @@ cdef class NativeOperation(NativeWatched):
             return 0
         if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= FOREVER_MS:
             return 0
-        if self.has_delay_ms and 0 < self.delay.ms < SHORT_DELAY and not state.short_delay_logged:
-            state.log_short_delay(self)
         try:
             if state.native_timer is not None:
                 add_task(state.native_timer, self)
@@ -591,7 +540,7 @@ cdef class NativeOperation(NativeWatched):
 
     # 4. Notifying its listeners.
 
-    def call_when_settled(self, listener):
+    def call_when_completed(self, listener):
         cdef list listeners = [listener]  # made before the look: it may run a finalizer
         if self._op_listeners is None:
             self._op_listeners = listeners
@@ -642,10 +591,10 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
     cdef bint entered, completed, is_taken = False
     cdef size_t me = this_number()
     if not isinstance(submitted, NativeOperation):
-        raise is_no_operation(submitted)
+        raise wrong_type_error(submitted)
     operation = <NativeOperation> submitted
     if not operation.is_whole:
-        raise is_unfinished(operation)
+        raise uninitialized_operation_error(operation)
     now_ns = state.now()
     entered = enter(state.lock)
     if operation._op_state is None:
@@ -665,14 +614,15 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
     leave(state.lock, entered)
     if not is_taken:
         if operation._op_state is not None:
-            raise was_submitted(operation, operation._op_state.name)
-        raise is_closed(operation, state.name)
+            raise reused_error(operation, operation._op_state.name)
+        raise closed_error(operation, state.name)
     try:
         if now_ns > state.reaper_look_ns:
             state.check_reaper(now_ns)
-        completed = operation.check_or_else(PUT_ON_LISTS)
+        operation._op_check_due = True
+        completed = operation.own(PUT_ON_LISTS, None)
         if operation.is_refused:
-            refusal = is_full(operation, state.name, state.max_pending)
+            refusal = full_error(operation, state.name, state.max_pending)
             state.log_full(operation)
             operation.cancel()
         elif not completed and operation._op_outcome is PENDING:
@@ -706,9 +656,9 @@ cdef int check_each(list operations) except -1:
             or operation._op_forced_outcome is not None
         ):
             operation._op_check_due = True
-            completed += operation.process()
+            completed += operation.own(NO_CALL, None)
             continue
-        # operation.process(), written out for what most checks come to: it does not hold.
+        # operation.own(NO_CALL, None), written out for what most checks come to: it does not hold.
         operation.owner = me
         operation._op_check_due = False
         answer = ask(operation, TRY_COMPLETE)
@@ -718,7 +668,7 @@ cdef int check_each(list operations) except -1:
         Py_DECREF(<object> answer)
         operation.owner = 0
         if is_due(operation):
-            completed += operation.process()
+            completed += operation.own(NO_CALL, None)
     return completed
 
 

@@ -33,14 +33,14 @@ from timer.native.whole_numbers cimport within_64_bits
 from time import monotonic_ns
 from weakref import WeakValueDictionary
 
-from purgatory.core.states import OUTCOMES, STAGES, WAIT_BOUNDS_MS, Outcome
+from purgatory.core.outcome import OUTCOMES, STAGES, WAIT_BOUNDS_MS, Outcome
 from timer.native.timer import NativeTimer
 
 cdef object PENDING = Outcome.PENDING
 
 
 cdef class NativeCounters:
-    """What `purgatory.core.counters.Counters` is made of, in place of `PureCounters`."""
+    """What `purgatory.core.counters.Counters` is made of, in place of `_PureCounters`."""
 
     def __cinit__(self):
         self.by_outcome = {
@@ -53,7 +53,7 @@ cdef class NativeCounters:
 
 
 cdef class NativeState:
-    """What `purgatory.core.state.PurgatoryState` is made of, in place of `PureState`."""
+    """What `purgatory.core.state.PurgatoryState` is made of, in place of `_PureState`."""
 
     def __cinit__(self):
         start_empty(&self.pending)
@@ -80,7 +80,6 @@ cdef class NativeState:
         self.counters = counters
         self.reaper_look_ns = 0
         self.full_log_ns = 0
-        self.short_delay_logged = False
         self.reads_system_clock = self.now_ns is monotonic_ns
         self.native_timer = None
         if isinstance(self.timer, NativeTimer) and type(self.timer).add is NativeTimer.add:
@@ -258,7 +257,7 @@ cdef int _clear(PyObject* self) noexcept:
     """Drop all that may be part of a cycle; what the methods need stays."""
     cdef NativeState state = <NativeState> self
     state.drop_all()
-    state.reaper = state.on_settled = state.now_ns = state.timer = None
+    state.reaper = state.on_completed = state.now_ns = state.timer = None
     state.native_timer = state.closing_error = state.gave_up_error = None
     return 0
 

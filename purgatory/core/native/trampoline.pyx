@@ -10,7 +10,6 @@ Ground rules
 
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
-from libc.stdint cimport uint64_t
 
 import sys
 import threading
@@ -20,21 +19,10 @@ from types import BuiltinFunctionType
 cdef extern from "Python.h":
     PyObject* PyThreadState_GetDict()
 
-# Whether a dict has changed since; 0: that is not known, and the dict is looked into each time.
-cdef extern from *:
-    """
-    #if PY_VERSION_HEX < 0x030E0000
-    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    #define dict_version(dict) (((PyDictObject*) (dict))->ma_version_tag)
-    #else
-    #define dict_version(dict) 0
-    #endif
-    """
-    uint64_t dict_version(dict namespace) noexcept
 
 
 cdef class NativeTrampoline:
-    """What `purgatory.core.trampoline.Trampoline` is made of, in place of `PureTrampoline`."""
+    """What `purgatory.core.trampoline.Trampoline` is made of, in place of `_PureTrampoline`."""
 
     def __init__(self):
         self.deferred = deque()
@@ -47,8 +35,6 @@ cdef dict _threading = vars(threading)
 cdef dict _modules = sys.modules
 cdef object _builtin = BuiltinFunctionType
 cdef object _new_trampoline = None
-cdef uint64_t _plain_threading = 0  # the version of that dict in which get_ident is Python's own
-cdef uint64_t _plain_modules = 0  # and that of the other, in which there are no greenlets
 
 
 cdef class NativeThisThread:
@@ -83,13 +69,8 @@ cdef class NativeThisThread:
 
 cdef size_t this_number() except 0:
     """Return what ``threading.get_ident`` says: gevent makes it the number of a greenlet."""
-    global _plain_threading
-    cdef PyObject* found
-    if _plain_threading and _plain_threading == dict_version(_threading):
-        return system_thread()
-    found = PyDict_GetItemWithError(_threading, _GET_IDENT)
+    cdef PyObject* found = PyDict_GetItemWithError(_threading, _GET_IDENT)
     if found is NULL or type(<object> found) is _builtin:  # Python's own
-        _plain_threading = dict_version(_threading)
         return system_thread()
     get_ident = <object> found
     return <size_t> get_ident()
@@ -97,13 +78,8 @@ cdef size_t this_number() except 0:
 
 cdef object this_greenlet():
     """Return the greenlet that this is, or None for a thread's own: that is the thread."""
-    global _plain_modules
-    cdef PyObject* found
-    if _plain_modules and _plain_modules == dict_version(_modules):
-        return None
-    found = PyDict_GetItemWithError(_modules, _GREENLET)
+    cdef PyObject* found = PyDict_GetItemWithError(_modules, _GREENLET)
     if found is NULL:
-        _plain_modules = dict_version(_modules)
         return None
     module = <object> found
     get_current = getattr(module, "getcurrent", None)  # it may be in the middle of its import

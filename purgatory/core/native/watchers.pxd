@@ -63,8 +63,8 @@ cdef class KeyWatchers:
     cdef Heap numbers
 
     cdef int collect(self, list operations) except -1
-    cdef bint reaches(self, object value) except -1
-    cdef int pop_reached(self, object value, list taken) except -1
+    cdef bint reaches(self, int64_t value) noexcept
+    cdef int pop_reached(self, int64_t value, list taken) except -1
 
 
 cdef class NativeWatched(NativeTask):

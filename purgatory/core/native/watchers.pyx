@@ -30,14 +30,14 @@ from purgatory.core.native.trampoline cimport system_thread
 from timer.native.collector cimport PyTypeObject, traverseproc, visitproc
 from timer.native.heap cimport NOWHERE, Ranked, make_room, push, remove
 from timer.native.links cimport Link, append, start_empty, unlink
-from timer.native.whole_numbers cimport in_two_words, is_cut
+from timer.native.whole_numbers cimport within_64_bits
 
 from contextlib import suppress
 from time import sleep
 
 from purgatory.core.watchers import check_lists
-from purgatory.core.states import Outcome
-from timer.errors import no_init
+from purgatory.core.outcome import Outcome
+from timer.errors import uninitialized_error
 
 cdef extern from *:
     """
@@ -106,55 +106,22 @@ cdef class KeyWatchers:
             link = link.next
         return 0
 
-    cdef bint reaches(self, object value) except -1:
-        """Whether somebody waits for ``value`` or less. O(1)."""
-        cdef int64_t high, low
-        if not self.numbers.size:
-            return False
-        in_two_words(value, &high, &low)
-        return is_within(self.numbers.ranked[0], high, low)
+    cdef bint reaches(self, int64_t value) noexcept:
+        """Whether an operation waits for ``value`` or less. O(1)."""
+        return self.numbers.size and self.numbers.ranked[0].number <= value
 
-    cdef int pop_reached(self, object value, list taken) except -1:
+    cdef int pop_reached(self, int64_t value, list taken) except -1:
         """Take off those whose number is ``value`` or less, by number: add them to ``taken``."""
-        cdef int64_t high, low
         cdef Threshold* first
-        cdef NativeWatched operation
-        cdef bint is_too_large
-        cdef list too_large = []
-        in_two_words(value, &high, &low)
-        while self.numbers.size and is_within(self.numbers.ranked[0], high, low):
+        while self.numbers.size and self.numbers.ranked[0].number <= value:
             first = <Threshold*> self.numbers.ranked[0]
-            operation = <NativeWatched> first.operation
-            is_too_large = False
-            if is_cut(first.ranked.high):
-                is_too_large = is_above(operation, self.key, value)
-                if not self.numbers.size or self.numbers.ranked[0] is not &first.ranked:
-                    continue  # it was taken off while the key was compared
-                if first.operation is not <PyObject*> operation:
-                    continue  # and another one stands there now
-            if is_too_large:
-                too_large.append(operation)
-            else:
-                taken.append(operation)
+            taken.append(<object> first.operation)
             remove(&self.numbers, &first.ranked)
-        for operation in too_large:
-            rearm_one(operation, self, 0)
         return 0
-
-
-cdef inline bint is_within(Ranked* one, int64_t high, int64_t low) noexcept:
-    """Whether a number is one in two words or less."""
-    return one.high < high or (one.high == high and one.number <= low)
 
 
 cdef inline Watch* watch_of(Link* link) noexcept:
     return <Watch*> link  # its first field
-
-
-cdef bint is_above(NativeWatched operation, object key, object value) except -1:
-    """Whether the number that ``operation`` waits for, of any size, is above ``value``."""
-    thresholds = operation._op_thresholds
-    return thresholds is not None and thresholds[key] > value
 
 
 cdef int rearm_one(NativeWatched operation, KeyWatchers watchers, int64_t order) except -1:
@@ -186,14 +153,14 @@ cdef class NativeWatched(NativeTask):
     def outcome(self):
         """How it ended, or PENDING. In a callback, how it is about to end."""
         if not self.is_whole:
-            raise no_init(self)
+            raise uninitialized_error(self)
         return self._op_outcome
 
     @property
     def is_completed(self):
         """Whether the outcome is not PENDING."""
         if not self.is_whole:
-            raise no_init(self)
+            raise uninitialized_error(self)
         return self._op_outcome is not PENDING
 
 
@@ -464,7 +431,6 @@ cdef class NativeWatcherList:
     def check(self, operations):
         cdef KeyWatchers watchers
         cdef Threshold* threshold
-        cdef int64_t high, low, high_there, low_there
         cdef Threshold* above
         cdef Py_ssize_t place
         for key, watchers in list(self.by_key.items()):
@@ -475,11 +441,10 @@ cdef class NativeWatcherList:
                 threshold = <Threshold*> watchers.numbers.ranked[place]
                 assert threshold.ranked.place == place
                 above = <Threshold*> watchers.numbers.ranked[max(0, place - 1) // 2]
-                assert is_within(&above.ranked, threshold.ranked.high, threshold.ranked.number)
-                high_there, low_there = threshold.ranked.high, threshold.ranked.number
+                assert above.ranked.number <= threshold.ranked.number
+                number = threshold.ranked.number
                 operation = <object> threshold.operation
-                in_two_words(operation._op_thresholds[key], &high, &low)
-                assert (high, low) == (high_there, low_there)
+                assert operation._op_thresholds[key] == number
                 place += 1
         assert len(self.kept) <= MOST_KEPT
         waiting = {
@@ -502,9 +467,7 @@ cdef Threshold* numbers_of(NativeWatched operation, tuple keys) except NULL:
         for index in range(len(keys)):
             number = operation._op_thresholds.get(keys[index])
             if number is not None:
-                in_two_words(
-                    number, &thresholds[index].ranked.high, &thresholds[index].ranked.number
-                )
+                thresholds[index].ranked.number = within_64_bits(number)
                 thresholds[index].ranked.place = NOWHERE
                 thresholds[index].operation = <PyObject*> operation
     except BaseException:
