@@ -154,18 +154,18 @@ cdef class NativeOperation(NativeWatched):
     def maybe_try_complete(self):
         self._op_check_due = True
         self._op_resume_if_interrupted()
-        return self.own(NO_CALL, None)
+        return self.own(this_number(), NO_CALL, None)
 
     def safe_try_complete_or_else(self, f):
         if not self.is_whole:
             raise uninitialized_error(self)
         self._op_check_due = True
-        return self.own(f, None)
+        return self.own(this_number(), f, None)
 
     def run(self):
         self._op_resume_if_interrupted()  # the timer comes again to what was interrupted
         self._op_expiry_due = True
-        self.own(NO_CALL, None)
+        self.own(this_number(), NO_CALL, None)
 
     # 1. Completing it, once.
 
@@ -326,14 +326,13 @@ cdef class NativeOperation(NativeWatched):
 
     # 2. Checking it, by one owner at a time.
 
-    cdef bint own(self, object between, object unlocked) except -1:
+    cdef bint own(self, size_t me, object between, object unlocked) except -1:
         """Own the operation and do what is due, until nothing is: the only loop of ownership.
 
         As ``_PureOperation._op_own``; ``between`` may be ``PUT_ON_LISTS``.
         """
         cdef NativeTrampoline trampoline
         cdef bint completed = False, is_ours = False, is_interrupted = True, is_too_deep
-        cdef size_t me = this_number()
         try:
             while True:
                 if between is NO_CALL and unlocked is None:
@@ -455,7 +454,7 @@ cdef class NativeOperation(NativeWatched):
             if is_interrupted:
                 self.note_interrupted()
         if is_due(self):
-            completed |= self.own(NO_CALL, None)
+            completed |= self.own(this_number(), NO_CALL, None)
         return completed
 
     cdef Found look_at_result(self, PyObject* answer) except UNKNOWN:
@@ -493,7 +492,7 @@ cdef class NativeOperation(NativeWatched):
         return 0
 
     def _op_process(self):
-        return self.own(NO_CALL, None)
+        return self.own(this_number(), NO_CALL, None)
 
     def _op_do_due(self):
         return self.do_due()
@@ -502,7 +501,7 @@ cdef class NativeOperation(NativeWatched):
         return self.check_twice(between)
 
     def _op_own(self, me, between=NO_CALL, unlocked=None):
-        return self.own(between, unlocked)
+        return self.own(this_number(), between, unlocked)
 
     def _op_own_for_good(self):
         """Become its owner, and stay it, unless somebody is at it."""
@@ -620,7 +619,7 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
         if now_ns > state.reaper_look_ns:
             state.check_reaper(now_ns)
         operation._op_check_due = True
-        completed = operation.own(PUT_ON_LISTS, None)
+        completed = operation.own(me, PUT_ON_LISTS, None)
         if operation.is_refused:
             refusal = full_error(operation, state.name, state.max_pending)
             state.log_full(operation)
@@ -656,9 +655,9 @@ cdef int check_each(list operations) except -1:
             or operation._op_forced_outcome is not None
         ):
             operation._op_check_due = True
-            completed += operation.own(NO_CALL, None)
+            completed += operation.own(me, NO_CALL, None)
             continue
-        # operation.own(NO_CALL, None), written out for what most checks come to: it does not hold.
+        # operation.own(me, NO_CALL, None), written out for most checks: the condition is false.
         operation.owner = me
         operation._op_check_due = False
         answer = ask(operation, TRY_COMPLETE)
@@ -668,7 +667,7 @@ cdef int check_each(list operations) except -1:
         Py_DECREF(<object> answer)
         operation.owner = 0
         if is_due(operation):
-            completed += operation.own(NO_CALL, None)
+            completed += operation.own(me, NO_CALL, None)
     return completed
 
 
