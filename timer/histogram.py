@@ -1,4 +1,4 @@
-"""Counts of durations by bucket: what lateness and waits are exported as.
+"""Histograms, counts of durations by bucket: the form in which lateness and waits are exported.
 
 Ground rules
 ------------

@@ -1,33 +1,33 @@
 """The timer: a layered timing wheel, a clock, and an executor for expired tasks.
 
-``_PureTimer`` does what is done for each task; where native code was built, ``NativeTimer`` does it
-instead. ``SystemTimer`` adds to either what is done for all.
+``_PureTimer`` does the work for each task, or ``NativeTimer`` where native code was built.
+``SystemTimer`` adds the work for all tasks to either.
 
 Ground rules
 ------------
-* One lock guards the moves of the wheel, its buckets and the delay queue. It is held for one
+* One lock guards the moves of the wheel, its buckets and the delay queue. The lock is held for one
   insertion, one swap of a bucket's contents or the moves of a few entries: never while user code
-  runs, and never while a large bucket cascades. It is reentrant, because a finalizer that the
+  runs, and never while a large bucket cascades. The lock is reentrant, because a finalizer that the
   garbage collector runs in the middle may use the timer. ``cancel`` goes without it, and so does
   nearly every ``add`` (see ``timer_task`` and ``TimingWheel.add_if_queued``).
 * Any thread may add, cancel, look and close. Any thread may drive the timer by ``advance_clock``;
   one usually does.
-* What the bucket that is due holds goes from the wheel to ``_polled``, and one entry at a time to
-  finer buckets or to ``_due``; that of a finest bucket goes to ``_due`` at once. Until its task
-  begins, an entry stays in the dict to which it was added, which ``_active_buckets`` keeps: there
-  it is counted, and can be cancelled.
+* The entries of a due bucket go from the wheel to ``_polled``, and one at a time to finer buckets
+  or to ``_due``; those of a finest bucket go to ``_due`` at once. Until its task begins, an entry
+  stays in the dict to which it was added, which ``_active_buckets`` keeps: there it is counted, and
+  can be cancelled.
 * *An exception may come between any two steps* (a signal's handler that raises), and leaves no lock
   held and no task lost. Locks are taken by ``with`` only, and no loop is written within one: from
   Python 3.12 on, an exception at its backward jump would leave the lock held. Every step puts an
-  entry in its next place before it takes it out of the one before, so what was broken off is found
-  by the next call of ``advance_clock``, which goes on; what stands in two places is passed over the
+  entry in its next place before it takes it out of the one before, so interrupted work is found
+  by the next call of ``advance_clock``, which goes on; an entry in two places is passed over the
   second time.
 * A dict that others change is copied by ``dict(x)`` or ``list(x)`` before it is iterated over. The
   garbage collector, and so a finalizer or another thread, may come in the middle of
   ``list(x.items())``, and on Python 3.11 of ``x.copy()``, which then may be of no use.
 * A task is taken out of its home and begun in one step of the interpreter, on the executor's
-  thread. It can be cancelled until then. Whether what breaks its ``run`` off came before its first
-  step can't be told: a task that may run again is put back, any other counts as run.
+  thread. The task can be cancelled until then. An interrupt of its ``run`` may have come before its
+  first step: a task that may run again is put back, any other counts as run.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from timer.timing_wheel import TimingWheel
 from timer.wake import Wake
 
 MAX_EXPIRATION_MS = 2**63 - 1
-"""Where deadlines saturate, some 292 million years ahead: the largest signed 64-bit integer."""
+"""The latest deadline, some 292 million years ahead: the largest signed 64-bit integer."""
 
 MAX_CASCADE_UNDER_LOCK = 8
 """How many entries may cascade within one critical section."""
@@ -80,7 +80,7 @@ YIELD_S = 50e-6
 
 
 class Timer(ABC):
-    """Runs tasks after a delay, driven by whoever calls ``advance_clock``."""
+    """Runs tasks after a delay, driven by the caller of ``advance_clock``."""
 
     clock: Clock
 
@@ -106,7 +106,7 @@ class Timer(ABC):
 
 
 class _PureTimer:
-    """What is done for each task, in pure Python; ``NativeTimer`` does the same."""
+    """The work for each task, in pure Python; ``NativeTimer`` does the same."""
 
     name: str
     on_earlier: Callable[[], object] | None
@@ -137,7 +137,7 @@ class _PureTimer:
         self.lateness = lateness
         self.failures = 0
 
-    # Not on the path of each task: implemented by `timer.system_timer`.
+    # Not on the path of each task: implemented by `SystemTimer`.
 
     def _wake_driver(self) -> None:
         raise NotImplementedError
@@ -171,8 +171,8 @@ class _PureTimer:
             now_ns = self._now_ns()
             if now_ns < 0:
                 raise negative_time_error(now_ns)
-            # Rounded up: the millisecond that has begun must not count as a whole one. But where
-            # nothing is to be waited for, it has begun.
+            # Rounded up: the millisecond that has begun must not count as a whole one. But without
+            # a delay, it has begun.
             if delay_ms > 0:
                 expiration_ms = delay_ms - (-now_ns // NS_PER_MS)
             else:
@@ -196,7 +196,8 @@ class _PureTimer:
     def _add_under_lock(self, task: TimerTask, entry: TimerTaskEntry) -> None:
         with self._lock:
             if entry.bucket is not NOWHERE:
-                # It came too late into a bucket that was just emptied, and may have been found.
+                # The entry came too late into a bucket that was just emptied, and may have been
+                # found.
                 if not entry.remove():
                     return
                 entry = TimerTaskEntry(task, entry.expiration_ms)
@@ -335,7 +336,7 @@ class _PureTimer:
                 self._active_buckets.pop(key, None)
 
     def _cascade_some(self) -> bool:
-        """Let what was taken from large buckets fall to where it belongs; False: it was all."""
+        """Let the entries of large buckets fall to finer ones; False: that was all."""
         for key, polled in dict(self._polled).items():
             if polled.lock.locked():
                 continue  # another driver is at it
@@ -354,7 +355,7 @@ class _PureTimer:
                     self._due[id(entry)] = [entry], NOWHERE
 
     def _submit_each_due(self) -> None:
-        """Give all that is due to the user's executor."""
+        """Give all due tasks to the user's executor."""
         due = self._due
         while due:
             for key, (cascaded, entries) in dict(due).items():
@@ -366,7 +367,7 @@ class _PureTimer:
                 due.pop(key, None)
 
     def _run_some_due(self) -> bool:
-        """Run what is due; False: it was all."""
+        """Run due tasks; False: that was all."""
         due = self._due
         run = self._run
         while due:
@@ -392,20 +393,21 @@ class _PureTimer:
         self.lateness.observe(late_ns if late_ns > 0 else 0)  # a coarse tick may be early
         try:
             # entry.bucket.pop(number).task.run(), or nothing if a cancel was faster: in one step of
-            # the interpreter, so that no interrupt comes between. What is taken out is begun.
+            # the interpreter, so that no interrupt comes between: a task that is taken out is
+            # begun.
             next(map(call, map(_GET_RUN, map(entry.bucket.pop, (number,), _CANCELLED))))
         except (RecursionError, MemoryError) as error:
             # There may be no room for any call, so nothing is called before it is put back.
             is_not_started = error.__traceback__ is None or error.__traceback__.tb_next is None
             if is_not_started or task._timer_may_run_again:
                 entry.bucket[number] = entry
-            if number in entry.bucket:  # whoever comes next runs it
+            if number in entry.bucket:  # the next driver runs it
                 self._due[id(entry)] = [entry], NOWHERE
                 raise
             self._record_failure(task, error)
         except Exception as error:
             if task._timer_may_run_again:
-                entry.bucket[number] = entry  # first, in case that this is broken off as well
+                entry.bucket[number] = entry  # first, in case that this is interrupted as well
             self._record_failure(task, error)
             if task._timer_may_run_again:
                 with suppress(Exception):  # once more only: it may be here to stay
@@ -552,7 +554,7 @@ class SystemTimer(TimerBase, Timer):
             raise TimerClosedError(f"timer {self.name!r} was closed: it does not advance")
         has_run = False
         while True:
-            # At first, this is what an interrupt broke off.
+            # At first, these are the leftovers of an interrupt.
             while self._cascade_some():
                 pass
             if self._has_due():
@@ -596,13 +598,13 @@ class SystemTimer(TimerBase, Timer):
             log_safely("timer", "info", "timer_closed", timer=self.name, dropped_tasks=dropped)
         return dropped
 
-    # Driving. Each step may be broken off, and is then taken again by the next call.
+    # Driving. Each step may be interrupted, and is then taken again by the next call.
 
     def _wait_for_due(self, timeout_ms: int) -> bool:
         deadline_ns = self._now_ns() + timeout_ms * NS_PER_MS
         wake = Wake()
         try:
-            # First, then looked: a bucket that comes later wakes us.
+            # Registered first, then looked: a bucket that comes later wakes this thread.
             self._sleepers[id(wake)] = wake
             return self._sleep_until_due(wake, deadline_ns)
         finally:
@@ -654,7 +656,8 @@ class SystemTimer(TimerBase, Timer):
         start_ns = monotonic_ns()
         while self._run_some_due():
             if monotonic_ns() - start_ns > MAX_RUN_NS:
-                # Who waits for the interpreter's lock would else ask for it only after 5 ms.
+                # A thread that waits for the interpreter's lock would else ask for it only after 5
+                # ms.
                 sleep(YIELD_S)
                 start_ns = monotonic_ns()
 
@@ -677,7 +680,7 @@ def _check_at_least(name: str, value: int, minimum: int) -> None:
 
 
 def _check_task(task: object) -> None:
-    """Raise what is wrong with the task itself, if anything is."""
+    """Raise the error of the task itself, if there is one."""
     if not isinstance(task, TimerTask):
         raise wrong_type_error(task) from None
     if not hasattr(task, "_timer_entry"):

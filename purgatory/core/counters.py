@@ -1,4 +1,4 @@
-"""Exact counts of what became of the operations, for metrics, tables and tests.
+"""Exact counts of the operations' outcomes, for metrics, tables and tests.
 
 Everything here changes, and is copied, under the lock of the purgatory's state.
 """

@@ -1,4 +1,4 @@
-"""What the purgatory raises, what it takes for an error of a callback, and errors that are kept."""
+"""Errors of the purgatory, errors that count as a callback's, and errors that are kept."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator
 from timer.log import safe_repr
 
 FAULTS = (Exception, CancelledError)
-"""What a callback raises of its own; all else is an interrupt, and goes on to the caller.
+"""Errors that count as the callback's own; all others are interrupts, and go on to the caller.
 
-A CancelledError can't be one: tasks are interrupted by it where they wait, which no callback does.
-It comes of a condition that asks a cancelled future for its result, and let through it would cancel
-the task that only told an event.
+A CancelledError is no interrupt here: tasks are cancelled where they wait, and no callback waits. A
+condition raises it that asks a cancelled future for its result; let through, it would cancel the
+task that only reported an event.
 """
 
 
@@ -72,11 +72,11 @@ def full_error(operation: object, name: str, max_pending: int | None) -> Purgato
     )
 
 
-# Errors that are kept, without the frames they came through, which hold what is long done: the
-# operation that failed, and the list of its neighbours that were being checked.
+# Errors are kept without the frames they came through. Those hold objects that are long done with:
+# the operation that failed, and the list of its neighbours that were being checked.
 #
-# A callback may be called while somebody up the stack handles an error of his own: to that, Python
-# links what the callback raises. It is his, so it keeps its traceback, and the link is cut.
+# A callback may be called while a caller up the stack handles an error of its own, and Python links
+# the callback's error to that. The caller's error keeps its traceback, and the link is cut.
 
 
 def drop_tracebacks(error: BaseException) -> None:

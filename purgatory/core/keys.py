@@ -27,7 +27,7 @@ class KeyCollection(Protocol[K_co]):
 
 
 Keys: TypeAlias = KeyCollection[Hashable] | Iterator[Hashable]
-"""What is taken as keys. Type checkers refuse a single ``str`` where a list of keys belongs."""
+"""The type of an argument for keys. Type checkers refuse a single ``str`` there."""
 
 
 def _equal_within_type(kind: type[T]) -> type[T]:

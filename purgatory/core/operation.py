@@ -1,8 +1,7 @@
 """An operation that waits for a condition or for its timeout, and is completed exactly once.
 
-``_PureOperation`` does what is done for every operation; where native code was built,
-``NativeOperation`` does it instead. ``DelayedOperation``, from which users derive, adds to either
-what is done for few.
+``_PureOperation`` does the work for every operation, or ``NativeOperation`` where native code was
+built. ``DelayedOperation``, from which users derive, adds the work for few to either.
 
 How an operation is completed once
 ----------------------------------
@@ -108,7 +107,7 @@ _listeners_lock = threading.Lock()
 
 
 class _PureOperation(TimerTask):
-    """What is done for every operation, in pure Python; ``NativeOperation`` does the same."""
+    """The work for every operation, in pure Python; ``NativeOperation`` does the same."""
 
     __slots__ = (
         *("_op_check_due", "_op_claims", "_op_completed_by", "_op_error", "_op_expiry_due"),
@@ -118,13 +117,13 @@ class _PureOperation(TimerTask):
     )
 
     _op_state: PurgatoryState[Any] | None
-    """That of its purgatory, once it was submitted."""
+    """The state of its purgatory, once it was submitted."""
     _op_keys: tuple[Hashable, ...]
-    """For any event and for numbers, each once; none once it was abandoned."""
+    """The keys for any event and for numbers, each once; none once it was abandoned."""
     _op_thresholds: Mapping[Hashable, int] | None
     _op_lock: LockLike | None
     _op_claims: dict[str, Caller]
-    """Who is at it: "owner" and "completer"."""
+    """The claims of calls on it: "owner" and "completer"."""
     _op_check_due: bool
     _op_expiry_due: bool
     _op_forced_outcome: ForcedOutcome | None
@@ -133,9 +132,10 @@ class _PureOperation(TimerTask):
     """How far its completion has come: see ``outcome``."""
     _op_error: BaseException | None
     _op_completed_by: int
-    """The thread that set the outcome."""
+    """The number of the thread that set the outcome."""
     _op_submitter: Caller | None
-    """The call that submits it, until it is on the lists and the timer; or ``REFUSED``."""
+    """The claim of the call that submits it, until it is on the lists and the timer; or
+    ``REFUSED``."""
     _op_retry: RetryTask | None
     _op_listeners: list[Callable[[], object]] | None
     _op_start_ns: int
@@ -166,7 +166,7 @@ class _PureOperation(TimerTask):
         self._op_submitter = None
         self._op_completed_by = 0
 
-    # What users define.
+    # Users define these.
 
     @abstractmethod
     def try_complete(self) -> bool:
@@ -185,7 +185,7 @@ class _PureOperation(TimerTask):
     def on_failure(self, error: BaseException) -> None:
         """Called when the operation FAILED: the last chance to answer."""
 
-    # What users call.
+    # Users call these.
 
     @property
     def outcome(self) -> Outcome:
@@ -249,7 +249,7 @@ class _PureOperation(TimerTask):
     def _op_complete(
         self, outcome: Outcome, error: BaseException | None = None, resuming: bool = False
     ) -> bool:
-        """Complete it, or, if that was interrupted, go on. True for who set the outcome.
+        """Complete it, or, if that was interrupted, go on. True for the call that set the outcome.
 
         Args:
             resuming: whether callbacks that were deferred are to run now.
@@ -259,7 +259,7 @@ class _PureOperation(TimerTask):
         try:
             if claims.setdefault("completer", me) is not me:
                 # The winner may not have set the outcome yet: the owner must not go round and round
-                # on these until he has.
+                # on these until then.
                 self._op_expiry_due = False
                 self._op_forced_outcome = None
                 return False
@@ -495,7 +495,7 @@ class _PureOperation(TimerTask):
             try:
                 completed = self.try_complete()
                 if completed is not False and not completed:
-                    # It may be a forgotten `return`: what counts is what was done.
+                    # Perhaps a forgotten `return`: the outcome counts.
                     was_us = self._op_completed_by == threading.get_ident()
                     completed = self._op_outcome is COMPLETED and was_us
                 elif (
@@ -543,8 +543,8 @@ class _PureOperation(TimerTask):
         """Check it, put it on its lists, check it again; start its timeout. Whether it completed.
 
         If this raises it leaves nothing behind: the operation is cancelled, unless another call
-        submitted it before. ``self`` may be anything that a user takes for an operation. There is
-        no look at its class: as that is abstract, it would cost a thirtieth of all the rest.
+        submitted it before. ``self`` may be any object that a user passes. Its class is
+        not looked at: as that is abstract, the look would cost a thirtieth of all the rest.
         """
         identity = id(self)
         me = [threading.get_ident()]
@@ -601,9 +601,9 @@ class _PureOperation(TimerTask):
         try:
             state.timer.add(self)
         except TimerClosedError:
-            if not state.is_closed:  # who closes comes to it himself
+            if not state.is_closed:  # the close comes to it
                 raise
-        # Completed or abandoned meanwhile, who did so has looked at the timer too early.
+        # The call that completed or abandoned it meanwhile has looked at the timer too early.
         if self._op_outcome is not PENDING or not self._op_keys:
             TimerTask.cancel(self)
 
@@ -630,7 +630,7 @@ class _PureOperation(TimerTask):
             self._op_notify()
 
     def _op_notify(self) -> None:
-        """Call the listeners, each once: by whoever pops it, who puts it back if interrupted."""
+        """Call the listeners, each once: the call that pops one puts it back if interrupted."""
         listeners = self._op_listeners
         while listeners:
             popped: list[Callable[[], object]] = []
@@ -653,7 +653,7 @@ class _PureOperation(TimerTask):
         except FAULTS as error:
             self._op_listener_failed(listener, error)
 
-    # What is asked of it.
+    # Questions about it.
 
     def _op_is_done(self) -> bool:
         """Whether nothing is to come any more."""
@@ -672,7 +672,7 @@ class _PureOperation(TimerTask):
         return self._op_state is not None and not self._op_keys
 
     def _op_own_for_good(self) -> bool:
-        """Become its owner, and stay it, unless somebody is at it."""
+        """Become its owner for good, unless another call owns it."""
         return self._op_claims.setdefault("owner", _ABANDONED) is _ABANDONED
 
     def _op_has_owner(self) -> bool:
@@ -706,7 +706,7 @@ if NATIVE and not TYPE_CHECKING:
     from purgatory.core.native.operation import NativeOperation, init_operation
 
     class OperationBase(NativeOperation, TimerTask):
-        """What is done for every operation, natively."""
+        """The work for every operation, natively."""
 
         __slots__ = ()
 
@@ -727,8 +727,8 @@ class DelayedOperation(OperationBase):
 
     Derive from it. ``try_complete`` is required; the other callbacks do nothing by default. The
     callbacks of one operation never overlap, unless you call ``force_complete`` yourself from
-    another thread. None of them runs under the lock of the state, or of the timer. What one of them
-    raises is logged and counted, and leaves the operation FAILED.
+    another thread. None of them runs under the lock of the state, or of the timer. An exception in
+    one is logged and counted, and leaves the operation FAILED.
 
     Args:
         delay_ms: the longest wait, in milliseconds or as a timedelta, from when the operation is on
@@ -744,9 +744,9 @@ class DelayedOperation(OperationBase):
 
     call_when_settled = FormerName("call_when_completed")
 
-    _timer_may_run_again = True  # what is completed once passes over what was done
+    _timer_may_run_again = True  # a completed operation passes over a second run
     _op_raises_to_waiter = False
-    """Whether what ``try_complete`` raises is raised by the wait for it, and so is not logged."""
+    """Whether the wait for it raises the errors of ``try_complete``, which are not logged then."""
 
     if not TYPE_CHECKING:
         __init__ = OperationBase.__init__  # here, where super() of a user's __init__ finds it first
@@ -782,7 +782,7 @@ class DelayedOperation(OperationBase):
         timeout_s = checked_timeout_s(timeout)
         trampoline = this_thread.trampoline
         if trampoline.deferred and self._op_stage != DONE:
-            trampoline.run_deferred()  # it may be among these, and nobody else will run them
+            trampoline.run_deferred()  # it may be among these, and no other call will run them
         self._op_resume_if_interrupted()
         if self._op_stage != DONE:
             done = Wake()
@@ -833,7 +833,7 @@ class DelayedOperation(OperationBase):
         if not (self._op_raises_to_waiter and values.get("stage") == "try_complete"):
             log_safely(level, event, purgatory=name, operation=safe_repr(self), **values)
 
-    # Going on with what was interrupted.
+    # Resuming after an interrupt.
 
     def _op_resume(self) -> None:
         if self._op_outcome is PENDING:
@@ -859,19 +859,19 @@ class DelayedOperation(OperationBase):
         if state is not None and retry.since_ns is None:
             retry.since_ns = state.now_ns()
             state.retries.add(retry)
-        if state is not None and not retry.is_due:  # one that is must not be put off
+        if state is not None and not retry.is_due:  # a due one must not be moved
             try:
                 retry.has_run = False
                 state.timer.add(retry)
             except TimerClosedError:
-                if not state.is_closed:  # who closes tries the operation himself
+                if not state.is_closed:  # the close tries the operation
                     raise
         return retry
 
     def _op_is_deferred_to(self, retry: RetryTask) -> bool:
-        """Once it has no owner: whether what is due is left to ``retry``, or to nobody.
+        """Once it has no owner: whether due work is deferred to ``retry``, or to no call.
 
-        A retry that came before has left it to the owner.
+        A retry that came before has deferred it to the owner.
         """
         # Put on the timer first, then looked: the completer sets the outcome first, and a close
         # that abandons it takes its keys first; then both look for a retry to cancel.
@@ -885,18 +885,18 @@ class DelayedOperation(OperationBase):
             return True
         if retry.is_due or state is None or state.is_closed:
             return True
-        # On a timer of the user's own nobody knows whether it waits, but that it has yet to come.
+        # On a timer of the user's own only one thing is known: whether it has run.
         return not (retry.has_run or isinstance(state.timer, SystemTimer))
 
-    # What its purgatory does with it, and its closing.
+    # Its purgatory, and a close, call these.
 
     def _op_force(self, forced: ForcedOutcome | None, held: Collection[int]) -> None:
         """Note the ``forced`` outcome, or its expiry, and process it.
 
         Args:
             forced: None to expire it.
-            held: the identities of the users' locks that this thread holds for callbacks: they may
-                not be had twice.
+            held: the identities of the users' locks that this thread holds for callbacks, which may
+                not be taken twice.
         """
         if forced is None:
             self._op_expiry_due = True
@@ -911,24 +911,24 @@ class DelayedOperation(OperationBase):
             self._op_own([threading.get_ident()], unlocked=self._op_do_due)
 
     def _op_fail_without_lock(self, error: BaseException) -> None:
-        """Fail it although the user's lock is taken, unless it has an owner: that does what closing
-        noted before, or, if it doesn't get the lock either, fails it."""
+        """Fail it although the user's lock is taken, unless it has an owner: that does the work
+        which closing noted before, or, if it doesn't get the lock either, fails it."""
         me = [threading.get_ident()]
         self._op_own(me, unlocked=lambda: self._op_complete(FAILED, error))
 
     def _op_abandon_if_free(self) -> None:
-        """Abandon it, unless somebody is at it."""
+        """Abandon it, unless another call owns it."""
         if self._op_own_for_good():
             self._op_abandon()
 
     def _op_abandon(self) -> None:
-        """Leave it pending for good, and notify those who wait."""
+        """Leave it pending for good, and notify its listeners."""
         state = self._op_state
         assert state is not None
         with state.lock:
             abandoned = self._op_outcome is PENDING
             if abandoned:
-                # First: a repair takes off the lists who has no keys.
+                # First: a repair takes an operation without keys off the lists.
                 keys, self._op_keys = self._op_keys, ()
                 if state.watchers.unwatch(self, keys) is not None:
                     state.interrupted += NEEDS_REPAIR
@@ -939,17 +939,17 @@ class DelayedOperation(OperationBase):
         retry = self._op_retry
         if retry is not None:
             retry.cancel()
-        self._op_notify()  # nobody else will wake those who wait for it
+        self._op_notify()  # no other call will wake its waiters
         state.forget_pending(self)
 
 
 class WakeUp(partial[None]):
-    """A listener that somebody waits for, and that is called again if it raises: it may have been
-    met by an interrupt, before its first step."""
+    """A listener that wakes a waiter, and that is called again if it raises: an interrupt may have
+    met it before its first step."""
 
 
 def _check_callbacks(cls: type[DelayedOperation]) -> None:
-    """Raise TypeError if ``cls`` defines what the library can't call, or never would."""
+    """Raise TypeError if ``cls`` defines a callback that the library can't call, or never would."""
     for name in CALLBACKS:
         kind = _kind_of_promise(getattr(cls, name))
         if kind is not None:
@@ -965,7 +965,7 @@ def _check_callbacks(cls: type[DelayedOperation]) -> None:
 
 
 def _kind_of_promise(function: object) -> str | None:
-    """Say what ``function`` is, if calling it only promises to do what it says."""
+    """Return the kind of ``function``, if calling it only returns an object to be run."""
     if inspect.iscoroutinefunction(function):
         return "a coroutine function"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -974,7 +974,7 @@ def _kind_of_promise(function: object) -> str | None:
 
 
 def force_each(operations: Collection[DelayedOperation], forced: ForcedOutcome) -> None:
-    """Note the outcome with these, and process it; with all of them, if that is interrupted."""
+    """Note the outcome with these, and process it; note it with all, if that is interrupted."""
     try:
         for operation in operations:
             operation._op_force(forced, ())
@@ -989,7 +989,7 @@ def is_new(operation: object) -> bool:
     return getattr(operation, "_op_state", operation) is None
 
 
-# What other packages read of an operation.
+# Other packages read these of an operation.
 
 
 def submitted_ns(operation: DelayedOperation) -> int:
@@ -1008,7 +1008,7 @@ def users_lock(operation: DelayedOperation) -> LockLike | None:
 
 
 def check_each(operations: Iterable[_PureOperation], me: Caller) -> int:
-    """Check these, and return how many that completed."""
+    """Check these; return how many this completed."""
     completed = 0
     for operation in operations:
         # operation.maybe_try_complete(), written out.

@@ -18,13 +18,13 @@ class Outcome(Enum):
     """How a delayed operation ended; all but PENDING are final once its callbacks have run."""
 
     PENDING = "pending"
-    """It waits."""
+    """The operation waits."""
     COMPLETED = "completed"
-    """Its condition held, or somebody called ``force_complete``."""
+    """Its condition held, or ``force_complete`` was called. FAILED if a callback then raises."""
     EXPIRED = "expired"
-    """Its time was up first."""
+    """Its time was up first. FAILED if a callback then raises."""
     CANCELLED = "cancelled"
-    """It was taken off: nobody waits for its answer."""
+    """It was taken off: no answer is needed any more."""
     FAILED = "failed"
     """One of its callbacks raised, or it was failed from outside."""
 
@@ -51,8 +51,9 @@ DONE = 5  # counted, and its listeners are notified
 # How it is counted.
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
-"""What an operation is counted as. ``immediate``: completed by the call that submitted it, without
-waiting. ``rejected``: refused by a purgatory that was closed or full; it was never taken."""
+"""The names by which operations are counted. ``immediate``: completed by the call that submitted
+it, without waiting. ``rejected``: refused by a purgatory that was closed or full; it was never
+taken."""
 
 STAGES = ("try_complete", "on_complete", "on_expiration", "on_failure")
 """The callbacks that may raise."""

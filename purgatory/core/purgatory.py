@@ -1,6 +1,6 @@
 """The purgatory: where operations wait, under their keys and on the timer.
 
-What it knows of them is its ``state``, which has the ground rules.
+All data about them is in its ``state``, which has the ground rules.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NO_KEYS: tuple[Hashable, ...] = ()
 
 
 class _PurePurgatory:
-    """What is called for every request and every event; ``NativePurgatory`` does the same."""
+    """The calls of every request and every event; ``NativePurgatory`` does the same."""
 
     _state: PurgatoryState[DelayedOperation]
 
@@ -70,7 +70,7 @@ class _PurePurgatory:
 
         Args:
             operation: one that was never submitted before.
-            keys: the keys whose events it waits for. A key given twice counts once.
+            keys: the keys of the events to wait for. A key given twice counts once.
             thresholds: keys with the number that each must reach: ``advance`` checks the operation
                 only when one of them has reached its number. At least one key or threshold is
                 needed.
@@ -155,7 +155,7 @@ class _PurePurgatory:
             return check_each(operations, [threading.get_ident()]) if operations else 0
         except BaseException as error:
             state.interrupted += NEEDS_REPAIR
-            state.interrupted += zip(operations)  # the next event passes over them
+            state.interrupted += zip(operations)  # the next event passes over these
             if isinstance(error, TypeError):
                 check_hashable(key)
             raise
@@ -335,7 +335,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
             self.try_complete_else_watch(waiting, keys, thresholds)
             waiting.wait()
         except BaseException:
-            # Interrupted by a signal: no thread waits any more.
+            # A signal interrupted it: no thread waits any more.
             if not waiting.cancel() and isinstance(waiting, ConditionWaiting):
                 waiting.log_unraised()
             raise
@@ -352,11 +352,11 @@ class DelayedOperationPurgatory(PurgatoryBase):
     def complete_for_key(self, key: Hashable) -> int:
         """Complete every operation that waits on ``key``, whether its condition holds or not.
 
-        For a key that goes away. Callbacks run as for a check: where a lock is taken, its holder or
-        a retry completes the operation. O(watchers).
+        Meant for a key that goes away. Callbacks run as for a check: where a lock is taken, its
+        holder or a retry completes the operation. O(watchers).
 
         Returns:
-            How many waited on the key.
+            How many operations waited on the key.
 
         Raises:
             TypeError: the key is not hashable.
@@ -366,7 +366,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
     def fail_for_key(self, key: Hashable, error: BaseException) -> int:
         """Fail every operation that waits on ``key`` with ``error``: ``on_failure`` is called.
 
-        For a key that goes away; otherwise as ``complete_for_key``.
+        Meant for a key that goes away; otherwise as ``complete_for_key``.
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception, not {error!r}")
@@ -390,16 +390,16 @@ class DelayedOperationPurgatory(PurgatoryBase):
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Cancel every operation that waits on ``key``, and return those, in arrival order.
 
-        They leave their other keys and the timer too. No callback runs: answering is up to you.
-        O(watchers).
+        The operations leave their other keys and the timer too. No callback runs: answering is up
+        to you. O(watchers).
 
         Raises:
             TypeError: the key is not hashable.
         """
         return [operation for operation in self._waiting_on(key) if operation.cancel()]
 
-    # What it holds. To read calls nothing of a user's but the clock, and the hash of a key that is
-    # given: what an interrupt broke off waits for a call that does something.
+    # Sizes. Reading runs no user code except the clock, and the hash of a key that is given: work
+    # that was interrupted waits for a call that changes something.
 
     @property
     def watched(self) -> int:
@@ -488,7 +488,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
 
     @property
     def reaper(self) -> Reaper | None:
-        """What advances the timer, or None if you do."""
+        """The driver of the timer, or None if you drive it."""
         return self._state.reaper
 
     @reaper.setter
@@ -577,7 +577,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
         resume_interrupted(self._state, self.advance)
 
     def _after_fork(self) -> None:
-        """In the child: forget what is the parent's, with all locks that its threads may hold."""
+        """In the child: forget the parent's operations, and locks that its threads may hold."""
         self._state.reset()
         if self.reaper is not None:
             self.reaper.after_fork()

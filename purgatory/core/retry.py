@@ -12,8 +12,8 @@ _LONGEST_RETRY_MS = 32
 
 
 class RetryTask(TimerTask):
-    """Processes an operation again whose user's lock was taken; each time after twice as long, up
-    to 32 ms, until it finds the lock free."""
+    """Processes an operation again after its user's lock was taken: each time after twice as long,
+    up to 32 ms, until the lock is free."""
 
     __slots__ = ("has_run", "process", "since_ns")
 
@@ -23,19 +23,19 @@ class RetryTask(TimerTask):
         super().__init__(_FIRST_RETRY_MS)
         self.process = process
         self.has_run = True
-        """Whether it came since it was last put on a timer: one of a user's own does not say
+        """Whether it ran since it was last put on a timer: a timer of the user's own does not say
         whether a task still waits there."""
         self.since_ns: int | None = None
-        """Since when the lock was found taken each time, by the timer's clock."""
+        """The time from which the lock was taken at each try, by the timer's clock."""
 
     @property
     def operation(self) -> Any:
-        """Whose it is."""
+        """The operation."""
         return self.process.__self__  # type: ignore[attr-defined]
 
     @property
     def is_due(self) -> bool:
-        """Whether it is on the timer, and has yet to look at what was noted."""
+        """Whether it is on the timer, and has yet to look at the notes."""
         return self._timer_waits
 
     def run(self) -> None:

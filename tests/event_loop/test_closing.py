@@ -116,4 +116,4 @@ def test_a_closed_loop_can_not_be_notified() -> None:
             purgatory.notify_threadsafe("log")
         with pytest.raises(PurgatoryClosedError, match="its event loop was closed"):
             purgatory.advance_threadsafe("hw", 1)
-    assert not purgatory._notes
+    assert not purgatory._notifications

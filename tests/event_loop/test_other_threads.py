@@ -153,7 +153,7 @@ def test_a_bad_note_stops_none_of_those_after_it() -> None:
             ends[1] = 2
             on_a_thread(lambda: purgatory.notify_threadsafe("later"))
             await asyncio.wait(waits, timeout=30)
-            assert not purgatory._notes
+            assert not purgatory._notifications
             beside.cancel()
             return [wait.result() for wait in waits], [str(entry["event"]) for entry in logs]
 
@@ -166,7 +166,7 @@ def test_a_value_that_is_no_number_is_refused_where_it_is_told() -> None:
             for value in ("7", None, math.nan, True):
                 with pytest.raises((TypeError, ValueError), match="value"):
                     purgatory.advance_threadsafe("hw", value)  # type: ignore[arg-type]
-            assert not purgatory._notes
+            assert not purgatory._notifications
 
     asyncio.run(main())
 

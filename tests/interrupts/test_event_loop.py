@@ -160,7 +160,7 @@ def test_no_note_of_another_thread_is_lost(error: Callable[[], BaseException]) -
                     note()  # it raised: whoever told tells again
             yield partial(stage.resume, 0.001)
             assert stage.results() in ([True, 7], [error, 7], [True, error])
-            assert not purgatory._notes
+            assert not purgatory._notifications
             stage.close_and_check()
 
     interrupt_everywhere(scenario, error, where=DRIVER)

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Counts of durations by bucket, as `timer.histogram` explains them.
 
-Ground rules: as in `task`: what is counted is counted in one step, under the interpreter's lock.
+Ground rules: as in `task`: a duration is counted in one step, under the interpreter's lock.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
@@ -17,7 +17,7 @@ cdef int64_t LARGE = INT64_MAX // 4
 
 
 cdef class NativeHistogram:
-    """What `timer.Histogram` is made of, in place of `timer.histogram._PureHistogram`."""
+    """The base of `timer.Histogram`, in place of `timer.histogram._PureHistogram`."""
 
     def __init__(self, bounds_ms):
         cdef Py_ssize_t index

@@ -4,13 +4,13 @@
 
 Ground rules
 ------------
-* Who claims an operation, as its owner or its completer, does so in one step with the look whether
-  it is free, and notes the number of its thread there: no call lies between, so the number is asked
-  for before, and what a store lets go of is owned until after.
+* A call claims an operation, as its owner or its completer, in one step with the look whether it is
+  free, and notes the number of its thread there: no call lies between, so the number is asked for
+  before, and an object that a store replaces is owned until after.
 * Signals are handled by Python code, so an exception of a signal's handler comes out of a call of
   Python, and from nowhere else. Each such call lies in a ``try`` that gives back what is claimed,
   notes the operation in the state, and tries once to go on, as in pure Python.
-* The order of an operation's stages, and what may follow what, is that of `purgatory.core.outcome`.
+* The order of an operation's stages is that of `purgatory.core.outcome`.
 """
 
 from cpython.object cimport PyObject
@@ -72,7 +72,7 @@ cdef int64_t FOREVER = FOREVER_MS
 cdef tuple CANCEL = (CANCELLED, None)
 cdef tuple NAMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
 cdef Py_ssize_t MAX_DEPTH = 16  # as in `purgatory.core.trampoline`
-cdef size_t ABANDONED = SIZE_MAX  # the owner, for good, of what was abandoned
+cdef size_t ABANDONED = SIZE_MAX  # the owner, for good, of abandoned operations
 cdef object NO_CALL = object()  # between two checks: so there is only one
 cdef object PUT_ON_LISTS = object()  # the call of a submission between its two checks
 
@@ -85,7 +85,7 @@ cdef enum Found:  # by a check
 
 
 cdef object taken(PyObject* result):
-    """Return what C called Python for; raise what that raised (NULL)."""
+    """Return the result of a call of Python from C; raise its error (NULL)."""
     if result is NULL:
         raise_what_is_set()
     taken = <object> result
@@ -98,7 +98,7 @@ cdef int raise_what_is_set() except -1:
 
 
 cdef class NativeOperation(NativeWatched):
-    """What `purgatory.DelayedOperation` is made of, in place of `_PureOperation`."""
+    """The base of `purgatory.DelayedOperation`, in place of `_PureOperation`."""
 
     cdef public object _op_lock
     cdef public object _op_error
@@ -143,7 +143,7 @@ cdef class NativeOperation(NativeWatched):
     def on_failure(self, error):
         pass
 
-    # What its users do.
+    # Users call these.
 
     def force_complete(self):
         return self.complete(COMPLETED, None, False)
@@ -170,7 +170,7 @@ cdef class NativeOperation(NativeWatched):
     # 1. Completing it, once.
 
     cdef bint complete(self, object outcome, object error, bint resuming) except -1:
-        """Complete it, or, ``resuming``, go on. True for who set the outcome."""
+        """Complete it, or, ``resuming``, go on. True for the call that set the outcome."""
         cdef NativeTrampoline trampoline
         cdef bint is_ours
         cdef size_t me = this_number()
@@ -310,7 +310,7 @@ cdef class NativeOperation(NativeWatched):
         return self.complete(outcome, error, resuming)
 
     def _op_resume_if_interrupted(self):
-        """Go on if who completed it was interrupted, and nobody has gone on yet."""
+        """Resume if its completer was interrupted, and no call has resumed yet."""
         if not self.is_whole:
             raise uninitialized_error(self)
         if (
@@ -444,7 +444,7 @@ cdef class NativeOperation(NativeWatched):
         return self.complete(outcome, reason, False) and outcome is COMPLETED
 
     cdef bint end_check(self, PyObject* answer) except -1:
-        """As its owner, look at what ``try_complete`` returned or raised; then own it no more."""
+        """As its owner, look at the result of ``try_complete``, or its error; then own it no more."""
         cdef bint completed = False, is_interrupted = True
         try:
             completed = self.look_at_result(answer) == HELD
@@ -458,13 +458,13 @@ cdef class NativeOperation(NativeWatched):
         return completed
 
     cdef Found look_at_result(self, PyObject* answer) except UNKNOWN:
-        """Look at what ``try_complete`` returned, which is released, or raised (NULL)."""
+        """Look at the result of ``try_complete``, which is released, or its error (NULL)."""
         cdef bint is_ours
         raised = None
         try:
             completed = taken(answer)
             if not completed:
-                # Anything but False may be a forgotten `return`: what counts is what was done.
+                # Anything but False may be a forgotten `return`: the outcome counts.
                 is_ours = self._op_outcome is COMPLETED and self.completed_by == this_number()
                 return HELD if is_ours else DID_NOT_HOLD
             if self._op_outcome is PENDING and not self.completer:
@@ -504,7 +504,7 @@ cdef class NativeOperation(NativeWatched):
         return self.own(this_number(), between, unlocked)
 
     def _op_own_for_good(self):
-        """Become its owner, and stay it, unless somebody is at it."""
+        """Become its owner for good, unless another call owns it."""
         if not self.owner:
             self.owner = ABANDONED
         return self.owner == ABANDONED
@@ -531,7 +531,7 @@ cdef class NativeOperation(NativeWatched):
             else:
                 state.timer.add(self)
         except TimerClosedError:
-            if not state.is_closed:  # who closes comes to it himself
+            if not state.is_closed:  # the close comes to it
                 raise
         if self._op_outcome is not PENDING or not self._op_keys:
             self.leave_timer()
@@ -550,7 +550,7 @@ cdef class NativeOperation(NativeWatched):
             self.notify()
 
     cdef int notify(self) except -1:
-        """Call the listeners, each once: by whoever pops it, who puts it back if interrupted."""
+        """Call the listeners, each once: the call that pops one puts it back if interrupted."""
         while self._op_listeners:
             listener = self._op_listeners.pop(0)
             try:
@@ -640,7 +640,7 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
 
 
 cdef int check_each(list operations) except -1:
-    """Check these, and return how many that completed."""
+    """Check these; return how many this completed."""
     cdef int completed = 0
     cdef NativeOperation operation
     cdef PyObject* answer
@@ -671,7 +671,7 @@ cdef int check_each(list operations) except -1:
     return completed
 
 
-# What is unreachable lets go of all that may lead back to it; what the methods need stays.
+# An unreachable operation lets go of all that may lead back to it; the methods' own needs stay.
 
 cdef int _clear(PyObject* self) noexcept:
     cdef NativeOperation operation = <NativeOperation> self

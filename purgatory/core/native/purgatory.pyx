@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""What is called for every request and every event, as `purgatory.core.purgatory` explains it.
+"""The calls of every request and every event, as `purgatory.core.purgatory` explains them.
 
 Ground rules
 ------------
-* As there. What is read from the lists is read under the lock, since a key may be compared by Python
-  code; it is checked after that.
+* As there. The lists are read under the lock, since a key may be compared by Python code; their
+  operations are checked after that.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError
@@ -46,7 +46,7 @@ cdef bint are_plain(object keys) except -1:
 
 
 cdef class NativePurgatory:
-    """What `purgatory.DelayedOperationPurgatory` is made of, in place of `_PurePurgatory`."""
+    """The base of `purgatory.DelayedOperationPurgatory`, in place of `_PurePurgatory`."""
 
     cdef NativeState state
 
@@ -136,7 +136,7 @@ cdef class NativePurgatory:
 
 
 cdef inline NativeState state_of(NativePurgatory core):
-    """Return its state, which one has whose ``__init__`` called ours."""
+    """Return its state; an instance has none whose ``__init__`` did not call its base's."""
     if core.state is None:
         raise AttributeError(f"{type(core).__name__!r} object has no attribute '_state'")
     return core.state

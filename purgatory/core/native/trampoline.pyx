@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""What a thread is in the middle of, as `purgatory.core.trampoline` explains it.
+"""The context of a thread, as `purgatory.core.trampoline` explains it.
 
 Ground rules
 ------------
 * All state is the thread's own, or its greenlet's: nothing is shared, nothing is locked.
-* What asks for it may call Python, where there are greenlets: so it is asked first, before anything
-  is looked at that must not change until it is claimed.
+* The look-up may call Python, where there are greenlets: it comes first, before a look at anything
+  that must not change until it is claimed.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError
@@ -22,7 +22,7 @@ cdef extern from "Python.h":
 
 
 cdef class NativeTrampoline:
-    """What `purgatory.core.trampoline.Trampoline` is made of, in place of `_PureTrampoline`."""
+    """The base of `purgatory.core.trampoline.Trampoline`, in place of `_PureTrampoline`."""
 
     def __init__(self):
         self.deferred = deque()
@@ -38,10 +38,10 @@ cdef object _new_trampoline = None
 
 
 cdef class NativeThisThread:
-    """What stands for the thread that asks, as in `purgatory.core.trampoline`, but known natively.
+    """The calling thread, as in `purgatory.core.trampoline`, but known natively.
 
     Args:
-        new_chain: makes that of a thread, or greenlet, that has none yet.
+        new_trampoline: makes the trampoline of a thread, or greenlet, that has none yet.
     """
 
     def __init__(self, new_trampoline):
@@ -50,12 +50,12 @@ cdef class NativeThisThread:
 
     @property
     def number(self):
-        """What ``threading.get_ident`` says."""
+        """The result of ``threading.get_ident``."""
         return this_number()
 
     @property
     def trampoline(self):
-        """The one that this thread is on."""
+        """The trampoline of this thread."""
         return this_trampoline()
 
     @trampoline.setter
@@ -68,7 +68,7 @@ cdef class NativeThisThread:
 
 
 cdef size_t this_number() except 0:
-    """Return what ``threading.get_ident`` says: gevent makes it the number of a greenlet."""
+    """Return the result of ``threading.get_ident``: gevent makes it the number of a greenlet."""
     cdef PyObject* found = PyDict_GetItemWithError(_threading, _GET_IDENT)
     if found is NULL or type(<object> found) is _builtin:  # Python's own
         return system_thread()
@@ -77,7 +77,7 @@ cdef size_t this_number() except 0:
 
 
 cdef object this_greenlet():
-    """Return the greenlet that this is, or None for a thread's own: that is the thread."""
+    """Return the current greenlet, or None for a thread's own: that is the thread."""
     cdef PyObject* found = PyDict_GetItemWithError(_modules, _GREENLET)
     if found is NULL:
         return None
@@ -95,7 +95,7 @@ cdef dict of_thread():
 
 
 cdef NativeTrampoline this_trampoline():
-    """Return that of this thread, or greenlet."""
+    """Return the trampoline of this thread, or greenlet."""
     cdef dict kept
     cdef PyObject* found
     greenlet = this_greenlet()

@@ -22,7 +22,7 @@ cdef union Watches:
 
 
 cdef struct Threshold:  # a place in the heap of one key
-    Ranked ranked  # by the number; who came first is told first. The first field.
+    Ranked ranked  # by number, then by arrival. The first field.
     PyObject* operation  # NULL: there is none for this key
 
 
@@ -89,7 +89,7 @@ cdef class NativeWatcherList:
     cdef readonly NativeLock lock
     cdef list kept  # the lists that stay, in the order in which they were emptied
     cdef readonly Py_ssize_t entries
-    cdef readonly Py_ssize_t key_count  # how many have somebody who waits
+    cdef readonly Py_ssize_t key_count  # keys with a watcher
     cdef int64_t order
 
     cdef int watch(self, NativeWatched operation) except -1
