@@ -102,7 +102,7 @@ def test_a_short_chain_runs_inside_itself_and_counts() -> None:
     assert counts == [1, 1]
 
 
-def test_what_completes_at_once_deep_in_a_chain_counts_as_immediate() -> None:
+def test_an_operation_that_completes_at_once_deep_in_a_chain_counts_as_immediate() -> None:
     purgatory = Setting(timer_enabled=False).purgatory
 
     def submit_next(left: int) -> None:
@@ -116,7 +116,7 @@ def test_what_completes_at_once_deep_in_a_chain_counts_as_immediate() -> None:
     }
 
 
-def test_what_one_link_raises_stops_no_other_link() -> None:
+def test_an_exception_in_one_link_stops_no_other_link() -> None:
     setting = Setting(timer_enabled=False)
     chain = Chain("force", [setting.purgatory], 100)
     whole = chain.completed
@@ -132,7 +132,7 @@ def test_what_one_link_raises_stops_no_other_link() -> None:
     setting.assert_empty()
 
 
-def test_an_interrupt_deep_in_a_chain_comes_out_after_the_rest_was_settled() -> None:
+def test_an_interrupt_deep_in_a_chain_is_raised_after_the_rest_completed() -> None:
     setting = Setting(timer_enabled=False)
     chain = Chain("force", [setting.purgatory], 100)
     whole = chain.completed

@@ -41,7 +41,9 @@ def setting() -> Setting:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_each_policy_does_what_it_says(setting: Setting, policy: ClosePolicy) -> None:
+def test_each_policy_ends_pending_operations_as_documented(
+    setting: Setting, policy: ClosePolicy
+) -> None:
     operations = [setting.submit(Probe(), "a", number) for number in range(3)]
     assert setting.purgatory.close(policy) == 3
     assert {operation.outcome for operation in operations} == {OUTCOME_OF[policy]}
@@ -100,7 +102,7 @@ def test_any_number_of_seconds_is_a_timeout(timeout: float | None) -> None:
 @pytest.mark.parametrize(
     ("timeout", "error"), [(math.nan, ValueError), ("1", TypeError), (True, TypeError)]
 )
-def test_a_timeout_that_is_none_is_refused_and_closes_nothing(
+def test_an_invalid_timeout_is_refused_and_closes_nothing(
     setting: Setting, timeout: Any, error: type[Exception]
 ) -> None:
     waiting = setting.submit(Probe(), "a")
@@ -147,7 +149,7 @@ def test_a_context_manager_closes_also_when_its_block_raises() -> None:
 # What was left is out of our hands.
 
 
-def test_a_retry_of_what_was_left_does_not_run(setting: Setting) -> None:
+def test_a_retry_of_an_abandoned_operation_does_not_run(setting: Setting) -> None:
     lock = threading.Lock()
     operation = setting.submit(Probe(lock=lock), "a")
     operation.ready = True
@@ -160,7 +162,9 @@ def test_a_retry_of_what_was_left_does_not_run(setting: Setting) -> None:
     setting.assert_empty()
 
 
-def test_a_retry_that_is_being_made_for_what_is_left_does_not_stay(setting: Setting) -> None:
+def test_a_retry_that_is_being_made_for_an_abandoned_operation_does_not_stay(
+    setting: Setting,
+) -> None:
     lock = threading.Lock()
     operation = setting.submit(Probe(lock=lock), "a")
     add = setting.timer.add
@@ -176,7 +180,9 @@ def test_a_retry_that_is_being_made_for_what_is_left_does_not_stay(setting: Sett
     setting.assert_empty()
 
 
-def test_what_was_left_is_checked_by_nobody_and_still_yours_to_complete(setting: Setting) -> None:
+def test_an_abandoned_operation_is_not_checked_and_still_yours_to_complete(
+    setting: Setting,
+) -> None:
     operation = setting.submit(Probe(), "a", "b")
     calls = list(operation.calls)
     setting.purgatory.close("leave")
@@ -194,7 +200,9 @@ def test_what_was_left_is_checked_by_nobody_and_still_yours_to_complete(setting:
     "at",
     [pytest.param("before the first check", marks=pytest.mark.pure), "first check", "second check"],
 )
-def test_what_was_left_while_it_was_submitted_is_nowhere(setting: Setting, at: str) -> None:
+def test_an_operation_abandoned_while_it_was_submitted_is_on_no_list(
+    setting: Setting, at: str
+) -> None:
     operation = Probe(100)
     purgatory = setting.purgatory
     if at == "before the first check":
@@ -222,7 +230,9 @@ def test_what_was_left_while_it_was_submitted_is_nowhere(setting: Setting, at: s
     assert operation.finished == []
 
 
-def test_what_is_left_in_the_check_of_its_expiry_does_not_expire(setting: Setting) -> None:
+def test_an_operation_abandoned_in_the_check_of_its_expiry_does_not_expire(
+    setting: Setting,
+) -> None:
     operation = setting.submit(Probe(100), "a")
     operation.hooks["try_complete"] = lambda: setting.purgatory.close("leave")
     setting.pass_time(100)
@@ -260,7 +270,7 @@ def test_leaving_waits_for_a_check_that_runs(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("end", [DelayedOperation.cancel, DelayedOperation.force_complete])
-def test_closing_waits_for_the_check_of_what_was_settled_from_outside_meanwhile(
+def test_closing_waits_for_the_check_of_an_operation_completed_from_outside_meanwhile(
     setting: Setting, end: Callable[[DelayedOperation], bool]
 ) -> None:
     operation = setting.submit(Probe(), "a")
@@ -280,7 +290,7 @@ def test_closing_waits_for_the_check_of_what_was_settled_from_outside_meanwhile(
     setting.assert_empty()
 
 
-def test_a_close_waits_no_longer_for_such_a_check_than_it_was_told(setting: Setting) -> None:
+def test_a_close_waits_no_longer_for_such_a_check_than_its_timeout(setting: Setting) -> None:
     operation = setting.submit(Probe(), "a")
 
     def settle_and_close() -> None:
@@ -309,7 +319,7 @@ class TakenLock:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("by", ["a check", "a retry", "its submission"])
-def test_what_is_tried_on_another_thread_when_a_close_gives_up_is_not_left_pending(
+def test_an_operation_that_another_thread_checks_when_a_close_gives_up_is_failed(
     policy: ClosePolicy, by: str
 ) -> None:
     """The close can't be its server then, and the other one doesn't get the lock."""
@@ -423,7 +433,7 @@ def test_a_callback_may_close_another_purgatory_under_a_lock_that_both_share(
     another.assert_empty()
 
 
-def test_a_close_by_what_is_called_because_the_users_lock_is_taken_does_not_wait_for_itself(
+def test_a_close_called_while_the_users_lock_is_taken_does_not_wait_for_itself(
     setting: Setting, logs: Logs
 ) -> None:
     lock = threading.Lock()

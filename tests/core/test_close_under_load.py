@@ -26,7 +26,7 @@ def setting() -> Setting:
 # Closing when something is stuck.
 
 
-def test_a_second_close_waits_for_what_the_first_waits_for() -> None:
+def test_a_second_close_waits_for_the_same_callbacks_as_the_first() -> None:
     purgatory = DelayedOperationPurgatory("Twice")
     begun, resume, second = threading.Event(), threading.Event(), threading.Event()
 

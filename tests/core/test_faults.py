@@ -83,7 +83,7 @@ def test_faults_in_every_callback_and_the_executor_leave_nothing_undone(
     timer.close()
 
 
-def test_64_threads_settle_everything_exactly_once() -> None:
+def test_64_threads_complete_everything_exactly_once() -> None:
     settled: list[str] = []  # append is atomic
     with DelayedOperationPurgatory(
         "Busy", on_completed=lambda _, counted_as, __: settled.append(counted_as)
@@ -120,6 +120,6 @@ def test_64_threads_settle_everything_exactly_once() -> None:
 
 
 @pytest.mark.parametrize("level", ["info", "warning", "error"])
-def test_a_named_logger_writes_what_it_is_told_at_its_level(level: str, logs: Logs) -> None:
+def test_a_named_logger_writes_events_at_their_level(level: str, logs: Logs) -> None:
     getattr(Logger("purgatory.elsewhere"), level)("happened", broker=1)
     assert logs == [{"event": "happened", "broker": 1, "log_level": level}]

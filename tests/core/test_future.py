@@ -43,7 +43,7 @@ def test_futures_end_with_every_outcome() -> None:
     ]
 
 
-def test_what_completes_at_once_gives_a_future_that_is_done() -> None:
+def test_an_operation_that_completes_at_once_gives_a_future_that_is_done() -> None:
     assert Setting().purgatory.future(Probe(ready=True), ["key"]).done()
 
 
@@ -58,7 +58,7 @@ def test_cancelling_the_future_cancels_the_operation() -> None:
     setting.assert_empty()
 
 
-def test_a_purgatory_that_leaves_its_operations_tells_their_futures() -> None:
+def test_a_purgatory_that_abandons_its_operations_ends_their_futures() -> None:
     setting = Setting()
     future = setting.purgatory.future(Probe(), ["key"])
     setting.purgatory.close("leave")
@@ -74,7 +74,7 @@ WAYS_TO_WAIT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS_TO_WAIT)
-def test_all_who_wait_for_what_is_let_go_of_are_told_once(way: str) -> None:
+def test_all_waiters_of_an_abandoned_operation_are_notified_once(way: str) -> None:
     setting = Setting()
     probe = Probe()
     told: list[Outcome] = []

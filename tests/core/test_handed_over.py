@@ -36,7 +36,7 @@ class Meddling:
 
 @pytest.mark.parametrize("how", ["force_complete", "cancel"])
 @pytest.mark.parametrize("tries", [1, 2])
-def test_a_retry_for_what_was_settled_meanwhile_does_not_stay_on_the_timer(
+def test_a_retry_of_an_operation_that_completed_meanwhile_does_not_stay_on_the_timer(
     setting: Setting, how: str, tries: int
 ) -> None:
     lock = Meddling()
@@ -52,7 +52,7 @@ def test_a_retry_for_what_was_settled_meanwhile_does_not_stay_on_the_timer(
     setting.assert_empty()
 
 
-def test_a_retry_that_is_being_made_while_another_thread_settles_is_cancelled(
+def test_a_retry_that_is_being_made_while_another_thread_completes_is_cancelled(
     setting: Setting,
 ) -> None:
     operation = Probe(lock=Meddling())
@@ -87,7 +87,7 @@ def test_retries_come_less_and_less_often_and_start_no_second_series(setting: Se
 
 
 @pytest.mark.parametrize("event_every_ms", [1, 3, 20, 31, 40])
-def test_events_that_find_the_lock_taken_do_not_put_a_retry_off(
+def test_events_that_find_the_lock_taken_do_not_delay_a_retry(
     setting: Setting, event_every_ms: int
 ) -> None:
     lock = threading.Lock()

@@ -24,7 +24,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("public", "pure"), PAIRS, ids=lambda one: one.__name__)
-def test_what_is_native_says_of_itself_what_pure_python_says(public: type, pure: type) -> None:
+def test_native_classes_have_the_docstrings_of_the_pure_ones(public: type, pure: type) -> None:
     assert_described_alike(public, pure)
 
 
@@ -34,7 +34,7 @@ def test_an_operation_has_no_public_name_that_pure_python_has_not() -> None:
     assert {name for name in layers if not name.startswith("_")} == pure
 
 
-def test_how_an_operation_is_made_is_told_alike() -> None:
+def test_the_signature_of_an_operation_is_the_same_natively() -> None:
     assert inspect.signature(DelayedOperation) == inspect.signature(_PureOperation)
 
     class Plain(DelayedOperation):
@@ -44,5 +44,5 @@ def test_how_an_operation_is_made_is_told_alike() -> None:
     assert inspect.signature(Plain) == inspect.signature(_PureOperation)
 
 
-def test_a_class_with_an_init_of_its_own_tells_of_that() -> None:
+def test_a_class_with_an_init_of_its_own_has_its_signature() -> None:
     assert list(inspect.signature(Probe).parameters) == ["delay_ms", "lock", "ready", "hooks"]

@@ -127,7 +127,7 @@ def test_a_callback_that_raises_fails_its_operation_and_no_other(
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize(("stage", "trigger", "ready"), FAULTS)
-def test_an_interrupt_goes_on_to_the_caller_and_leaves_the_operation_failed(
+def test_an_interrupt_propagates_to_the_caller_and_leaves_the_operation_failed(
     stage: str, trigger: Trigger, ready: bool, interrupt: type[BaseException]
 ) -> None:
     setting = Setting()

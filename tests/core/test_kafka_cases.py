@@ -133,7 +133,9 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
 # Expiry.
 
 
-def test_what_is_not_satisfied_expires_no_sooner_than_its_delay(setting: Setting) -> None:
+def test_an_operation_that_is_not_satisfied_expires_no_sooner_than_its_delay(
+    setting: Setting,
+) -> None:
     early, late = setting.submit(Probe(20), "a"), setting.submit(Probe(200_000), "b", "c")
     assert setting.purgatory.watched == 3
     setting.pass_time(19)
@@ -342,7 +344,7 @@ def test_an_expiry_that_meets_a_taken_lock_is_not_lost(setting: Setting) -> None
     setting.assert_empty()
 
 
-def test_a_check_that_meets_a_running_check_is_done_by_that_one(setting: Setting) -> None:
+def test_a_check_that_meets_a_running_check_is_made_by_that_ones_owner(setting: Setting) -> None:
     """The running check has read the old state; the one that met it knows of the new."""
     operation = setting.submit(Probe(), "a")
 
@@ -380,7 +382,9 @@ def test_the_second_try_of_a_submission_may_complete(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("at_check", [1, 2])
-def test_completed_by_another_thread_during_a_submission(setting: Setting, at_check: int) -> None:
+def test_another_thread_may_complete_an_operation_during_its_submission(
+    setting: Setting, at_check: int
+) -> None:
     operation = Probe()
 
     def interfere() -> None:

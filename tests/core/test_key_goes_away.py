@@ -10,7 +10,7 @@ from purgatory import Outcome
 from tests.core.probe import Probe, Setting
 
 
-def test_complete_all_completes_whatever_the_condition_says() -> None:
+def test_complete_for_key_completes_whether_the_condition_holds_or_not() -> None:
     setting = Setting()
     probes = [setting.submit(Probe(), "gone", "kept") for _ in range(3)]
     other = setting.submit(Probe(), "kept")
@@ -21,7 +21,7 @@ def test_complete_all_completes_whatever_the_condition_says() -> None:
     assert setting.purgatory.complete_for_key("gone") == 0
 
 
-def test_fail_all_fails_with_the_error() -> None:
+def test_fail_for_key_fails_with_the_error() -> None:
     setting = Setting()
     probes = [setting.submit(Probe(), "gone") for _ in range(3)]
     error = ConnectionError("broker 2 died")
@@ -33,7 +33,7 @@ def test_fail_all_fails_with_the_error() -> None:
     setting.assert_empty()
 
 
-def test_who_waits_at_a_threshold_is_found_too() -> None:
+def test_threshold_waits_are_completed_with_their_key_too() -> None:
     setting = Setting()
     probe = Probe()
     setting.purgatory.try_complete_else_watch(probe, thresholds={"log": 10})
@@ -42,7 +42,7 @@ def test_who_waits_at_a_threshold_is_found_too() -> None:
 
 
 @pytest.mark.parametrize("ends", [Outcome.COMPLETED, Outcome.FAILED])
-def test_where_your_lock_is_taken_a_retry_does_it(ends: Outcome) -> None:
+def test_a_retry_completes_an_operation_whose_lock_is_taken(ends: Outcome) -> None:
     setting = Setting()
     lock = threading.Lock()
     probe = setting.submit(Probe(lock=lock), "gone")
@@ -75,6 +75,6 @@ def test_callbacks_do_not_overlap_a_check_that_is_under_way() -> None:
     setting.assert_empty()
 
 
-def test_an_error_that_is_none_is_refused() -> None:
+def test_an_object_that_is_no_error_is_refused() -> None:
     with pytest.raises(TypeError, match="error must be an exception, not 'broken'"):
         Setting().purgatory.fail_for_key("key", "broken")  # type: ignore[arg-type]

@@ -194,7 +194,7 @@ def reachable(state: State) -> bool:
     return any(state in after for after in MOVES.values()) or state[0] == WAITING
 
 
-def test_what_is_settled_stays_as_it_is() -> None:
+def test_a_completed_operation_stays_as_it_is() -> None:
     assert not any(MOVES[state] for state in STATES if state[0] == DONE)
     assert TRANSITIONS[Outcome.PENDING] == set(Outcome) - {Outcome.PENDING}
     assert TRANSITIONS[Outcome.COMPLETED] == TRANSITIONS[Outcome.EXPIRED] == {Outcome.FAILED}

@@ -65,7 +65,7 @@ def test_no_lock_of_an_operation_is_waited_for(recording: Recording) -> None:
     assert "busy_run.users_lock" in recording.recorder.tried
 
 
-def test_nothing_is_waited_for_under_the_states_lock(recording: Recording) -> None:
+def test_no_lock_is_waited_for_under_the_states_lock(recording: Recording) -> None:
     assert STATE_LOCK in recording.recorder.waited_for
     within = {edge for edge in recording.recorder.edges if edge[0] == STATE_LOCK}
     assert within == set()

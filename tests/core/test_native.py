@@ -138,7 +138,7 @@ def test_the_collector_frees_a_cycle_through(make: Callable[[Setting, OwnLock], 
     assert known_to_the_collector() == before
 
 
-def test_what_pends_is_freed_with_its_purgatory() -> None:
+def test_pending_operations_are_freed_with_their_purgatory() -> None:
     setting = Setting()
     operations = [setting.submit(Probe(), *range(number + 1)) for number in range(6)]
     freed: list[weakref.ref[Any]] = [weakref.ref(operation) for operation in operations]
@@ -150,7 +150,7 @@ def test_what_pends_is_freed_with_its_purgatory() -> None:
     assert [reference() for reference in freed] == [None] * 6
 
 
-def test_books_let_go_of_what_pends_even_when_their_class_goes_first(
+def test_a_state_frees_its_operations_even_if_its_class_goes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As it does at the end of Python: then nothing can be looked up by name any more."""
@@ -512,7 +512,7 @@ for name in dir(Probe):
 """
 
 
-def test_whoever_changes_what_is_private_gets_errors_and_no_crash() -> None:
+def test_changes_of_private_attributes_raise_and_never_crash() -> None:
     run_program(TAMPERED)
 
 
@@ -577,7 +577,7 @@ assert len(done) == sum(outcomes[one] for one in ("immediate", "completed", "exp
 
 
 @pytest.mark.once
-def test_threads_that_switch_all_the_time_lose_nothing_and_free_nothing_twice() -> None:
+def test_threads_that_switch_all_the_time_lose_no_operation_and_free_none_twice() -> None:
     run_program(STORM, "-X", "dev", PYTHONMALLOC="debug")
 
 
@@ -593,7 +593,7 @@ def test_a_second_interpreter_gets_pure_python() -> None:
     )
 
 
-def test_what_is_no_purgatory_has_no_books() -> None:
+def test_an_object_that_is_no_purgatory_has_no_state() -> None:
     made = DelayedOperationPurgatory.__new__(DelayedOperationPurgatory)
     with pytest.raises(AttributeError, match="_state"):
         made.check_and_complete("a")

@@ -32,7 +32,7 @@ PURE = load_fresh(["timer", "purgatory"], {}, {STATE_MODULE: {}})
 IN_USE = [timer_in_use, purgatory_in_use]
 
 
-def test_what_is_compared_is_the_native_purgatory_and_the_pure_one() -> None:
+def test_the_compared_purgatories_are_a_native_and_a_pure_one() -> None:
     for modules, native in ((IN_USE, True), (PURE, False)):
         timer, purgatory = modules
         for made in (
@@ -585,12 +585,12 @@ def test_a_delay_that_was_changed_is_refused_alike(delay_ms: Any) -> None:
     both(go)
 
 
-def test_who_gives_none_for_what_is_to_be_called_is_told_so() -> None:
+def test_none_as_a_function_is_refused_alike() -> None:
     given, _ = both(lambda side: side.make().safe_try_complete_or_else(None))
     assert given == "TypeError: 'NoneType' object is not callable"
 
 
-def test_who_waits_anew_is_told_after_who_came_meanwhile() -> None:
+def test_a_wait_that_begins_anew_ends_after_those_that_came_meanwhile() -> None:
     def go(side: Side) -> object:
         waiting = [side.make() for _ in range(3)]
         for operation in waiting:
@@ -605,7 +605,7 @@ def test_who_waits_anew_is_told_after_who_came_meanwhile() -> None:
     assert [number for number, *_ in told[-4:]] == [3, 0, 1, 2]
 
 
-def test_what_is_mended_has_all_wait_anew_for_what_was_reached() -> None:
+def test_a_repair_has_all_wait_anew_for_numbers_that_were_reached() -> None:
     def go(side: Side) -> object:
         side.purgatory.try_complete_else_watch(side.make(), thresholds={"a": 5})
         side.purgatory.advance("a", 5)

@@ -103,7 +103,7 @@ def test_the_written_programs_end_well_with_two_preemptions(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", PAIRS)
-def test_two_calls_end_well_if_what_is_not_native_may_be_preempted_anywhere(
+def test_two_calls_end_well_if_python_code_may_be_preempted_anywhere(
     record_property: Count, core_and_layers: ModuleType, first: str
 ) -> None:
     assert_all_end_well(

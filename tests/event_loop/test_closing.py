@@ -91,7 +91,7 @@ def test_an_unknown_policy_is_refused() -> None:
     run_virtually(main)
 
 
-def test_another_loop_is_told_to_make_its_own() -> None:
+def test_another_loop_is_refused_with_advice() -> None:
     async def make() -> AsyncPurgatory:
         return AsyncPurgatory("Fetch")
 

@@ -48,7 +48,7 @@ def test_a_condition_that_raises_cancelled_ends_its_wait_and_no_other_timeout() 
     assert run_virtually(main) == [(asyncio.CancelledError, 0.05)] + [(TimeoutError, 0.05)] * 3
 
 
-def test_who_notifies_is_not_cancelled_by_a_strangers_condition() -> None:
+def test_a_notifying_task_is_not_cancelled_by_another_tasks_condition() -> None:
     async def main() -> tuple[bool, bool, int]:
         ready = False
         async with new_purgatory() as purgatory:

@@ -61,7 +61,7 @@ def test_an_earlier_timeout_moves_the_loops_timer() -> None:
     assert run_virtually(main) == [("earliest", 1.5), ("early", 3.0), ("late", 60.0)]
 
 
-def test_nothing_is_set_once_everything_is_over() -> None:
+def test_the_loops_timer_is_not_set_once_everything_is_over() -> None:
     async def main() -> bool:
         loop = asyncio.get_running_loop()
         async with new_purgatory() as purgatory:
@@ -99,7 +99,7 @@ def test_the_heartbeat_is_stale_only_when_a_bucket_is_overdue() -> None:
     assert blocked > 10
 
 
-def test_an_interrupt_of_an_expiration_ends_the_loops_run_and_what_is_left_expires_later() -> None:
+def test_an_interrupted_expiration_ends_the_loops_run_and_the_others_expire_later() -> None:
     loop = VirtualLoop()
     expired: list[str] = []
 

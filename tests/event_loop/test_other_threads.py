@@ -17,7 +17,7 @@ from tests.event_loop.conftest import Main, settle
 Run = Callable[[Main[Any]], Any]
 
 
-def test_no_notice_from_another_thread_is_lost(run_really: Run) -> None:
+def test_no_notification_from_another_thread_is_lost(run_really: Run) -> None:
     async def main() -> list[int]:
         ends = [0] * 8
 
@@ -49,7 +49,7 @@ def test_no_notice_from_another_thread_is_lost(run_really: Run) -> None:
     assert run_really(main) == [200] * 8
 
 
-def test_a_value_told_by_another_thread_arrives(run_really: Run) -> None:
+def test_a_value_reported_by_another_thread_arrives(run_really: Run) -> None:
     async def main() -> int:
         async with AsyncPurgatory("Produce") as purgatory:
             wait = asyncio.create_task(purgatory.wait_for_threshold("hw", 100, timeout=30))
@@ -99,7 +99,7 @@ def test_notify_from_another_thread_says_what_to_use() -> None:
     asyncio.run(main())
 
 
-def test_a_key_that_is_no_key_is_refused_where_it_is_told() -> None:
+def test_an_unhashable_key_is_refused_where_it_is_notified() -> None:
     async def main() -> None:
         async with AsyncPurgatory("Fetch") as purgatory:
             with pytest.raises(TypeError, match="must be hashable"):
@@ -130,7 +130,7 @@ def on_a_thread(*calls: Callable[[], object]) -> None:
     thread.join(60)
 
 
-def test_a_bad_note_stops_none_of_those_after_it() -> None:
+def test_a_bad_notification_stops_none_of_those_after_it() -> None:
     async def main() -> tuple[list[int], list[str]]:
         async with AsyncPurgatory("Fetch") as purgatory:
             ends = [0, 0]
@@ -160,7 +160,7 @@ def test_a_bad_note_stops_none_of_those_after_it() -> None:
     assert asyncio.run(main()) == ([1, 9, 2], ["note_failed"])
 
 
-def test_a_value_that_is_no_number_is_refused_where_it_is_told() -> None:
+def test_a_value_that_is_no_number_is_refused_where_it_is_reported() -> None:
     async def main() -> None:
         async with AsyncPurgatory("Fetch") as purgatory:
             for value in ("7", None, math.nan, True):
@@ -171,7 +171,7 @@ def test_a_value_that_is_no_number_is_refused_where_it_is_told() -> None:
     asyncio.run(main())
 
 
-def test_a_key_is_checked_once_for_many_notes_and_again_after_an_advance() -> None:
+def test_a_key_is_checked_once_for_many_notifications_and_again_after_an_advance() -> None:
     async def main() -> list[int | None]:
         seen: list[int | None] = []
         async with AsyncPurgatory("Fetch") as purgatory:
@@ -192,7 +192,7 @@ def test_a_key_is_checked_once_for_many_notes_and_again_after_an_advance() -> No
     assert asyncio.run(main()) == [None, 7]
 
 
-def test_what_is_noted_while_notes_are_served_is_served() -> None:
+def test_notifications_that_come_while_others_are_handled_are_handled() -> None:
     async def main() -> tuple[bool, bool]:
         ready = [False, False]
         async with AsyncPurgatory("Fetch") as purgatory:

@@ -33,7 +33,9 @@ def calls() -> Iterator[list[int]]:
     signal.signal(HEARD, before)
 
 
-def test_who_waits_on_a_loop_is_told_and_the_servers_handler_is_called(calls: list[int]) -> None:
+def test_waits_on_a_loop_end_at_a_signal_and_the_servers_handler_is_called(
+    calls: list[int],
+) -> None:
     async def main() -> None:
         async with new_purgatory() as purgatory:
             close_on_signals(purgatory, [HEARD])
@@ -69,7 +71,7 @@ def test_a_loops_own_handlers_are_still_called(run_really: Run) -> None:
     run_really(main)
 
 
-def test_who_waits_on_threads_is_answered(calls: list[int]) -> None:
+def test_waits_on_threads_are_answered_at_a_signal(calls: list[int]) -> None:
     with DelayedOperationPurgatory("Fetch") as purgatory:
         close_on_signals(purgatory, [HEARD])
         ended = threading.Event()
@@ -110,7 +112,7 @@ def replaced(logs: list[Any]) -> list[str]:
     return [one["signal"] for one in logs if one["event"] == "signal_handler_replaced"]
 
 
-def test_a_handler_that_the_server_replaces_as_it_starts_is_told(calls: list[int]) -> None:
+def test_a_handler_that_the_server_replaces_as_it_starts_is_logged(calls: list[int]) -> None:
     async def main() -> None:
         async with new_purgatory() as purgatory:
             close_on_signals(purgatory, [HEARD])
@@ -141,7 +143,7 @@ def test_two_purgatories_that_close_at_one_signal_replace_nothing(calls: list[in
     assert replaced(logs) == []
 
 
-def test_the_servers_handler_is_called_whatever_closing_raises(
+def test_the_servers_handler_is_called_even_if_closing_raises(
     calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread_here(self: threading.Thread) -> None:

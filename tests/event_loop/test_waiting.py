@@ -145,7 +145,7 @@ def test_a_timeout_that_is_no_number_is_refused(timeout: float, error: type[Exce
     run_virtually(main)
 
 
-def test_what_a_condition_raises_reaches_who_waits_and_nobody_else() -> None:
+def test_the_error_of_a_condition_reaches_its_waiter_and_no_other() -> None:
     async def main() -> bool:
         broken = False
 
@@ -171,7 +171,7 @@ def test_what_a_condition_raises_reaches_who_waits_and_nobody_else() -> None:
     assert [entry["event"] for entry in logs] == ["purgatory_closed"]  # the error is told once
 
 
-def test_what_a_condition_raises_is_logged_where_nobody_waits_any_more() -> None:
+def test_the_error_of_a_condition_is_logged_if_its_waiter_is_gone() -> None:
     async def main() -> None:
         async with new_purgatory() as purgatory:
             broken = False
@@ -326,7 +326,7 @@ def test_without_a_loop_the_error_says_where_to_make_one() -> None:
         AsyncPurgatory("Fetch")
 
 
-def test_on_trio_the_error_says_what_works_there() -> None:
+def test_the_error_on_trio_says_how_to_wait_there() -> None:
     async def main() -> None:
         AsyncPurgatory("Fetch")
 
@@ -334,7 +334,7 @@ def test_on_trio_the_error_says_what_works_there() -> None:
         trio.run(main)
 
 
-def test_what_works_on_trio() -> None:
+def test_waiting_in_a_thread_works_on_trio() -> None:
     class Flag(DelayedOperation):
         raised = False
 
@@ -353,7 +353,7 @@ def test_what_works_on_trio() -> None:
         trio.run(main, purgatory)
 
 
-def test_what_the_condition_raises_comes_to_the_waiter_with_its_traceback() -> None:
+def test_the_error_of_a_condition_reaches_the_waiter_with_its_traceback() -> None:
     def divide() -> float:
         return 1 / 0
 

@@ -146,7 +146,9 @@ def test_timeouts_come_though_the_loops_driver_is_interrupted(
 
 
 @each_error
-def test_no_note_of_another_thread_is_lost(error: Callable[[], BaseException]) -> None:
+def test_no_interrupted_notification_of_another_thread_is_lost(
+    error: Callable[[], BaseException],
+) -> None:
     def scenario() -> Scenario:
         with Stage() as stage:
             purgatory = stage.purgatory
@@ -211,7 +213,7 @@ def test_a_cancelled_wait_that_is_interrupted_leaves_nothing_behind(
 
 
 @each_error
-def test_an_operation_that_another_thread_settles_wakes_its_task(
+def test_an_operation_that_another_thread_completes_wakes_its_task(
     error: Callable[[], BaseException],
 ) -> None:
     def scenario() -> Scenario:
@@ -229,7 +231,7 @@ def test_an_operation_that_another_thread_settles_wakes_its_task(
 
 
 @each_error
-def test_an_interrupted_event_is_told_again_and_completes_all(
+def test_an_interrupted_event_is_reported_again_and_completes_all(
     error: Callable[[], BaseException],
 ) -> None:
     def scenario() -> Scenario:

@@ -56,7 +56,7 @@ def test_a_jump_back_lies_inside_the_try_of_its_loop(folder: str) -> None:
     assert not found
 
 
-def test_a_jump_that_was_left_out_is_found() -> None:
+def test_a_jump_outside_of_its_try_is_found() -> None:
     held = """
 def held():
     take()

@@ -200,7 +200,7 @@ def test_a_log_that_raises_harms_nothing(server: Server) -> None:
     assert server.timer.failures == 1
 
 
-def test_what_is_logged_of_an_object_never_raises() -> None:
+def test_the_text_of_an_object_in_the_log_never_raises() -> None:
     class Unspeakable(Exception):
         def __repr__(self) -> str:
             raise self

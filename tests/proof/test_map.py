@@ -36,5 +36,5 @@ def test_a_line_that_is_not_there_is_noticed() -> None:
     assert not lines_of(mapped.path, "Settled._op_nothing")
 
 
-def test_each_broken_rule_is_tried_and_told() -> None:
+def test_each_broken_rule_is_tried_and_described() -> None:
     assert breaks() == {one.broken for one in BROKEN} == set(described_breaks())

@@ -366,7 +366,7 @@ async def test_garbage_is_ignored(network: Network) -> None:
 
 
 @on_loop
-async def test_what_is_sent_right_before_the_end_arrives(network: Network) -> None:
+async def test_a_number_sent_right_before_the_end_arrives(network: Network) -> None:
     store = Store()
     async with process(network, store) as one:
         waits = [asyncio.create_task(one.wait_for_threshold(key, 1, 60)) for key in "abc"]
@@ -579,7 +579,7 @@ async def test_closing_ends_all_waits_and_leaves_nothing(network: Network) -> No
 
 
 @on_loop
-async def test_a_relay_that_nobody_uses_stays_live(
+async def test_an_unused_relay_stays_live(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relay = network.make()
@@ -617,7 +617,7 @@ async def test_a_socket_bound_within_one_tick_of_the_clock_is_found(tmp_path: Pa
 
 
 @on_loop
-async def test_what_a_full_socket_is_owed_is_bounded(tmp_path: Path) -> None:
+async def test_the_backlog_of_a_full_socket_is_bounded(tmp_path: Path) -> None:
     network = UnixNetwork(tmp_path / "s")
     relay = network.make()
     async with SharedPurgatory("Fetch", relay, Store().read, HOUR_S):
@@ -683,7 +683,7 @@ async def test_redis_hears_of_a_number_before_the_loop_turns(redis: Redis) -> No
 
 
 @on_loop
-async def test_what_is_begun_at_once_goes_on_where_it_waits() -> None:
+async def test_a_send_that_begins_at_once_continues_in_its_task() -> None:
     steps: list[str] = []
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -81,7 +81,7 @@ def half_a_cycle_and_a_whole(interval_ms: float) -> float:
         ("slower-of-two", 5.0, lambda p75: log_normal_moments(4.0, p75).mean + 2 * NETWORK_MS),
     ],
 )
-def test_the_right_law_is_covered_and_a_wrong_one_is_not(
+def test_the_interval_covers_the_right_law_and_not_a_wrong_one(
     name: str, value: float, wrong: Callable[[float], float]
 ) -> None:
     [right] = compare(at(name, value), seeds=6, duration_ms=6_000)
@@ -113,7 +113,7 @@ def test_little_holds_of_a_run_with_a_fault_and_not_without_the_time_of_retries(
 
 
 @pytest.mark.parametrize("one", EXPERIMENTS, ids=lambda one: one.name)
-def test_nothing_is_sent_again_and_all_is_answered(one: Experiment) -> None:
+def test_no_request_is_sent_again_and_all_are_answered(one: Experiment) -> None:
     """But for the shipped scenario, of which that is the point."""
     kept = run(apply_overrides(one.scenario(one.values[-1]), seed=1, duration_ms=5_000))
     [group] = kept.summary["producers"]
@@ -137,14 +137,14 @@ def test_an_exponential_service_is_one_at_a_time() -> None:
     assert mean == pytest.approx(SERVICE_MS, rel=0.1)
 
 
-def test_records_find_both_followers_at_hand() -> None:
+def test_both_followers_wait_when_records_come() -> None:
     for row in kept_run("slower-of-two", 6.0, 60_000).sends:
         assert row.served_us == row.arrived_us
         assert row.settled_us is not None and row.settled_us - row.created_us < 50_000  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("name", ["fetch-cycle", "two-fetch-cycles"])
-def test_hardly_a_record_queues_behind_another_one_of_its_producer(name: str) -> None:
+def test_few_records_queue_behind_another_one_of_their_producer(name: str) -> None:
     """`docs/theory.md` bounds what these do to the mean."""
     sends = kept_run(name, 40.0, 30_000).sends
     queued = sum(row.served_us != row.arrived_us for row in sends)
@@ -155,7 +155,7 @@ def table_moments(table: tuple[int, ...]) -> tuple[float, float]:
     return sum(table) / TABLE_SIZE, sum(one * one for one in table) / TABLE_SIZE
 
 
-def test_what_tables_cut_off_is_as_little_as_the_document_says() -> None:
+def test_the_tails_that_tables_cut_off_are_as_small_as_documented() -> None:
     mean, square = table_moments(exponential_table(1e9))
     assert mean == pytest.approx(1e9, rel=1e-6)
     assert 1 - 5e-4 < square / 2e18 < 1
@@ -190,7 +190,7 @@ def test_an_interval_is_that_of_student_and_wider_for_all_at_once() -> None:
     assert replace(made, simulated=10.4).covers(joint_confidence([made] * 10))
 
 
-def test_no_two_values_share_a_seed_and_names_are_told_apart(
+def test_no_two_values_share_a_seed_and_names_are_distinct(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[int] = []
@@ -222,7 +222,7 @@ def use_only(monkeypatch: pytest.MonkeyPatch, *experiments: Experiment) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["ends", pytest.param("all", marks=pytest.mark.exhaustive)])
-def test_all_laws_are_compared_and_written(
+def test_each_law_is_compared_and_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     experiments: tuple[Experiment, ...] = EXPERIMENTS

@@ -71,7 +71,7 @@ def test_the_exponential_queue_is_that_of_births_and_deaths(rate: float) -> None
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.6, math.nan])
-def test_what_never_settles_has_no_mean(rate: float) -> None:
+def test_an_unstable_queue_has_no_mean(rate: float) -> None:
     with pytest.raises(ValueError, match="the queue never settles"):
         queue_ms(rate, Moments(2.0, 4.0))
     with pytest.raises(ValueError, match="the queue never settles"):

@@ -115,7 +115,7 @@ def test_moves_from_many_threads_add_up() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_whoever_waits_on_a_manual_clock_is_woken_by_a_move(threads: int) -> None:
+def test_a_move_of_a_manual_clock_wakes_its_waiters(threads: int) -> None:
     clock = ManualClock()
     woken: list[bool] = []
 

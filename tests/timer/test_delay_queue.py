@@ -69,7 +69,7 @@ def test_buckets_come_in_the_order_of_their_expiration(expirations: list[int]) -
     assert polled == sorted(expirations)
 
 
-def test_who_waits_is_told_of_an_earlier_bucket_only() -> None:
+def test_a_driver_is_notified_of_an_earlier_bucket_only() -> None:
     told: list[int | None] = []
     queue = DelayQueue(on_earlier=lambda: told.append(queue.first_expiration_ms))
     for index, expiration_ms in enumerate([50, 60, 40, 45, 10]):
@@ -92,7 +92,7 @@ def test_a_bucket_that_has_its_expiration_is_not_queued_again() -> None:
     assert len(queue) == 1
 
 
-def test_what_is_no_longer_first_is_not_removed() -> None:
+def test_a_bucket_that_is_no_longer_first_is_not_removed() -> None:
     """A finalizer may add between the look and the removal; the bucket comes round once more."""
     queue = DelayQueue()
     late = offer(queue, 10)
@@ -106,7 +106,7 @@ def test_what_is_no_longer_first_is_not_removed() -> None:
     assert len(queue) == 0
 
 
-def test_who_waits_is_told_before_the_bucket_counts_as_queued() -> None:
+def test_a_driver_is_notified_before_the_bucket_counts_as_queued() -> None:
     """So an interrupt in between has the next add tell again."""
     bucket = TimerTaskList()
     told: list[int] = []

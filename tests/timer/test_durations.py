@@ -116,7 +116,7 @@ def test_other_milliseconds_are_refused(given: object) -> None:
     assert str(refusal.value).startswith(f"{expected}{given!r} ({type(given).__name__})")
 
 
-def test_a_fraction_of_milliseconds_is_told_how_seconds_are_given() -> None:
+def test_the_error_for_a_fraction_of_milliseconds_shows_a_timedelta() -> None:
     with pytest.raises(
         TypeError, match=r"not 0\.5 \(float\); 0\.5 s are timedelta\(seconds=0\.5\)"
     ):

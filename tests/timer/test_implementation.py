@@ -50,7 +50,7 @@ def test_the_native_parts_run_where_they_can_be_built() -> None:
 
 @pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")
 @pytest.mark.parametrize(("public", "pure"), PAIRS, ids=lambda one: one.__name__)
-def test_what_is_native_says_of_itself_what_pure_python_says(public: type, pure: type) -> None:
+def test_native_classes_have_the_docstrings_of_the_pure_ones(public: type, pure: type) -> None:
     assert_described_alike(public, pure)
 
 

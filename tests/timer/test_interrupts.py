@@ -314,7 +314,7 @@ def test_an_interrupt_at_each_instruction_of_the_longest_calls_loses_no_task(
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_a_second_interrupt_loses_no_task_either(scenario: Callable[[], Scenario]) -> None:
+def test_a_second_interrupt_loses_no_task(scenario: Callable[[], Scenario]) -> None:
     interrupt_twice(scenario, PAIRS, where=TIMER)
 
 
@@ -460,7 +460,7 @@ def shut_down() -> Scenario:
 
 
 @pytest.mark.parametrize("scenario", [close, submit_inline, work, submit_to_a_worker, shut_down])
-def test_an_interrupted_close_or_executor_goes_on_when_called_again(
+def test_an_interrupted_close_or_executor_resumes_when_called_again(
     scenario: Callable[[], Scenario],
 ) -> None:
     report = interrupt_everywhere(scenario, where=TIMER)
