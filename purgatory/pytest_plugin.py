@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kafka_cluster_config() -> ClusterConfig:
-    """What the cluster of a test is to be: groups come together without delay."""
+    """The configuration of a test's cluster: groups come together without delay."""
     with _one_line_import_errors():
         from purgatory.cluster import ClusterConfig, GroupConfig
 
@@ -253,7 +253,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @cache
 def _plain_kind(kind: type[pytest.Item]) -> type[pytest.Item]:
-    """Return a kind of test that runs as others do, and is still one to who asks for its kind."""
+    """Return a kind of test that runs as others do, and is still an instance of its kind."""
     own = {"setup": pytest.Function.setup, "runtest": pytest.Function.runtest}
     metaclass: Any = type(kind)
     plain: type[pytest.Item] = metaclass(f"{kind.__name__}InWorld", (kind,), own)

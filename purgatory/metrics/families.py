@@ -1,4 +1,4 @@
-"""The metric families of one scrape: every name, its help, its labels, and what it is read from.
+"""The metric families of one scrape: every name, its help, its labels, and its source.
 
 Kafka's own names are reported beside them where that is wanted, for dashboards that exist. A
 broker's JMX exporter says, of its purgatories::
@@ -13,7 +13,7 @@ The last two are of the purgatories named ``Produce`` and ``Fetch``.
 Ground rules
 ------------
 * ``KafkaExpiries`` counts under its own lock, which is reentrant: a finalizer in the middle of it
-  may complete operations. It is called once per completed operation.
+  may complete operations. Each completed operation calls it once.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class Reported:
 
     @property
     def name(self) -> tuple[str, ...]:
-        """What no other of its registry has: the label, and the broker's if there is one."""
+        """Its unique name in the registry: the label, and the broker's if there is one."""
         return (self.label, *self.broker)
 
     def report_kafka_names(self, enabled: bool) -> None:
         """Report it under Kafka's names too, from now on, if that is wanted."""
         if enabled and self.kafka_expiries is None:
             core = self.purgatory()
-            assert core is not None, "who registers it holds it"
+            assert core is not None, "its registration holds it"
             self.kafka_expiries = KafkaExpiries(core)
 
 

@@ -1,4 +1,4 @@
-"""A purgatory in each process of a service, whose waits end by what any of them does.
+"""A purgatory in each process of a service: a value from any of them ends the waits of all.
 
     fetches.wait_for_threshold("log:7", 43)
         registers, so that a message finds it
@@ -20,9 +20,9 @@ Ground rules
 * Everything runs on the loop's thread.
 * `_waits` counts the waits on each key; `_conditions` those among them that wait for a condition.
   The relay watches a key as long as it stands in `_waits`, and its value is forgotten after that.
-* Who comes first to a key puts it into `_unread`. One task takes all of it, subscribes, and only
+* The first wait on a key puts it into `_unread`. One task takes all of it, subscribes, and only
   then reads, so a value that rises meanwhile is read, or arrives as a message. `_read_keys` are
-  those that were read since somebody waits on them.
+  those that were read since the first wait on them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SharedPurgatory:
             raise ValueError(f"batch must be 1 or more keys, not {batch}")
         self.relay = relay
         self.local = AsyncPurgatory(name, broker_id=broker_id, max_pending=max_pending)
-        """Where the coroutines of this process wait."""
+        """The purgatory in which the coroutines of this process wait."""
         self.reads = self.read_failures = 0
         self._read_values = read
         self._resync_s = resync
@@ -116,7 +116,7 @@ class SharedPurgatory:
 
     @property
     def name(self) -> str:
-        """What it was named."""
+        """Its name."""
         return self.local.name
 
     # Waiting.
@@ -313,7 +313,7 @@ class SharedPurgatory:
             self._has_changed.clear()
             unread, self._unread = list(self._unread), {}
             await self.relay.sync_subscriptions()
-            # What it raises is logged, and the next resync reads again.
+            # An error of it is logged, and the next resync reads again.
             await asyncio.gather(self._read(unread), return_exceptions=True)
 
     async def _resync(self) -> None:
