@@ -30,7 +30,7 @@ State: TypeAlias = tuple[int, Outcome]
 
 
 class Move(NamedTuple):
-    """What may follow a stage with one of some outcomes."""
+    """The successors of a stage with one of some outcomes."""
 
     stage: int
     outcomes: tuple[Outcome, ...]
@@ -39,7 +39,7 @@ class Move(NamedTuple):
     becomes: Outcome | None
     """and this outcome, unless it stays."""
     by: str
-    """Who does it, and when."""
+    """The cause."""
 
 
 _SERVED = (COMPLETED, EXPIRED)

@@ -27,7 +27,7 @@ class Mutant:
 
     @property
     def replacements(self) -> dict[str, str]:
-        """What is to be replaced in the module's source, and by what."""
+        """The replacements in the module's source."""
         pieces = [piece.splitlines() for piece in self.change.strip("\n").split("\n\n")]
         return {_without("+", lines): _without("-", lines) for lines in pieces}
 
@@ -129,7 +129,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "who has lost the claim goes round until the winner's outcome shows",
+        "a call that lost the claim goes round until the winner's outcome shows",
         "on one key: cancel, expiry",
         OPERATION,
         """
@@ -175,7 +175,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "a waiter is not looked for after the outcome is told",
+        "the outcome is not looked at after a listener was added",
         "two_who_wait_and_one_who_forces",
         OPERATION,
         """
@@ -184,7 +184,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "nobody looks for a retry that came while the operation was busy",
+        "no look for a retry that came while the operation was busy",
         "users_lock_that_is_taken_until_retries_came",
         OPERATION,
         """
@@ -205,7 +205,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "a retry stays on the timer for what was settled meanwhile",
+        "a retry stays on the timer though its operation completed meanwhile",
         "users_lock_event_and_cancel",
         OPERATION,
         """
@@ -215,7 +215,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "a list takes what is settled",
+        "a list takes a completed operation",
         "new: watch, force_complete",
         WATCHERS,
         """
@@ -226,7 +226,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "the lists are changed without their lock by who comes",
+        "a submission changes the lists without their lock",
         "two_operations_watched_on_one_key",
         STATE,
         """
@@ -236,7 +236,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "the lists are changed without their lock by who leaves",
+        "a completion changes the lists without their lock",
         "on one key: cancel, come",
         STATE,
         """
@@ -255,7 +255,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "nobody looks again after the timeout was started",
+        "the outcome is not looked at after the timeout was started",
         "new: watch, event",
         OPERATION,
         """
@@ -284,7 +284,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "closing does not wait for the check of what was settled from outside",
+        "closing does not wait for the check of an operation completed from outside",
         "on one key: check, cancel, close by expiry",
         OPERATION,
         """
@@ -302,7 +302,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "a value is noted after it was looked who waits for it",
+        "a value is stored after the look for its waiters",
         "new with a threshold: watch, advance",
         PURGATORY,
         """
@@ -336,7 +336,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "an operation is put among the numbers though it was settled",
+        "an operation is put among the numbers though it completed",
         "new with a threshold: watch, cancel",
         WATCHERS,
         """
@@ -350,7 +350,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "who has one of two numbers reached leaves the key's list",
+        "an operation with one of two numbers reached leaves the key's list",
         "two_halves_of_two_thresholds",
         WATCHERS,
         """
@@ -360,7 +360,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "who expires with its number reached stays counted on the key",
+        "an operation that expires with its number reached stays counted on the key",
         "with a threshold: expiry, advance",
         WATCHERS,
         """
@@ -369,7 +369,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "listeners are looked for before the outcome counts as told",
+        "listeners are looked for before the operation is DONE",
         "on one key: force_complete, listen",
         OPERATION,
         """
@@ -381,8 +381,8 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "two who listen make two lists",
-        "two_listeners_come_while_it_settles",
+        "two listeners make two lists",
+        "two_listeners_come_while_it_completes",
         OPERATION,
         """
                  listeners = self._op_listeners
@@ -392,7 +392,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "who was let go of is not told",
+        "an abandoned operation does not notify its listeners",
         "on one key: close by leaving, listen",
         OPERATION,
         """

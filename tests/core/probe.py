@@ -1,4 +1,4 @@
-"""An operation that tells what is done to it, and a purgatory whose time is moved by hand."""
+"""An operation that records its callbacks, and a purgatory whose time is moved by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from timer import InlineExecutor, ManualClock, SystemTimer
 LONG_MS = 3_600_000
 
 Logs = list[MutableMapping[str, Any]]
-"""What the fixture ``logs`` collects."""
+"""The events that the fixture ``logs`` collects."""
 
 
 def core_logs() -> AbstractContextManager[Logs]:

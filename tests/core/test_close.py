@@ -37,7 +37,7 @@ def setting() -> Setting:
     return Setting()
 
 
-# What becomes of what is pending.
+# The end of pending operations.
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -146,7 +146,7 @@ def test_a_context_manager_closes_also_when_its_block_raises() -> None:
         assert not purgatory.reaper.is_alive
 
 
-# What was left is out of our hands.
+# Abandoned operations.
 
 
 def test_a_retry_of_an_abandoned_operation_does_not_run(setting: Setting) -> None:
@@ -277,13 +277,13 @@ def test_closing_waits_for_the_check_of_an_operation_completed_from_outside_mean
     closer = threading.Thread(target=setting.purgatory.close)
     returned_early = []
 
-    def settle_and_close() -> None:
+    def complete_and_close() -> None:
         run_threads(threading.Thread(target=end, args=(operation,)))
         closer.start()
         closer.join(0.2)
         returned_early.append(not closer.is_alive())
 
-    operation.hooks["try_complete"] = settle_and_close
+    operation.hooks["try_complete"] = complete_and_close
     setting.purgatory.check_and_complete("a")
     closer.join(30)
     assert returned_early == [False]
@@ -293,12 +293,12 @@ def test_closing_waits_for_the_check_of_an_operation_completed_from_outside_mean
 def test_a_close_waits_no_longer_for_such_a_check_than_its_timeout(setting: Setting) -> None:
     operation = setting.submit(Probe(), "a")
 
-    def settle_and_close() -> None:
+    def complete_and_close() -> None:
         run_threads(threading.Thread(target=operation.cancel))
         run_threads(threading.Thread(target=setting.purgatory.close, args=("expire", 0)))
         setting.purgatory.close()  # nor for itself
 
-    operation.hooks["try_complete"] = settle_and_close
+    operation.hooks["try_complete"] = complete_and_close
     setting.purgatory.check_and_complete("a")
     setting.assert_empty()
 

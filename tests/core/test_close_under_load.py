@@ -176,7 +176,7 @@ def test_closing_under_load_leaves_each_operation_one_end(
     assert all(operation.calls == [] for operation in refused)
     for operation in submitted:
         assert_one_end(operation, policy)
-    for calls in after_close:  # a worker may append an operation that was settled long before
+    for calls in after_close:  # a worker may append an operation that completed long before
         assert calls == [operation.calls for operation in submitted[: len(calls)]]
     outcomes = purgatory.counters.outcomes
     left = sum(operation.outcome is Outcome.PENDING for operation in submitted)

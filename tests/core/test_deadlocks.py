@@ -250,8 +250,8 @@ def test_no_call_waits_for_a_users_lock_that_is_held_for_long(call: str) -> None
     }
     with held_elsewhere(lock):
         Worker(calls[call]).result()
-        settled_at_once = operation.is_completed
-    assert settled_at_once == (call in ("force", "cancel", "cancel_for_key"))
+        completed_at_once = operation.is_completed
+    assert completed_at_once == (call in ("force", "cancel", "cancel_for_key"))
     setting.pass_time(100)
     cancelled = call in ("cancel", "cancel_for_key")
     assert operation.outcome is (Outcome.CANCELLED if cancelled else Outcome.COMPLETED)

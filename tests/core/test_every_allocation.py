@@ -417,7 +417,7 @@ def look(world: World) -> None:
 
 
 class Stop(BaseException):
-    """What a signal's handler raises."""
+    """The exception of a signal's handler."""
 
 
 def interrupt(signum: int, frame: object) -> None:
@@ -425,7 +425,7 @@ def interrupt(signum: int, frame: object) -> None:
 
 
 _raise_signal = partial(ctypes.CDLL(None)["raise"], signal.SIGUSR1)
-"""Whoever runs Python code next has the handler run: not the finalizer itself."""
+"""The next call of Python code runs the handler: not the finalizer itself."""
 
 FINALIZERS: dict[str, Callable[[World], object]] = {
     kind.__name__: kind for kind in (cancel, submit, complete, forget, close, begin_anew, look)

@@ -84,9 +84,9 @@ def test_faults_in_every_callback_and_the_executor_leave_nothing_undone(
 
 
 def test_64_threads_complete_everything_exactly_once() -> None:
-    settled: list[str] = []  # append is atomic
+    completed: list[str] = []  # append is atomic
     with DelayedOperationPurgatory(
-        "Busy", on_completed=lambda _, counted_as, __: settled.append(counted_as)
+        "Busy", on_completed=lambda _, counted_as, __: completed.append(counted_as)
     ) as purgatory:
         finished = [0] * 64
 
@@ -115,7 +115,7 @@ def test_64_threads_complete_everything_exactly_once() -> None:
         assert (purgatory.watched, purgatory.num_delayed) == (0, 0)
         outcomes = purgatory.counters.outcomes
         purgatory._check()
-    assert len(settled) == sum(outcomes.values()) == 64 * 60
+    assert len(completed) == sum(outcomes.values()) == 64 * 60
     assert outcomes["failed"] == outcomes["rejected"] == 0
 
 

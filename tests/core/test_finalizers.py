@@ -115,11 +115,11 @@ class World(Setting):
 
     @property
     def submitted(self) -> list[Waiting]:
-        """What the purgatory has taken."""
+        """The operations that the purgatory has taken."""
         return [one for one in self.made if one._op_state is not None]
 
     def assert_sound(self) -> None:
-        """Assert that nobody is lost, and no list holds who is settled."""
+        """Assert that no operation is lost, and no list holds a completed one."""
         purgatory = self.purgatory
         purgatory._check()
         value = purgatory.value(KEY)

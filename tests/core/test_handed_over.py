@@ -1,4 +1,4 @@
-"""What one thread hands over to another, or to a retry, where they might miss each other."""
+"""Work that one thread defers to another, or to a retry, where they might miss each other."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def test_a_retry_that_is_being_made_while_another_thread_completes_is_cancelled(
     add = setting.timer.add
     with pytest.MonkeyPatch.context() as patch:
 
-        def settle_and_add(task: Probe) -> None:
+        def complete_and_add(task: Probe) -> None:
             if task is not operation:
                 completing = threading.Thread(target=operation.force_complete)
                 completing.start()
                 completing.join(30)
             add(task)
 
-        patch.setattr(setting.timer, "add", settle_and_add)
+        patch.setattr(setting.timer, "add", complete_and_add)
         setting.submit(operation, "a")
     assert operation.finished == ["on_complete"]
     setting.assert_empty()

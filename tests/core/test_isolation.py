@@ -1,4 +1,4 @@
-"""What one operation's callbacks raise stops nobody else, and leaves nothing half done."""
+"""An exception in one operation's callbacks stops no other, and leaves nothing half done."""
 
 from __future__ import annotations
 

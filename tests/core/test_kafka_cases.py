@@ -93,7 +93,8 @@ def test_an_operation_on_two_keys_is_completed_by_either_and_counted_once(
 
 @pytest.mark.pure
 def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: Setting) -> None:
-    """Somebody completes it while it is put on its lists: between the first key and the third."""
+    """Another thread completes it while it is put on its lists: between the first key and the
+    third."""
     operation = Probe()
     completing = threading.Thread(target=operation.force_complete)
 
@@ -163,7 +164,7 @@ def test_expiry_comes_in_the_order_of_the_deadlines(setting: Setting) -> None:
     setting.assert_empty()
 
 
-# What Kafka purges later is gone at once here.
+# Operations that Kafka purges later are gone at once here.
 
 
 def test_the_sizes_follow_each_completion_without_a_purge(setting: Setting) -> None:

@@ -1,6 +1,6 @@
 """The life of an operation is the table `LIFE` in `life.py`: each of its moves, and no other.
 
-Operations are settled in every way, in the middle of a deep chain and not, observed and not, with
+Operations are completed in every way, in the middle of a deep chain and not, observed and not, with
 callbacks that raise and not; and in every state all calls are made that there are.
 """
 
@@ -102,7 +102,7 @@ def fail() -> None:
 
 @contextmanager
 def deep_in_a_chain() -> Iterator[None]:
-    """What is settled in the body is put off until its end."""
+    """The callbacks of operations that complete in the body are deferred to its end."""
     trampoline = this_thread.trampoline
     trampoline.depth = MAX_DEPTH
     yield
@@ -111,7 +111,7 @@ def deep_in_a_chain() -> Iterator[None]:
 
 
 def lives() -> Iterator[tuple[Setting, Probe, How]]:
-    """Yield an operation in its purgatory, and how it is to be settled: all that there are."""
+    """Yield an operation in its purgatory, and a way to complete it: all that there are."""
     for how, observed, raising in product(
         HOWS, (False, True), (None, "on_complete", "on_expiration", "on_failure")
     ):
@@ -183,7 +183,7 @@ def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.Monke
                 call_all(setting, operation)
     assert called_in == {state for state in STATES if reachable(state)} - {
         (WAITING, Outcome.PENDING),
-        # Between two steps of the settler's, without a call.
+        # Between two steps of the completer's, without a call.
         (outcome.CALLING_BACK, Outcome.FAILED),
         (outcome.CALLED_BACK, Outcome.COMPLETED),
         (outcome.CALLED_BACK, Outcome.EXPIRED),

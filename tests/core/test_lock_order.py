@@ -25,7 +25,7 @@ STAGES = {"try_complete", "on_complete", "on_expiration", "on_failure", "on_comp
 
 
 class Recording(NamedTuple):
-    """What the busy run showed."""
+    """The locks of the busy run."""
 
     recorder: LockRecorder
     held_in_callbacks: dict[str, set[str]]

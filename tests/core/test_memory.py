@@ -1,4 +1,4 @@
-"""What is settled is gone at once: from every list, from the timer, from memory."""
+"""Completed operations are gone at once: from every list, from the timer, from memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only native code can get wrong: references, the garbage collector, wrong types, memory."""
+"""Faults of native code only: references, the garbage collector, wrong types, memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OwnLock(Probe):
         return not self.is_taken
 
     def release(self) -> None:
-        """Nobody waits."""
+        """No operation waits."""
 
 
 class OwningError(Exception):
@@ -127,7 +127,7 @@ def known_to_the_collector() -> list[int]:
     ids=lambda one: one.__name__,
 )
 def test_the_collector_frees_a_cycle_through(make: Callable[[Setting, OwnLock], None]) -> None:
-    """It calls finalizers and weak references even where it then can't cut the cycle."""
+    """The collector calls finalizers and weak references even if it then can't cut the cycle."""
     gc.collect()
     before = known_to_the_collector()
     setting = Setting()

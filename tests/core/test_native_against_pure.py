@@ -146,7 +146,7 @@ class Side:
     def answer(
         self, call: Callable[[Side], object], broken: bool = False
     ) -> tuple[object, list[Any]]:
-        """What a call gives or raises, and all that was told by then."""
+        """The result or error of a call, and all that was recorded by then."""
         Touchy.broken = broken
         try:
             given = self.plain(call(self))
@@ -269,7 +269,7 @@ def _operation_classes(side: Side, base: Any) -> list[Any]:
     """Classes of operations with and without a dict, and one that forgets to call ``super``."""
 
     class Behaviour:
-        """What all of them do."""
+        """The work of all of them."""
 
         __slots__ = ()
 
@@ -569,7 +569,7 @@ TestCompared = Compared.TestCase
 
 
 def both(call: Callable[[Side], object], broken: bool = False) -> tuple[object, list[Any]]:
-    """What a call gives, or raises, on either."""
+    """The result or error of a call, on either."""
     native, pure = [Side(modules, Settings()).answer(call, broken) for modules in (IN_USE, PURE)]
     assert native == pure
     return native

@@ -140,7 +140,7 @@ def test_a_seed_gives_the_same_schedule_again(core: ModuleType) -> None:
 def test_threads_are_switched_in_all_that_the_native_core_calls(
     core: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the native core itself called, there is no frame between a caller's and the called."""
+    """A call from the native core has no frame between the caller's and the called function's."""
     places: set[str] = set()
     at = scheduler.at
 

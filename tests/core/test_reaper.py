@@ -44,7 +44,7 @@ def test_operations_expire_by_the_machines_clock_in_order_and_not_early() -> Non
 
 
 def test_an_operation_that_expires_sooner_than_the_others_does_not_wait_for_the_reaper() -> None:
-    """It sleeps until the first bucket is due, and is woken when an earlier one is added."""
+    """The reaper sleeps until the first bucket is due, and an earlier one wakes it."""
     with DelayedOperationPurgatory("Earlier") as purgatory:
         purgatory.try_complete_else_watch(Probe(LONG_MS), ["a"])
         operation = Probe(1)

@@ -47,9 +47,9 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.settled: list[tuple[DelayedOperation, str]] = []
+        self.completed: list[tuple[DelayedOperation, str]] = []
         self.setting = Setting(
-            on_completed=lambda operation, label, _: self.settled.append((operation, label))
+            on_completed=lambda operation, label, _: self.completed.append((operation, label))
         )
         self.purgatory = self.setting.purgatory
         self.model = PurgatoryModel()
@@ -182,8 +182,8 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_observer_was_told_of_each_end_once(self) -> None:
-        told = {id(operation): label for operation, label in self.settled}
-        assert len(told) == len(self.settled)
+        told = {id(operation): label for operation, label in self.completed}
+        assert len(told) == len(self.completed)
         operations = zip(self.probes, self.model.operations, strict=True)
         assert told == {
             id(probe): operation.counted_as

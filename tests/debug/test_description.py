@@ -1,4 +1,4 @@
-"""What is told of a purgatory is what is there, at a cost that does not grow with what waits."""
+"""A description of a purgatory is exact, and its cost does not grow with pending operations."""
 
 from __future__ import annotations
 

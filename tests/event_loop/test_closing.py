@@ -9,7 +9,7 @@ import pytest
 
 from purgatory import AsyncPurgatory, Outcome, PurgatoryClosedError
 from purgatory.core.closing import ClosePolicy
-from tests.event_loop.conftest import new_purgatory, run_virtually, settle
+from tests.event_loop.conftest import new_purgatory, run_ready, run_virtually
 from tests.event_loop.test_waiting import Flagged
 
 
@@ -32,7 +32,7 @@ def test_closing_ends_every_wait(
             asyncio.create_task(purgatory.wait_for_threshold("log", 1)),
         ]
         submitted = asyncio.create_task(purgatory.submit(operation, ["log"]))
-        await settle()
+        await run_ready()
         assert await purgatory.aclose(policy) == 3
         for wait in waits:
             with pytest.raises(error):
@@ -70,10 +70,10 @@ def test_closing_waits_for_a_lock_of_yours_without_holding_up_the_loop() -> None
 
         purgatory = AsyncPurgatory("Fetch")
         wait = asyncio.create_task(purgatory.submit(Guarded(), ["log"]))
-        await settle()
+        await run_ready()
         lock.acquire()
         closing = asyncio.create_task(purgatory.aclose())
-        await settle()
+        await run_ready()
         assert not closing.done()
         lock.release()
         assert await closing == 1

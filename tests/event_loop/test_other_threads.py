@@ -12,7 +12,7 @@ import pytest
 
 from purgatory import AsyncPurgatory
 from tests.core.probe import core_logs
-from tests.event_loop.conftest import Main, settle
+from tests.event_loop.conftest import Main, run_ready
 
 Run = Callable[[Main[Any]], Any]
 
@@ -53,7 +53,7 @@ def test_a_value_reported_by_another_thread_arrives(run_really: Run) -> None:
     async def main() -> int:
         async with AsyncPurgatory("Produce") as purgatory:
             wait = asyncio.create_task(purgatory.wait_for_threshold("hw", 100, timeout=30))
-            await settle()
+            await run_ready()
 
             def tell() -> None:
                 for n in range(101):
@@ -76,7 +76,7 @@ def test_conditions_are_checked_on_the_loops_thread_only(run_really: Run) -> Non
 
         async with AsyncPurgatory("Fetch") as purgatory:
             wait = asyncio.create_task(purgatory.wait(["log"], until, timeout=30))
-            await settle()
+            await run_ready()
             ready = True
             await asyncio.to_thread(purgatory.notify_threadsafe, "log")
             await wait
@@ -140,7 +140,7 @@ def test_a_bad_notification_stops_none_of_those_after_it() -> None:
                 asyncio.create_task(purgatory.wait(["later"], lambda: ends[1])),
             ]
             beside = asyncio.create_task(purgatory.wait(["log"], lambda: False))
-            await settle()
+            await run_ready()
             ends[0] = 1
             with core_logs() as logs:
                 on_a_thread(
@@ -149,7 +149,7 @@ def test_a_bad_notification_stops_none_of_those_after_it() -> None:
                     lambda: purgatory.advance_threadsafe("hw", 9),
                 )
                 await asyncio.wait(waits[:2], timeout=30)
-                await settle()
+                await run_ready()
             ends[1] = 2
             on_a_thread(lambda: purgatory.notify_threadsafe("later"))
             await asyncio.wait(waits, timeout=30)
@@ -178,14 +178,14 @@ def test_a_key_is_checked_once_for_many_notifications_and_again_after_an_advance
             wait = asyncio.create_task(
                 purgatory.wait(["log"], lambda: seen.append(purgatory.value("hw")))
             )
-            await settle()
+            await run_ready()
             seen.clear()
             on_a_thread(
                 *[lambda: purgatory.notify_threadsafe("log")] * 3,
                 lambda: purgatory.advance_threadsafe("hw", 7),
                 *[lambda: purgatory.notify_threadsafe("log")] * 3,
             )
-            await settle()
+            await run_ready()
             wait.cancel()
         return seen
 
@@ -207,10 +207,10 @@ def test_notifications_that_come_while_others_are_handled_are_handled() -> None:
                 asyncio.create_task(purgatory.wait(["first"], first, timeout=30)),
                 asyncio.create_task(purgatory.wait(["second"], lambda: ready[1], timeout=30)),
             )
-            await settle()
+            await run_ready()
             ready[0] = True
             on_a_thread(lambda: purgatory.notify_threadsafe("first"))
-            await settle()
+            await run_ready()
             assert purgatory.counters.missed_wakeups == 0
             return waits[0].done(), waits[1].done()
 

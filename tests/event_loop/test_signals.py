@@ -17,7 +17,7 @@ from purgatory import (
     close_on_signals,
 )
 from tests.core.probe import core_logs
-from tests.event_loop.conftest import Main, new_purgatory, run_virtually, settle
+from tests.event_loop.conftest import Main, new_purgatory, run_ready, run_virtually
 
 Run = Callable[[Main[Any]], Any]
 HEARD = signal.SIGUSR1
@@ -40,12 +40,12 @@ def test_waits_on_a_loop_end_at_a_signal_and_the_servers_handler_is_called(
         async with new_purgatory() as purgatory:
             close_on_signals(purgatory, [HEARD])
             wait = asyncio.create_task(purgatory.wait(["log"], lambda: False))
-            await settle()
+            await run_ready()
             for _ in range(3):  # an impatient one
                 signal.raise_signal(HEARD)
             assert calls == [HEARD] * 3
             assert not wait.done()  # a handler of a signal does nothing but ask
-            await settle()
+            await run_ready()
             with pytest.raises(PurgatoryClosedError):
                 await wait
 
@@ -62,7 +62,7 @@ def test_a_loops_own_handlers_are_still_called(run_really: Run) -> None:
             async with AsyncPurgatory("Fetch") as purgatory:
                 close_on_signals(purgatory, [HEARD])
                 wait = asyncio.create_task(purgatory.wait(["log"], lambda: False))
-                await settle()
+                await run_ready()
                 signal.raise_signal(HEARD)
                 with pytest.raises(PurgatoryClosedError):
                     await wait
@@ -134,7 +134,7 @@ def test_two_purgatories_that_close_at_one_signal_replace_nothing(calls: list[in
             await asyncio.sleep(60)
             signal.raise_signal(HEARD)
             assert calls == [HEARD]
-            await settle()
+            await run_ready()
             assert first.core.is_closed
             assert second.core.is_closed
 

@@ -17,7 +17,7 @@ from purgatory import (
     WaitCancelledError,
 )
 from tests.core.probe import core_logs
-from tests.event_loop.conftest import new_purgatory, run_virtually, settle
+from tests.event_loop.conftest import new_purgatory, run_ready, run_virtually
 
 
 class Flagged(DelayedOperation):
@@ -61,10 +61,10 @@ def test_a_wait_returns_what_its_condition_returned_when_notified() -> None:
                 asyncio.create_task(purgatory.wait(["log"], until=partial(first_of, n), timeout=9))
                 for n in (1, 2, 5)
             ]
-            await settle()
+            await run_ready()
             log += [7, 8]
             completed = purgatory.notify("log")
-            await settle()
+            await run_ready()
             log += [9, 10, 11]
             return completed, purgatory.notify("log"), list(await asyncio.gather(*waits))
 
@@ -90,7 +90,7 @@ def test_purgatories_and_timeouts_name_what_they_are_about() -> None:
             waiting = asyncio.create_task(
                 purgatory.wait(["log:7"], until=lambda: False, timeout=0.5)
             )
-            await settle()
+            await run_ready()
             assert repr(purgatory) == "<AsyncPurgatory 'Fetch': 1 pending>"
             with pytest.raises(TimeoutError) as raised:
                 await waiting
@@ -158,7 +158,7 @@ def test_the_error_of_a_condition_reaches_its_waiter_and_no_other() -> None:
         async with new_purgatory() as purgatory:
             faulty = asyncio.create_task(purgatory.wait(["log"], until, 1))
             sound = asyncio.create_task(purgatory.wait(["log"], lambda: ready, 1))
-            await settle()
+            await run_ready()
             broken = ready = True
             purgatory.notify("log")
             with pytest.raises(LookupError, match="the log is gone"):
@@ -176,7 +176,7 @@ def test_the_error_of_a_condition_is_logged_if_its_waiter_is_gone() -> None:
         async with new_purgatory() as purgatory:
             broken = False
             wait = asyncio.create_task(purgatory.wait(["log"], lambda: broken and 1 / 0))
-            await settle()
+            await run_ready()
             broken = True
             purgatory.notify("log")
             wait.cancel()
@@ -194,7 +194,7 @@ def test_a_condition_on_several_keys_leaves_them_all_at_once() -> None:
         ready = False
         async with new_purgatory() as purgatory:
             wait = asyncio.create_task(purgatory.wait(["a", "b", "c"], lambda: ready, 1))
-            await settle()
+            await run_ready()
             watched = purgatory.watched
             ready = True
             purgatory.notify("b")
@@ -212,7 +212,7 @@ def test_a_threshold_is_waited_for_and_its_value_returned() -> None:
                 asyncio.create_task(purgatory.wait_for_threshold("log", n, timeout=5))
                 for n in (10, 20, 30)
             ]
-            await settle()
+            await run_ready()
             assert purgatory.advance("log", 9) == 0
             assert purgatory.advance("log", 25) == 2
             assert purgatory.advance("log", 99) == 1
@@ -248,7 +248,7 @@ def test_an_operation_resumes_its_handler_with_its_outcome() -> None:
             ready.ready = True
             for operation in (done, late, ready):
                 wait = asyncio.create_task(purgatory.submit(operation, ["key"]))
-                await settle()
+                await run_ready()
                 if operation is done:
                     operation.ready = True
                     purgatory.notify("key")
@@ -269,7 +269,7 @@ def test_an_operation_may_wait_for_keys_and_for_thresholds() -> None:
             wait = asyncio.create_task(
                 purgatory.submit(operation, ["epoch"], thresholds={"log": 10})
             )
-            await settle()
+            await run_ready()
             counts = [purgatory.watched, purgatory.advance("log", 9)]
             operation.ready = True
             counts += [purgatory.advance("log", 10), purgatory.watched]
@@ -283,13 +283,13 @@ def test_a_full_purgatory_refuses_and_takes_again() -> None:
     async def main() -> dict[str, int]:
         async with new_purgatory(max_pending=2) as purgatory:
             waits = [asyncio.create_task(purgatory.wait_for_threshold("log", n, 1)) for n in (1, 2)]
-            await settle()
+            await run_ready()
             with pytest.raises(PurgatoryFullError, match="max_pending=2"):
                 await purgatory.wait(["x"], lambda: False, 1)
             assert await purgatory.wait(["x"], lambda: True, 1)  # needs no place
             purgatory.advance("log", 1)
             waits.append(asyncio.create_task(purgatory.wait_for_threshold("log", 3, 1)))
-            await settle()
+            await run_ready()
             purgatory.advance("log", 3)
             await asyncio.gather(*waits)
             return purgatory.counters.outcomes
@@ -307,7 +307,7 @@ def test_a_key_that_goes_away_ends_its_waits() -> None:
                 for key in ("failing", "dropped")
             )
             completing = asyncio.create_task(purgatory.submit(Flagged(), ["completing"]))
-            await settle()
+            await run_ready()
             purgatory.fail_for_key("failing", ConnectionError("broker 2 died"))
             purgatory.complete_for_key("completing")
             purgatory.cancel_for_key("dropped")

@@ -39,12 +39,12 @@ SHOWN_FAILURES = 10
 
 
 class Interrupt(BaseException):
-    """What a signal's handler raises: like KeyboardInterrupt, no Exception."""
+    """The exception of a signal's handler: like KeyboardInterrupt, no Exception."""
 
 
 @dataclass
 class Report:
-    """What ``interrupt_everywhere`` did.
+    """The result of ``interrupt_everywhere``.
 
     Attributes:
         interrupts: how many runs were interrupted.

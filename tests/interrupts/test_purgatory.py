@@ -53,7 +53,7 @@ CALLBACKS: dict[Outcome, list[list[str]]] = {
         ["on_complete", "on_expiration"],
     ],
 }
-"""What may have been called. A callback that an interrupt keeps from beginning counts as begun."""
+"""The callbacks that may have run. One that an interrupt keeps from beginning counts as begun."""
 
 
 WITH_A_LOCK = {
@@ -66,7 +66,7 @@ WITH_A_LOCK = {
 
 
 class SignalError(Exception):
-    """What a signal's handler may raise, too: it can be mistaken for an error of a callback."""
+    """Another exception of a signal's handler: it can be mistaken for an error of a callback."""
 
 
 class Waiting(DelayedOperation):
@@ -109,10 +109,12 @@ class World:
     def __init__(self, max_pending: int | None = None) -> None:
         self.clock = ManualClock()
         self.timer = SystemTimer("test", clock=self.clock, executor=InlineExecutor())
-        self.settled: list[int] = []
+        self.completed: list[int] = []
         self.purgatory = self.make_purgatory(
             max_pending=max_pending,
-            on_completed=lambda operation, counted_as, wait_ns: self.settled.append(id(operation)),
+            on_completed=lambda operation, counted_as, wait_ns: self.completed.append(
+                id(operation)
+            ),
         )
         self.ready = False
         self.locks: list[Any] = []
@@ -160,7 +162,7 @@ class World:
             assert one._op_stage == DONE
             assert one.told >= 1 or self.a_listener_may_fail, "who waits was not told"
             assert one.wait(0) is one.outcome
-            assert self.settled.count(id(one)) <= 1
+            assert self.completed.count(id(one)) <= 1
         counted = purgatory.counters.outcomes
         assert abs(sum(counted.values()) - len(taken)) <= self.interrupts, counted
         self.pass_time(10 * LONG_MS)

@@ -181,7 +181,7 @@ def test_a_refused_purgatory_is_not_observed_under_kafkas_names(setting: Setting
 
 
 class Client:
-    """What is thrown away with its purgatory: the collector of garbage finds both."""
+    """An object that goes with its purgatory: the collector finds both."""
 
     def __init__(self, registry: CollectorRegistry, name: str) -> None:
         self.itself = self

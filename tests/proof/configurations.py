@@ -1,4 +1,4 @@
-"""What Spin is asked: each configuration of the model as it is, and with each rule broken."""
+"""The runs of Spin: each configuration of the model as it is, and with each rule broken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Configuration(NamedTuple):
     """One question to Spin."""
 
     script: str
-    """What the threads do: a macro of ``scripts.pml``."""
+    """The threads' calls: a macro of ``scripts.pml``."""
     policy: str = ""
     """How it is closed, if it is."""
     search: Search = "safety"
@@ -23,7 +23,7 @@ class Configuration(NamedTuple):
 
     @property
     def macros(self) -> list[str]:
-        """What is defined for it."""
+        """The macros that it defines."""
         policy = [f"POLICY={self.policy}"] if self.policy else []
         return [self.script, *policy, *([self.broken] if self.broken else [])]
 

@@ -47,7 +47,7 @@ _ERRORS = (
 
 
 class Answer(NamedTuple):
-    """What Spin found."""
+    """The result of Spin."""
 
     error: str
     """Which property does not hold; empty if all do."""
@@ -115,7 +115,7 @@ def is_as_it_should_be(configuration: Configuration, answer: Answer) -> bool:
 
 
 def line_of(configuration: Configuration, answer: Answer) -> str:
-    """What is printed of it."""
+    """The printed line."""
     found = answer.error or "holds"
     if not is_as_it_should_be(configuration, answer):
         found = f"WRONG: {answer.error or 'nothing was found'}"

@@ -1,4 +1,4 @@
-"""What holds of every relay, by real servers: Unix sockets, PostgreSQL, Redis and its cluster."""
+"""Promises of every relay, by real servers: Unix sockets, PostgreSQL, Redis and its cluster."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Network:
         raise NotImplementedError
 
     def garbage(self) -> list[bytes]:
-        """What no relay sends."""
+        """Messages that no relay sends."""
         raise NotImplementedError
 
     def message(self, key: str, number: int) -> bytes:
-        """What a relay sends."""
+        """Messages of a relay."""
         raise NotImplementedError
 
 
@@ -194,7 +194,7 @@ def redis_network(request: pytest.FixtureRequest) -> RedisNetwork:
 def process(
     network: Network, store: Store, resync: float = HOUR_S, name: str = "Fetch"
 ) -> SharedPurgatory:
-    """What a worker process has: a purgatory with a relay of its own."""
+    """A worker process: a purgatory with a relay of its own."""
     return SharedPurgatory(name, network.make(), store.read, resync)
 
 
@@ -380,7 +380,7 @@ async def test_a_number_sent_right_before_the_end_arrives(network: Network) -> N
         assert await in_time(asyncio.gather(*waits)) == [1, 1, 1]
 
 
-# What is left behind.
+# Leftovers.
 
 
 @on_loop

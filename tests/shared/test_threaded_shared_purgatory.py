@@ -130,7 +130,7 @@ def test_a_thread_that_is_interrupted_leaves_nothing() -> None:
         assert thread.ident is not None
         interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
         interrupt(ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt))
-        # It is raised once the thread runs: waking the condition of all futures lets it.
+        # The interrupt is raised once the thread runs: waking the condition of all futures lets it.
         for future in _futures_of(purgatory):
             with future._condition:
                 future._condition.notify_all()

@@ -1,4 +1,4 @@
-"""What ``add`` does with each delay, and what it refuses."""
+"""``add``, with each kind of delay, and its refusals."""
 
 from __future__ import annotations
 

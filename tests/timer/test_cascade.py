@@ -1,4 +1,4 @@
-"""What other threads see while a large bucket moves to finer levels."""
+"""Other threads are not held up while a large bucket moves to finer levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time comes from, and how a thread waits for it."""
+"""Clocks: the time, and how a thread waits for it."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_move_of_a_manual_clock_wakes_its_waiters(threads: int) -> None:
 
 
 def test_a_move_just_before_a_wait_is_registered_is_seen() -> None:
-    """Whoever looked at the time before registering would sleep through the move."""
+    """A wait that looked at the time before registering would sleep through the move."""
     clock = ManualClock()
 
     class MovesBeforeAppend(list[Wake]):

@@ -107,7 +107,7 @@ def test_a_bucket_that_is_no_longer_first_is_not_removed() -> None:
 
 
 def test_a_driver_is_notified_before_the_bucket_counts_as_queued() -> None:
-    """So an interrupt in between has the next add tell again."""
+    """An interrupt in between has the next add notify again."""
     bucket = TimerTaskList()
     told: list[int] = []
     queue = DelayQueue(on_earlier=lambda: told.append(bucket.expiration_ms))

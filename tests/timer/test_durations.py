@@ -35,7 +35,7 @@ def purgatory(clock: ManualClock) -> DelayedOperationPurgatory:
     return DelayedOperationPurgatory("Fetch", timer=timer, reaper_enabled=False)
 
 
-# What is taken.
+# Accepted values.
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_purgatory_of_a_loop_takes_timedeltas() -> None:
     asyncio.run(main())
 
 
-# What is refused, by name.
+# Refused values, by name.
 
 
 @pytest.mark.parametrize("given", [True, 0.5, math.nan, "250", None, Fraction(3)], ids=repr)

@@ -1,4 +1,4 @@
-"""Who runs expired tasks: the driving thread, one worker, or a pool of the user's."""
+"""Executors run expired tasks: the driving thread, one worker, or a pool of the user's."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PAIRS = [(TimerTask, _PureTask), (SystemTimer, _PureTimer), (Histogram, _PureHis
 
 
 def native_in(**environment: str) -> str:
-    """What ``timer.NATIVE`` is in a process with this environment."""
+    """The value of ``timer.NATIVE`` in a process with this environment."""
     told = subprocess.run(
         [sys.executable, "-c", "import timer; print(timer.NATIVE)"],
         env={**os.environ, **environment},
@@ -59,7 +59,7 @@ def test_native_classes_have_the_docstrings_of_the_pure_ones(public: type, pure:
 def test_a_wheel_is_built_with_and_without_a_compiler_and_runs(
     tmp_path: Path, compiler: str, native: str
 ) -> None:
-    """It is installed where no compiler is: nothing is built there."""
+    """The wheel is installed where no compiler is: nothing is built there."""
     python = tmp_path / "venv" / "bin" / "python"
     wheels = tmp_path / "wheels"
     quiet = ("--quiet", "--disable-pip-version-check")

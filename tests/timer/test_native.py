@@ -1,4 +1,4 @@
-"""What only native parts can get wrong: references, the garbage collector, wrong types, memory."""
+"""Faults of native parts only: references, the garbage collector, wrong types, memory."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_references_are_neither_lost_nor_kept() -> None:
 
 
 class ClockThatMeddles(ManualClock):
-    """Whoever reads it lets another thread, or a signal's handler, come in between."""
+    """A read of the clock lets another thread, or a signal's handler, come in between."""
 
     meddle: Callable[[], object] = staticmethod(int)
 
@@ -308,7 +308,7 @@ def test_the_attributes_of_a_users_task_stand_in_the_task() -> None:
 
 
 def test_a_task_that_sets_the_attributes_of_init_need_not_call_it() -> None:
-    """What derives from a task, and is made in great numbers, saves the call."""
+    """A class of tasks that is made in great numbers saves the call."""
 
     class Quick(Owner):
         def __init__(self, delay_ms: int) -> None:

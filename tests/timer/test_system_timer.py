@@ -102,7 +102,7 @@ def test_tasks_of_one_millisecond_run_in_the_order_in_which_they_were_added(
 def test_cascaded_tasks_run_before_tasks_added_later_for_that_millisecond(
     clock: ManualClock, timer: SystemTimer, ran: list[object]
 ) -> None:
-    """It was added before, but "second" is the first in the fine bucket."""
+    """The coarse task was added before, but "second" is the first in the fine bucket."""
     move(clock, timer, 15)
     timer.add(NamedTask(30, "first", ran))  # due at 45, in the bucket that begins at 40
     timer.add(NamedTask(13, "mover", ran))
