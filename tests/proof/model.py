@@ -38,7 +38,7 @@ _ERRORS = (
     ("left on a list", r"assertion violated .*on_lists==0"),
     ("left on the timer", r"assertion violated .*in_home"),
     ("left pending", r"assertion violated .*(pending|closed)"),
-    ("left unsettled", r"assertion violated .*settl"),
+    ("left incomplete", r"assertion violated .*(completing|is_done)"),
     ("another assertion", r"assertion violated"),
     ("deadlock", r"pan:\d+: invalid end state"),
     ("goes round for ever", r"pan:\d+: non-progress cycle"),

@@ -36,9 +36,9 @@ inline check_else_watch(o) {
     d_step { AT(else_note); op[o].check_due = true };
     d_step {
         AT(else_claim);
-        got = (op[o].server == NOBODY);
+        got = (op[o].owner == NOBODY);
         if
-        :: got -> op[o].server = ME; begin_to_try()
+        :: got -> op[o].owner = ME; begin_to_try()
         :: else
         fi
     };
@@ -60,15 +60,15 @@ inline check_else_watch(o) {
 #else
         check_twice(o);
 #endif
-        d_step { AT(else_release_owner); op[o].server = NOBODY; got = false };
+        d_step { AT(else_release_owner); op[o].owner = NOBODY; got = false };
     fi;
-    /* The look after the release. Who was not the server looks as well: it serves. */
+    /* The look after the release. Who was not the owner looks as well: it serves. */
     serve(o)
 }
 
 /* _PureOperation._op_check_twice. */
 inline check_twice(o) {
-    serve_noted(o);
+    do_due(o);
     if
     :: !completed ->
         d_step { AT(twice_look); seen = (op[o].outcome == PENDING) };
@@ -78,7 +78,7 @@ inline check_twice(o) {
         fi;
 #ifndef BREAK_NO_SECOND_CHECK
         d_step { AT(twice_note); op[o].check_due = true };
-        serve_noted(o)
+        do_due(o)
 #endif
     :: else
     fi
