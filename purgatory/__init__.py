@@ -21,56 +21,31 @@ install()
 
 if TYPE_CHECKING:
     from purgatory.core.async_purgatory import AsyncPurgatory
-    from purgatory.core.closing import ClosePolicy
-    from purgatory.core.counters import CountersSnapshot
     from purgatory.core.errors import (
         OperationReusedError,
         PurgatoryClosedError,
         PurgatoryFullError,
         WaitCancelledError,
     )
-    from purgatory.core.keys import (
-        GroupJoinKey,
-        GroupSyncKey,
-        Keys,
-        MemberKey,
-        TopicKey,
-        TopicPartitionOperationKey,
-        TransactionKey,
-    )
-    from purgatory.core.locks import LockLike
     from purgatory.core.operation import DelayedOperation
+    from purgatory.core.outcome import Outcome
     from purgatory.core.purgatory import DelayedOperationPurgatory
     from purgatory.core.reaper import ExpiredOperationReaper
     from purgatory.core.signals import close_on_signals
-    from purgatory.core.states import FOREVER_MS, TRANSITIONS, Outcome
-    from purgatory.core.watchers import WatcherList, Watchers
+    from purgatory.core.watchers import Watchers
     from purgatory.debug.description import describe
     from purgatory.pipeline.engines.trace_audit import audit
 
 __all__ = [
-    "FOREVER_MS",
-    "TRANSITIONS",
     "AsyncPurgatory",
-    "ClosePolicy",
-    "CountersSnapshot",
     "DelayedOperation",
     "DelayedOperationPurgatory",
     "ExpiredOperationReaper",
-    "GroupJoinKey",
-    "GroupSyncKey",
-    "Keys",
-    "LockLike",
-    "MemberKey",
     "OperationReusedError",
     "Outcome",
     "PurgatoryClosedError",
     "PurgatoryFullError",
-    "TopicKey",
-    "TopicPartitionOperationKey",
-    "TransactionKey",
     "WaitCancelledError",
-    "WatcherList",
     "Watchers",
     "__version__",
     "audit",
@@ -80,27 +55,14 @@ __all__ = [
 
 _HOMES = {
     "AsyncPurgatory": "core.async_purgatory",
-    "ClosePolicy": "core.closing",
-    "CountersSnapshot": "core.counters",
     "DelayedOperation": "core.operation",
     "DelayedOperationPurgatory": "core.purgatory",
     "ExpiredOperationReaper": "core.reaper",
-    "FOREVER_MS": "core.states",
-    "GroupJoinKey": "core.keys",
-    "GroupSyncKey": "core.keys",
-    "Keys": "core.keys",
-    "LockLike": "core.locks",
-    "MemberKey": "core.keys",
     "OperationReusedError": "core.errors",
-    "Outcome": "core.states",
+    "Outcome": "core.outcome",
     "PurgatoryClosedError": "core.errors",
     "PurgatoryFullError": "core.errors",
-    "TRANSITIONS": "core.states",
-    "TopicKey": "core.keys",
-    "TopicPartitionOperationKey": "core.keys",
-    "TransactionKey": "core.keys",
     "WaitCancelledError": "core.errors",
-    "WatcherList": "core.watchers",
     "Watchers": "core.watchers",
     "audit": "pipeline.engines.trace_audit",
     "close_on_signals": "core.signals",

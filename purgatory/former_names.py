@@ -11,21 +11,34 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
+
+from timer import former_names
+from timer.former_names import FormerName, advice
+
+__all__ = ["FORMER", "FormerName", "check_former", "install"]
 
 FORMER: Mapping[str, str] = {
+    "purgatory.ClosePolicy": "purgatory.core.closing.ClosePolicy",
+    "purgatory.CountersSnapshot": "purgatory.core.counters.CountersSnapshot",
+    "purgatory.FOREVER_MS": "delay_ms=None",
+    "purgatory.GroupJoinKey": "purgatory.core.keys.GroupJoinKey",
+    "purgatory.GroupSyncKey": "purgatory.core.keys.GroupSyncKey",
+    "purgatory.Keys": "purgatory.core.keys.Keys",
+    "purgatory.LockLike": "purgatory.core.locks.LockLike",
+    "purgatory.MemberKey": "purgatory.core.keys.MemberKey",
+    "purgatory.TRANSITIONS": "the docstrings of purgatory.Outcome",
+    "purgatory.TopicKey": "purgatory.core.keys.TopicKey",
+    "purgatory.TopicPartitionOperationKey": "purgatory.core.keys.TopicPartitionOperationKey",
+    "purgatory.TransactionKey": "purgatory.core.keys.TransactionKey",
+    "purgatory.WatcherList": "purgatory.core.watchers.WatcherList",
     "purgatory.analysis": "purgatory.pipeline",
     "purgatory.cdc.BadChangeError": "purgatory.cdc.InvalidChangeError",
     "purgatory.cdc.StoppedOnBadError": "purgatory.cdc.QuarantineStopError",
     "purgatory.cdc.apply.row_by_row": "purgatory.cdc.apply.applier",
     "purgatory.cdc.apply.streaming": "purgatory.cdc.apply.spark_engine",
     "purgatory.changes": "purgatory.cdc",
-    "purgatory.pipeline.littles_law": "the functions occupancy and waits beside it",
-    "purgatory.kafka.replication.fetch": "purgatory.kafka.replication.replica_manager",
-    "purgatory.kafka.replication.log_read": "purgatory.kafka.replication.partition",
-    "purgatory.kafka.replication.partition_registry": "purgatory.kafka.replication.replica_manager",
-    "purgatory.kafka.replication.replica": "purgatory.kafka.replication.partition",
-    "purgatory.kafka.groups.share_group_coordinator": "purgatory.kafka.groups.share_group",
+    "purgatory.client": "purgatory.source",
     "purgatory.kafka.faults.Answer": "ReturnError",
     "purgatory.kafka.faults.DelayAnswers": "DelayResponses",
     "purgatory.kafka.faults.DuplicateAnswers": "DuplicateResponses",
@@ -34,10 +47,15 @@ FORMER: Mapping[str, str] = {
     "purgatory.kafka.faults.SlowAnswers": "SlowResponses",
     "purgatory.kafka.faults.TearAnswers": "TruncateResponses",
     "purgatory.kafka.faults.TurnBackEpochs": "LowerLeaderEpochs",
-    "purgatory.client": "purgatory.source",
+    "purgatory.kafka.groups.share_group_coordinator": "purgatory.kafka.groups.share_group",
+    "purgatory.kafka.replication.fetch": "purgatory.kafka.replication.replica_manager",
+    "purgatory.kafka.replication.log_read": "purgatory.kafka.replication.partition",
+    "purgatory.kafka.replication.partition_registry": "purgatory.kafka.replication.replica_manager",
+    "purgatory.kafka.replication.replica": "purgatory.kafka.replication.partition",
     "purgatory.live": "purgatory.stream",
     "purgatory.pipeline.analyze": "purgatory.pipeline.engines.run.run_job",
     "purgatory.pipeline.auditing": "purgatory.pipeline.jobs.audit",
+    "purgatory.pipeline.littles_law": "the functions occupancy and waits beside it",
     "purgatory.pipeline.source": "purgatory.source",
     "purgatory.pipeline.stream": "purgatory.stream",
     "purgatory.pipeline.sweeps": "purgatory.sweeps",
@@ -46,37 +64,14 @@ FORMER: Mapping[str, str] = {
     "purgatory.sweeps.surfaces": "purgatory.sweeps.heatmaps",
     "purgatory.sweeps.sweep_plan": "purgatory.sweeps.plan",
     "purgatory.sweeps.sweep_run": "purgatory.sweeps.run",
+    **former_names.FORMER,
 }
 """The full name of a former module, or of a name in a module that still exists, and what to use."""
 
 
 def check_former(module: str, name: str) -> None:
-    """Raise ImportError if a module had this name in an earlier release.
-
-    An ImportError passes through `from module import name`, where Python puts a text of its own in
-    place of an AttributeError's.
-    """
-    former = f"{module}.{name}"
-    if former in FORMER:
-        raise ImportError(_advice(former, FORMER[former]), name=module)
-
-
-class FormerName:
-    """A method or attribute of an earlier release, in its class: to get it raises AttributeError.
-
-    Args:
-        instead: what to use.
-    """
-
-    def __init__(self, instead: str) -> None:
-        self._instead = instead
-        self._name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = f"{owner.__name__}.{name}"
-
-    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
-        raise AttributeError(_advice(self._name, self._instead))
+    """Raise ImportError if a module had this name in an earlier release."""
+    former_names.check_former(FORMER, module, name)
 
 
 class _FormerModules(MetaPathFinder):
@@ -87,12 +82,8 @@ class _FormerModules(MetaPathFinder):
     ) -> Any:
         if name in FORMER:
             # With `name=`, `from package import name` would put a text of its own in its place.
-            raise ModuleNotFoundError(_advice(name, FORMER[name]))
+            raise ModuleNotFoundError(advice(name, FORMER[name]))
         return None
-
-
-def _advice(former: str, instead: str) -> str:
-    return f"{former} is gone; use {instead}"
 
 
 def install() -> None:

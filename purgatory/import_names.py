@@ -1,7 +1,7 @@
-"""What an import needs: packages of this project under its names, and the libraries of an extra.
+"""The needs of an import: packages of this project under its names, and the libraries of an extra.
 
 The package index has other projects of both names. Installed beside this one they lie in the same
-folders, or come before it, and what fails then says nothing of that. Nor does an import that fails
+folders, or come before it, and the error then says nothing of that. Nor does an import that fails
 for want of an optional library say which extra brings it.
 """
 
@@ -51,12 +51,12 @@ def raises_when_called(name: str, extra: str, error: ModuleNotFoundError) -> Cal
     return needs_extra
 
 
-def _named(who: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+def _named(needing: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
     ours = (error.name or "").partition(".")[0] in {"purgatory", "timer", ""}
     if ours or "kafka-purgatory[" in str(error):  # a defect, or named by a package inside this one
         return error
     return ModuleNotFoundError(
-        f"{who} needs the {extra.replace(',', ' and ')} extra ({error.name} is missing): "
+        f"{needing} needs the {extra.replace(',', ' and ')} extra ({error.name} is missing): "
         f"pip install 'kafka-purgatory[{extra}]'",
         name=error.name,
     )

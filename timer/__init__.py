@@ -5,43 +5,40 @@
     timer.advance_clock(300)
 
 The parts: tasks and their entries (``timer_task``), a bucket (``timer_task_list``), the wheel
-(``timing_wheel``), the order of the buckets in use (``delay_queue``), and what drives them by a
-clock (``system_timer``).
+(``timing_wheel``), the order of the buckets in use (``delay_queue``), and the timer that drives
+them by a clock (``system_timer``).
 """
+
+from typing import TYPE_CHECKING, Any
 
 from timer.backend import NATIVE
 from timer.clock import Clock, ManualClock, SystemClock
-from timer.delay_queue import DelayQueue
 from timer.errors import TimerClosedError
-from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
-from timer.histogram import Histogram, HistogramSnapshot
-from timer.system_timer import SystemTimer, Timer, TimerSnapshot
-from timer.timer_task import TimerTask, TimerTaskEntry
-from timer.timer_task_list import TimerTaskList
+from timer.executor import InlineExecutor, TaskExecutor
+from timer.former_names import FORMER, check_former
+from timer.system_timer import SystemTimer, Timer
+from timer.timer_task import TimerTask
 from timer.timing_wheel import TimingWheel
-from timer.wake import Wake
 
 __all__ = [
     "NATIVE",
     "Clock",
-    "DelayQueue",
-    "Histogram",
-    "HistogramSnapshot",
     "InlineExecutor",
     "ManualClock",
-    "SingleThreadExecutor",
     "SystemClock",
     "SystemTimer",
     "TaskExecutor",
     "Timer",
     "TimerClosedError",
-    "TimerSnapshot",
     "TimerTask",
-    "TimerTaskEntry",
-    "TimerTaskList",
     "TimingWheel",
-    "Wake",
 ]
+
+if not TYPE_CHECKING:  # or it would let any name pass
+
+    def __getattr__(name: str) -> Any:
+        check_former(FORMER, __name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

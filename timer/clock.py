@@ -1,4 +1,4 @@
-"""Where the time comes from: the machine's monotonic clock, or one that is moved by hand.
+"""Clocks, the sources of time: the machine's monotonic clock, or one that is moved by hand.
 
 A clock answers one question, what time it is, and does one other thing that only it can do:
 it lets a thread wait until something is due. Waiting belongs here because a manual clock does not
@@ -32,14 +32,14 @@ class Clock(ABC):
 
     @abstractmethod
     def now_ns(self) -> int:
-        """Return the time in nanoseconds. It never goes backwards."""
+        """Return the time in nanoseconds, which never goes backwards."""
 
     @abstractmethod
     def wait(self, wake: Wake, until_ns: int) -> bool:
         """Wait until ``wake`` is set, or until the time is ``until_ns``.
 
         Returns:
-            Whether it is worth looking again: False says that the wait was given up.
+            Whether to look again: False says that the wait was given up.
         """
 
     def now_ms(self) -> int:

@@ -1,13 +1,13 @@
 """The buckets in use, in the order in which they fall due: this is what moves time.
 
 A bucket enters when its expiration changes and leaves when it is due, so the queue is bounded by
-the number of buckets, and time jumps from one occupied bucket to the next. It is a binary heap of
-tuples of integers; with at most a few hundred buckets, its O(log buckets) is a constant.
+the number of buckets, and time jumps from one occupied bucket to the next. The queue is a binary
+heap of tuples of integers; with at most a few hundred buckets, its O(log buckets) is a constant.
 
 Ground rules
 ------------
-* Plain data: changed under the lock of the timer that drives the wheel. It never waits; who wants
-  to wait asks for ``first_expiration_ms`` and is told of an earlier one by ``on_earlier``.
+* Plain data: changed under the lock of the timer that drives the wheel. The queue never waits; a
+  driver that does asks for ``first_expiration_ms`` and learns of an earlier one by ``on_earlier``.
 * An interrupt between any two steps, or a finalizer that adds a task, leaves a bucket in the queue
   once too often, never once too rarely: it enters before it gets its expiration, and leaves after
   it was emptied. The driver finds nothing in it the second time.
@@ -19,7 +19,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from timer.levels import QueuedState
+from timer.snapshot import QueuedState
 from timer.timer_task_list import TimerTaskList
 
 Queued: TypeAlias = tuple[int, int, int, TimerTaskList]
@@ -31,7 +31,7 @@ class DelayQueue:
 
     Args:
         on_earlier: called when a bucket enters that is due before all the others: wake the thread
-            or move the event loop's timer. It runs under the timer's lock.
+            or move the event loop's timer. Called under the timer's lock.
     """
 
     __slots__ = ("_heap", "_on_earlier")
@@ -65,7 +65,7 @@ class DelayQueue:
         heapq.heappush(self._heap, queued)
         if self._on_earlier is not None and self._heap[0] is queued:
             self._on_earlier()
-        # Last: who finds the bucket with this expiration relies on all the above.
+        # Last: a thread that finds the bucket with this expiration relies on all the above.
         bucket.expiration_ms = expiration_ms
 
     def first_due(self, now_ms: int) -> Queued | None:

@@ -1,26 +1,18 @@
 """Durations as callers give them: a number whose unit the name tells, or a timedelta.
 
 ``..._ms`` is a whole number of milliseconds; ``..._s`` and ``timeout`` are seconds, as in asyncio
-and threading. A value that is more likely meant in the other unit is logged once per call site, at
-the level "debug".
+and threading.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-import sys
 from datetime import timedelta
 
-from timer.log import log_safely, safe_repr
+from timer.log import safe_repr
 
 _NUMBERS = (float, int)
-
-_LONG_TIMEOUT_S = 1_000
-"""From here on, seconds may have been meant as milliseconds: most waits are below 17 minutes."""
-
-_MAX_LOGGED_SITES = 1_000
-_logged_sites: set[tuple[str, int]] = set()
 
 
 def checked_ms(name: str, value: object, least: int | None = None) -> int:
@@ -71,17 +63,11 @@ def checked_timeout_s(timeout: float | timedelta | None, name: str = "timeout") 
     if timeout is None:
         return math.inf
     # The usual first: this is done for each wait. A bool is an int, but no time.
-    if type(timeout) in _NUMBERS and 0 <= timeout < _LONG_TIMEOUT_S:  # type: ignore[operator]
+    if type(timeout) in _NUMBERS and timeout >= 0:  # type: ignore[operator]
         return timeout  # type: ignore[return-value]
     if isinstance(timeout, timedelta):
         return timeout.total_seconds()
     _check_seconds(name, timeout, ", a timedelta, or None for ever")
-    if name == "timeout":  # or the name tells the unit
-        if timeout == -1:
-            _log_suspicious(timeout, "-1 does not wait at all; None waits for ever")
-        elif _LONG_TIMEOUT_S <= timeout < math.inf:
-            ms = f"{timeout:g} ms would be timeout={timeout / 1_000:g}"
-            _log_suspicious(timeout, f"these are seconds, {timeout / 60:,.0f} minutes; {ms}")
     return timeout
 
 
@@ -107,21 +93,3 @@ def _check_seconds(name: str, value: object, or_else: str) -> None:
         raise TypeError(f"{expected}, not {safe_repr(value)} ({type(value).__name__})")
     if math.isnan(value):
         raise ValueError(f"{expected}, not nan")
-
-
-def _log_suspicious(timeout: float, advice: str) -> None:
-    """Log ``timeout`` once for the line that called timer or purgatory with it."""
-    frame = sys._getframe(2)
-    package = "timer"
-    while frame.f_back is not None:
-        caller = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if caller not in ("timer", "purgatory"):
-            break
-        package = caller
-        frame = frame.f_back
-    site = frame.f_code.co_filename, frame.f_lineno
-    if site in _logged_sites or len(_logged_sites) >= _MAX_LOGGED_SITES:
-        return
-    _logged_sites.add(site)
-    at = f"{site[0]}:{site[1]}"
-    log_safely(package, "debug", "suspicious_timeout", timeout=timeout, at=at, advice=advice)

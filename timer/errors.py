@@ -9,25 +9,25 @@ class TimerClosedError(RuntimeError):
     """The timer is closed and accepts no tasks."""
 
 
-def not_a_task(task: object) -> TypeError:
+def wrong_type_error(task: object) -> TypeError:
     """Return the error of ``add`` for an object that is not a task."""
     return TypeError(f"task must be a TimerTask, not {safe_repr(task)} ({type(task).__name__})")
 
 
-def not_a_whole_task(task: object) -> TypeError:
+def uninitialized_task_error(task: object) -> TypeError:
     """Return the error of ``add`` for a task whose ``__init__`` did not call its base's."""
     return TypeError(
         f"a {type(task).__name__} can't be added: its __init__ must call super().__init__(delay_ms)"
     )
 
 
-def no_init(one: object) -> AttributeError:
+def uninitialized_error(one: object) -> AttributeError:
     """Return the error for an object whose ``__init__`` did not call its base's."""
     return AttributeError(
         f"a {type(one).__name__} can't be used: its __init__ must call super().__init__"
     )
 
 
-def clock_below_0(now_ns: int) -> ValueError:
+def negative_time_error(now_ns: int) -> ValueError:
     """Return the error for a clock whose time is negative."""
     return ValueError(f"the clock's time must be at least 0, not {now_ns!r}")

@@ -10,7 +10,7 @@ Ground rules
 * ``submit`` may be interrupted by a finalizer that submits as well: no lock is waited for that the
   same thread may hold.
 * An exception may come between any two steps (a signal's handler that raises): no lock stays held,
-  since only ``with`` takes one, and what is queued is taken off and begun in one step.
+  since only ``with`` takes one, and a queued call is taken off and begun in one step.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class InlineExecutor:
     def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
         due = self._due
         due.append(partial(function, *args) if args else function)
-        # Looked at again after each turn: what was appended while we had it is ours.
+        # Looked at again after each turn: a call that was appended meanwhile is ours.
         while due:
             runner = self._runner
             # No other thread can come between these two lines: neither calls Python.
@@ -84,8 +84,8 @@ def _new_runner(due: Calls) -> Runner:
 def _run_calls(due: Calls) -> Iterator[bool]:
     """Make all calls that are due whenever the next value is asked for.
 
-    It serves as a lock that nothing can leave taken: while it runs nobody else can have it run, and
-    an exception that breaks it off ends it, so that others see that this turn is over.
+    The generator serves as a lock that nothing can leave taken: while it runs nobody else can have
+    it run, and an exception that interrupts it ends it, so that others see that this turn is over.
     """
     calls = _calls(due)
     while True:
@@ -143,7 +143,7 @@ class SingleThreadExecutor:
         self._wake.set()
         thread = self._worker
         if thread is None or not thread.is_alive():
-            self._work()  # what a thread left that could not go on
+            self._work()  # the leftovers of a thread that could not go on
         elif thread is not threading.current_thread():
             thread.join(None if limit_s > threading.TIMEOUT_MAX else limit_s)
             if thread.is_alive():
@@ -191,6 +191,6 @@ def _calls(due: Calls) -> Iterator[Any]:
     """Return an iterator whose ``next`` takes the first call off ``due`` and makes it.
 
     Both happen in one step of the interpreter, and an exception can come only before or in the
-    call, not between: what is taken off is called.
+    call, not between: a call that is taken off is made.
     """
     return map(call, iter(due.popleft, None))

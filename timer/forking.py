@@ -1,4 +1,4 @@
-"""What a fork leaves in the child: this thread alone, and locks that others may hold for ever.
+"""Forks: a child has one thread, and locks that the parent's other threads held for ever.
 
 A pre-forking server makes its timers and purgatories before it forks, or after; either works. In
 each child they are empty, with locks of their own; a thread starts with the first task.

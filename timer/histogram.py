@@ -1,4 +1,4 @@
-"""Counts of durations by bucket: what lateness and waits are exported as.
+"""Histograms, counts of durations by bucket: the form in which lateness and waits are exported.
 
 Ground rules
 ------------
@@ -49,7 +49,7 @@ class HistogramSnapshot(NamedTuple):
         return 0.0
 
 
-class PureHistogram:
+class _PureHistogram:
     """The counts, in pure Python."""
 
     __slots__ = ("_bounds_ms", "_bounds_ns", "_counts", "_lock", "_pending_ns", "_sum_ns")
@@ -85,11 +85,11 @@ class PureHistogram:
 
 
 if TYPE_CHECKING or not NATIVE:
-    Counts = PureHistogram
+    Counts = _PureHistogram
 else:
     from timer.native.histogram import NativeHistogram as Counts
 
-    describe_as(Counts, PureHistogram)
+    describe_as(Counts, _PureHistogram)
 
 
 class Histogram(Counts):

@@ -1,10 +1,11 @@
-"""The log as rare events and faults are written to it: what it raises stops no task and no thread.
+"""The log of rare events and faults: an exception in it stops no task and no thread.
 
-Whose configuration counts: structlog's, if the program configured it; else the standard library's.
+structlog's configuration counts, if the program configured structlog; else the standard library's.
 In a program that configured neither, that one is silent but for warnings and errors, which go to
-standard error: what a library prints to standard output spoils its program's.
+standard error: a library's text on standard output would spoil its program's.
 
-structlog is not imported here, which takes a tenth of a second: who configures it has imported it.
+structlog is not imported here, which takes a tenth of a second: a program that configures it has
+imported it.
 """
 
 from __future__ import annotations

@@ -7,10 +7,12 @@ Ground rules
 * *Whoever pops the entry out of its home decides the task's fate*: ``cancel``, or the timer, as it
   begins the task, or ``close``. ``dict.pop`` is one atomic step of the interpreter (and locks the
   dict where there is no global lock), so ``cancel`` needs no lock.
-* All else that refers to entries (buckets into which they fall, what is due) is a list of whom to
-  look at: what is no longer at home there is passed over, and what stands there twice is harmless.
-* A task points at the one entry that counts. An entry at which its task does not point is what was
-  left of an ``add`` that was interrupted, or outrun by another: whoever meets it drops it.
+* All else that refers to entries (buckets into which they fall, the due ones) is a list of entries
+  to look at: one that is no longer at home is passed over, and one that stands there twice is
+  harmless.
+* A task points at the one entry that counts. An entry at which its task does not point is a
+  leftover of an ``add`` that was interrupted, or outrun by another: it is dropped wherever it is
+  met.
 * The private attributes of a task start with ``_timer_``: users derive from it, and theirs must not
   collide.
 """
@@ -27,8 +29,8 @@ from timer.backend import NATIVE, describe_as
 from timer.durations import checked_delay_ms
 
 
-class PureTask:
-    """Where a task is on its timer, in pure Python."""
+class _PureTask:
+    """A task's place on its timer, in pure Python."""
 
     __slots__ = ("__weakref__", "_timer_entry", "delay_ms")
 
@@ -59,7 +61,7 @@ class PureTask:
         return entry is not None and entry.waits
 
 
-class PureCall(PureTask):
+class _PureCall(_PureTask):
     """A task's place on its timer and the function that it calls, in pure Python."""
 
     # Not a method: the function is what is begun, with no step of ours before it.
@@ -76,13 +78,13 @@ class PureCall(PureTask):
 
 
 if TYPE_CHECKING or not NATIVE:
-    Task = PureTask
-    Call = PureCall
+    Task = _PureTask
+    Call = _PureCall
 else:
     from timer.native.task import NativeCall as Call
     from timer.native.task import NativeTask as Task
 
-    describe_as(Task, PureTask)
+    describe_as(Task, _PureTask)
 
 
 class TimerTask(Task, ABC):

@@ -3,18 +3,18 @@
 The entries that were added here are in a dict, their home: it keeps the order of insertion, and
 adds and removes any entry in O(1), as Kafka's cyclic linked list does, but in one step of the
 interpreter instead of four pointer assignments, and without reference cycles for the garbage
-collector to follow. What was removed leaves a gap, which the dict closes when it next grows: it is
+collector to follow. A removed entry leaves a gap, which the dict closes when it next grows: it is
 never larger than three times what it held. The keys are numbers that ascend, so that neighbours in
 time are neighbours in the dict's table: with a million tasks pending, the place of one that was
 added just now is still in the processor's cache when it is cancelled.
 
-Those that fell from a coarser level keep their home, and are only listed here.
+Entries that fell from a coarser level keep their home, and are only listed here.
 
 Ground rules
 ------------
 * A bucket changes under the lock of the timer that drives the wheel, but for two single steps of
-  the interpreter: ``TimerTask.cancel`` pops an entry out of ``entries``, ``add`` puts one in. So
-  nothing may iterate over ``entries`` itself in Python: iterate over a copy.
+  the interpreter: ``TimerTask.cancel`` pops an entry out of ``entries``, ``add`` puts one in.
+  Hence Python code iterates over a copy of ``entries``, never over the dict itself.
 * Code that puts an entry into ``entries`` without the lock looks at the bucket afterwards (see
   ``TimingWheel.add_if_queued``). For that look, ``flush`` puts new containers in place of the old.
 """
@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from timer.levels import IDLE_MS
+from timer.snapshot import IDLE_MS
 from timer.timer_task import NOWHERE, Entries, TimerTaskEntry
 
 
@@ -55,7 +55,7 @@ class TimerTaskList:
         return f"<{type(self).__name__} {place} {begin}: {len(self)} pending>"
 
     def __iter__(self) -> Iterator[TimerTaskEntry]:
-        """Iterate over a copy of those whose fate is open."""
+        """Iterate over a copy of the entries that wait."""
         return iter(self._waiting())
 
     def _waiting(self) -> list[TimerTaskEntry]:
@@ -74,7 +74,7 @@ class TimerTaskList:
         """Empty the bucket and mark it idle; the old containers keep its entries. O(1)."""
         entries: Entries = {}
         cascaded: list[TimerTaskEntry] = []
-        # First idle, then empty: who adds without the lock looks at the containers, then at this.
+        # First idle, then empty: an add without the lock looks at the containers, then at this.
         self.expiration_ms = IDLE_MS
         self.entries = entries
         self.cascaded = cascaded

@@ -41,7 +41,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 from timer.delay_queue import DelayQueue
-from timer.levels import IDLE_MS, LevelState, check_levels
+from timer.snapshot import IDLE_MS, LevelState, check_levels
 from timer.timer_task import NOWHERE, TimerTask, TimerTaskEntry
 from timer.timer_task_list import TimerTaskList
 

@@ -1,4 +1,4 @@
-"""What one thread waits at, and any other wakes it by.
+"""A wake-up: one thread waits for it, and any other thread sets it.
 
 ``queue.SimpleQueue`` and ``threading.Event`` would be at hand, and neither will do. In CPython 3.11
 to 3.13, ``SimpleQueue.get`` with a timeout waits for ever if its thread does not run between two of
@@ -9,7 +9,7 @@ Ground rules
 ------------
 * One thread waits; any thread wakes it, before it waits or while it does, also from a finalizer or
   a signal's handler.
-* It counts to one: woken twice before it waits, it does not wait once.
+* A wake-up counts to one: two before a wait spare one wait.
 * An exception that comes between any two steps leaves nothing taken that anybody else waits for: at
   most a wake-up is lost, to the one that the exception ends.
 """
@@ -29,8 +29,8 @@ class Wake:
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        # Not the one of when this was imported: gevent may have replaced it since, in a worker
-        # whose parent had imported this, and there the old one would stop all greenlets.
+        # The class is looked up now, not at import: gevent may have replaced it since, in a worker
+        # of a parent that had imported this, and there the old lock would stop all greenlets.
         self._lock = threading.Lock()
         self._lock.acquire()
 
@@ -39,7 +39,7 @@ class Wake:
 
     def set(self) -> None:
         """Wake the waiting thread, or let the next wait return at once. O(1)."""
-        with suppress(RuntimeError):  # it was woken already
+        with suppress(RuntimeError):  # it was set already
             self._lock.release()
 
     def wait(self, timeout_s: float | timedelta | None = None) -> bool:

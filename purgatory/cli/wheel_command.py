@@ -22,8 +22,7 @@ from purgatory.cli.options import duration_parser, whole_number
 from purgatory.cli.view_command import serve_page
 from purgatory.settings.typed_duration import Duration
 from purgatory.view.wheel import PolledBucket, Step, walk
-from timer import TimerSnapshot
-from timer.system_timer import BucketSnapshot, LevelSnapshot
+from timer.snapshot import BucketSnapshot, LevelSnapshot, TimerSnapshot
 
 MAX_UNFOLDED_BUCKETS = 8
 """A wheel of more buckets than this is drawn with its idle ones folded together."""

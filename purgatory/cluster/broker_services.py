@@ -186,10 +186,10 @@ class BrokerServices:
 
     def _purgatory(self, name: str) -> DelayedOperationPurgatory:
         trace = self.cluster.trace
-        on_settled = None
+        on_completed = None
         if trace is not None and trace.operations:
-            on_settled = partial(trace.record_completed, self.broker_id, name)
-        purgatory = AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
+            on_completed = partial(trace.record_completed, self.broker_id, name)
+        purgatory = AsyncPurgatory(name, broker_id=self.broker_id, on_completed=on_completed)
         self.purgatories.append(purgatory)
         return purgatory.core
 

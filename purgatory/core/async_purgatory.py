@@ -5,15 +5,16 @@ timer moves the wheel.
 
 Ground rules
 ------------
-* Conditions and callbacks run on the loop's thread, if events are told by ``notify`` and
+* Conditions and callbacks run on the loop's thread, if events are reported by ``notify`` and
   ``advance`` there, or by ``notify_threadsafe`` and ``advance_threadsafe`` from other threads.
 * The core's locks are taken, for some microseconds each, and by the loop's thread only; except
   while a scrape of metrics on another thread copies the counters.
-* ``_notes`` is appended to by any thread and emptied by the loop's. A note comes first, then the
-  look at ``_serving_asked``; the loop clears that first, then looks at the notes.
-* What the loop is asked to call, it is asked twice, and what wakes a task is called again if it
-  raises: an interrupt may meet the first call before its first step. To be called once too often
-  does no harm. A note is served first, then dropped.
+* ``_notifications`` is appended to by any thread and emptied by the loop's. A notification comes
+  first, then the look at ``_is_scheduled``; the loop clears that first, then looks at the
+  notifications.
+* Each callback is scheduled twice, and one that wakes a task is called again if it raises: an
+  interrupt may meet the first call before its first step. A call too many does no harm. A
+  notification is removed only after it has been handled.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.keys import Keys, check_hashable, checked_number
 from purgatory.core.loop_reaper import LoopReaper
 from purgatory.core.operation import DelayedOperation, WakeUp, is_new
-from purgatory.core.purgatory import DelayedOperationPurgatory, SettledObserver, stop_intake
+from purgatory.core.outcome import Outcome
+from purgatory.core.purgatory import CompletionObserver, DelayedOperationPurgatory, stop_intake
 from purgatory.core.recent_errors import log_safely
-from purgatory.core.states import Outcome
 from purgatory.core.waiting import (
     ConditionWaiting,
     ThresholdWaiting,
@@ -45,6 +46,7 @@ from purgatory.core.waiting import (
 )
 from timer import Clock, InlineExecutor, SystemTimer
 from timer.durations import checked_timeout_s
+from timer.former_names import FormerName, former_argument
 from timer.log import safe_repr
 
 T = TypeVar("T")
@@ -63,8 +65,8 @@ def _advice() -> str:
     )
 
 
-class _Note(NamedTuple):
-    """What another thread told: an event on a key, or the key's value."""
+class _Notification(NamedTuple):
+    """A report of another thread: an event on a key, or the key's value."""
 
     key: Hashable
     value: int | None
@@ -80,7 +82,7 @@ class AsyncPurgatory:
         name: names it in logs and metrics: "Fetch".
         broker_id: distinguishes purgatories of one name.
         max_pending: how many operations may wait at the same time; None for any number.
-        on_settled: an observer of every outcome; what it raises is logged.
+        on_completed: an observer of every outcome; what it raises is logged.
         clock: the time; by default the loop's own ``clock``, which loops in virtual time have, and
             otherwise the machine's monotonic clock.
 
@@ -89,12 +91,16 @@ class AsyncPurgatory:
         ValueError: max_pending is below 1.
     """
 
+    complete_all = FormerName("complete_for_key")
+    fail_all = FormerName("fail_for_key")
+
+    @former_argument("on_settled", "on_completed")
     def __init__(
         self,
         name: str,
         broker_id: int = 0,
         max_pending: int | None = None,
-        on_settled: SettledObserver | None = None,
+        on_completed: CompletionObserver | None = None,
         clock: Clock | None = None,
     ) -> None:
         try:
@@ -112,13 +118,13 @@ class AsyncPurgatory:
             timer=self._timer,
             broker_id=broker_id,
             reaper_enabled=False,
-            on_settled=on_settled,
+            on_completed=on_completed,
             max_pending=max_pending,
         )
         self._reaper = LoopReaper(self._timer, self._loop)
         self.core.reaper = self._reaper
-        self._notes: deque[_Note] = deque()
-        self._serving_asked = False
+        self._notifications: deque[_Notification] = deque()
+        self._is_scheduled = False
 
     # Waiting.
 
@@ -203,7 +209,7 @@ class AsyncPurgatory:
             TypeError: the key is not hashable.
         """
         check_hashable(key)
-        self._note(key, None)
+        self._enqueue(key, None)
 
     def advance_threadsafe(self, key: Hashable, value: int) -> None:
         """As ``notify_threadsafe``, for ``advance``.
@@ -211,9 +217,10 @@ class AsyncPurgatory:
         Raises:
             PurgatoryClosedError: the loop was closed.
             TypeError: the key is not hashable, or the value is no integer.
+            ValueError: the value has more than 64 bits.
         """
         check_hashable(key)
-        self._note(key, value if type(value) is int else checked_number("value", key, value))
+        self._enqueue(key, checked_number("value", key, value))
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Cancel all operations on ``key``, and return them: ``wait`` raises WaitCancelledError."""
@@ -225,15 +232,15 @@ class AsyncPurgatory:
         self._check_thread("check_all")
         return self.core.check_all()
 
-    def complete_all(self, key: Hashable) -> int:
-        """Complete all operations that wait on ``key``, whatever their condition says."""
-        self._check_thread("complete_all")
-        return self.core.complete_all(key)
+    def complete_for_key(self, key: Hashable) -> int:
+        """Complete all operations on ``key``, whether their conditions hold or not."""
+        self._check_thread("complete_for_key")
+        return self.core.complete_for_key(key)
 
-    def fail_all(self, key: Hashable, error: BaseException) -> int:
+    def fail_for_key(self, key: Hashable, error: BaseException) -> int:
         """Fail all operations on ``key``: ``wait`` raises ``error``."""
-        self._check_thread("fail_all")
-        return self.core.fail_all(key, error)
+        self._check_thread("fail_for_key")
+        return self.core.fail_for_key(key, error)
 
     def value(self, key: Hashable) -> int | None:
         """Return the highest value of ``key`` that ``advance`` reported, or None."""
@@ -243,7 +250,7 @@ class AsyncPurgatory:
         """Forget the value of ``key``."""
         self.core.forget(key)
 
-    # What it holds.
+    # Sizes.
 
     def __repr__(self) -> str:
         closed = " closed" if self.core.is_closed else ""
@@ -280,13 +287,14 @@ class AsyncPurgatory:
 
     # Closing.
 
+    @former_argument("pending", "policy")
     async def aclose(
-        self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0
+        self, policy: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0
     ) -> int:
         """Refuse new operations, end the pending ones, and cancel the loop's timer.
 
         Args:
-            pending: with "fail" and "leave" all waits raise PurgatoryClosedError; with "expire"
+            policy: with "fail" and "leave" all waits raise PurgatoryClosedError; with "expire"
                 they time out now. "leave" runs no callback.
             timeout: seconds, or a timedelta, to wait for locks of yours that are taken, and for
                 callbacks that run on other threads; None waits for ever.
@@ -295,7 +303,7 @@ class AsyncPurgatory:
             How many operations were pending. Closing again returns 0.
 
         Raises:
-            ValueError: ``pending`` is none of the three, or ``timeout`` is nan.
+            ValueError: ``policy`` is none of the three, or ``timeout`` is nan.
             TypeError: ``timeout`` is neither a number nor a timedelta.
             RuntimeError: this is another event loop than its own.
         """
@@ -305,12 +313,12 @@ class AsyncPurgatory:
                 "close it there, or by core.close() once that loop is closed"
             )
         first = not self.core.is_closed
-        settled = await stop_intake(self.core, pending).close_on_loop(timeout_s)
+        pending = await stop_intake(self.core, policy).close_on_loop(timeout_s)
         if first:
-            log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
+            log_safely("info", "purgatory_closed", purgatory=self.name, pending=pending)
         self._reaper.stop_soon()
         self._timer.close()
-        return settled if first else 0
+        return pending if first else 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -333,18 +341,18 @@ class AsyncPurgatory:
     ) -> None:
         if get_running_loop() is not self._loop:
             raise self._of_another_loop("make one on the loop that waits in it")
-        if self._notes:
-            self._loop.call_soon(self._serve_notes)  # should interrupts have met both calls of it
-        # One that was submitted before is somebody else's to cancel; and so is what is none.
+        if self._notifications:
+            self._loop.call_soon(self._handle_notifications)  # interrupts may have met both calls
+        # An operation that was submitted before is not ours to cancel; nor is another object.
         is_ours = is_new(operation)
         try:
             self.core.try_complete_else_watch(operation, keys, thresholds)
             if not operation._op_is_done():
                 done = self._loop.create_future()
-                operation.call_when_settled(WakeUp(self._wake, done, operation))
+                operation.call_when_completed(WakeUp(self._wake, done, operation))
                 await done
         except BaseException:
-            # The task was cancelled, interrupted, or thrown away with its loop: nobody waits.
+            # The task was cancelled, interrupted, or dropped with its loop: no one waits.
             if is_ours and not operation.cancel() and isinstance(operation, ConditionWaiting):
                 operation.log_unraised()
             self._reaper.on_earlier()  # an interrupt may have kept the timer from saying so
@@ -362,64 +370,64 @@ class AsyncPurgatory:
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
-            # And with the loop the task that waits.
+            # The task that waits is gone with the loop.
             log_safely(
                 "warning", "loop_closed", purgatory=self.name, operation=safe_repr(operation)
             )
 
-    def _note(self, key: Hashable, value: int | None) -> None:
+    def _enqueue(self, key: Hashable, value: int | None) -> None:
         if self._loop.is_closed():
             raise self._loop_closed()
         try:
-            self._notes.append(_Note(key, value))
-            if not self._serving_asked:
-                self._serving_asked = True
-                self._have_loop_call(self._serve_notes)
+            self._notifications.append(_Notification(key, value))
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._have_loop_call(self._handle_notifications)
         except BaseException:
-            self._serving_asked = False
+            self._is_scheduled = False
             if self._loop.is_closed():
-                self._notes.clear()
+                self._notifications.clear()
                 raise self._loop_closed() from None
-            # Interrupted: another thread may have noted something, and left the asking to us.
-            self._have_loop_call(self._serve_notes)
+            # Interrupted: another thread may rely on this one to schedule the handler.
+            self._have_loop_call(self._handle_notifications)
             raise
 
     def _have_loop_call(self, function: Callable[..., object], *args: object) -> None:
         self._loop.call_soon_threadsafe(function, *args)
         self._loop.call_soon_threadsafe(function, *args)
 
-    def _serve_notes(self) -> None:
-        self._serving_asked = False
-        notes = self._notes
+    def _handle_notifications(self) -> None:
+        self._is_scheduled = False
+        notifications = self._notifications
         checked: set[Hashable] = set()
         try:
-            # No more than there are now: who notes more asks anew, and others have their turn.
-            for _ in range(len(notes)):
-                self._serve(notes[0], checked)
-                notes.popleft()
+            # No more than there are now: later ones are scheduled anew, and others have their turn.
+            for _ in range(len(notifications)):
+                self._handle(notifications[0], checked)
+                notifications.popleft()
         except BaseException:
-            self._loop.call_soon(self._serve_notes)  # the others
+            self._loop.call_soon(self._handle_notifications)  # the others
             raise
 
-    def _serve(self, note: _Note, checked: set[Hashable]) -> None:
+    def _handle(self, notification: _Notification, checked: set[Hashable]) -> None:
         try:
-            if note.value is not None:
-                self.core.advance(note.key, note.value)
-                checked.clear()  # told before and after an advance, a key is checked twice
-            elif note.key not in checked:
-                self.core.check_and_complete(note.key)
-                checked.add(note.key)
+            if notification.value is not None:
+                self.core.advance(notification.key, notification.value)
+                checked.clear()  # notified before and after an advance, a key is checked twice
+            elif notification.key not in checked:
+                self.core.check_and_complete(notification.key)
+                checked.add(notification.key)
         except Exception as error:
-            # Was it the key's __eq__, or an interrupt? One more try will tell.
-            if not note.failed_before:
-                self._notes.append(note._replace(failed_before=True))
-                self._loop.call_soon(self._serve_notes)
+            # Either the key's __eq__ raised, or an interrupt did: one more try tells.
+            if not notification.failed_before:
+                self._notifications.append(notification._replace(failed_before=True))
+                self._loop.call_soon(self._handle_notifications)
                 return
             log_safely(
                 "error",
                 "note_failed",
                 purgatory=self.name,
-                key=safe_repr(note.key),
+                key=safe_repr(notification.key),
                 exc_info=error,
             )
 
@@ -441,7 +449,7 @@ class AsyncPurgatory:
 
 
 def core_of(purgatory: DelayedOperationPurgatory | AsyncPurgatory) -> DelayedOperationPurgatory:
-    """Return what holds the operations."""
+    """Return the purgatory that holds the operations."""
     return purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
 
 
@@ -451,9 +459,9 @@ def _set_done(done: asyncio.Future[None]) -> None:
 
 
 def close_soon(purgatory: AsyncPurgatory) -> Callable[[], None]:
-    """Return what has the loop of ``purgatory`` close it, from wherever it is called.
+    """Return a function that has the loop of ``purgatory`` close it, from any thread.
 
-    That raises RuntimeError if the loop is closed.
+    The function raises RuntimeError if the loop is closed.
     """
     loop = purgatory._loop
     tasks: list[asyncio.Task[int]] = []  # a loop keeps none of its tasks alive

@@ -4,15 +4,15 @@ Ground rules
 ------------
 * The first call sets the policy; every call completes what it finds by it, so that one that was
   interrupted is finished by the next. The list of closes under way changes under the state's lock.
-* Whoever closes waits for the operations that other threads are busy with; never for those that its
-  own thread is busy with, further down the stack: they go on when it returns. Two callbacks that
-  close do not wait for each other either, so that neither waits for ever.
-* What is completed for closing has its callbacks before closing returns, however deep in a chain of
-  completions it was called: they run on a trampoline of their own. A close that was called from one
-  of those leaves what is too deep to the first, further down the stack, which waits for it.
-* What its own thread is in the middle of, a close reads off the operations' claims, which have the
-  numbers of their threads, and off its thread's trampolines, which have the users' locks that are
-  held for callbacks. A close writes to neither, so that an interrupt leaves neither wrong.
+* A close waits for the operations that other threads are busy with; never for those that its own
+  thread is busy with, further down the stack: they go on when it returns. Two callbacks that close
+  do not wait for each other either, so that neither waits for ever.
+* Operations that a close completes have their callbacks before it returns, however deep in a chain
+  of completions it was called: they run on a trampoline of their own. A close that was called from
+  one of those defers what is too deep to the first, further down the stack, which waits for it.
+* The operations' claims, with the numbers of their threads, tell a close what its own thread is in
+  the middle of; so do its thread's trampolines, with the users' locks that are held for callbacks.
+  A close writes to neither, so that an interrupt leaves neither wrong.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.interrupts import NEEDS_REPAIR
 from purgatory.core.locks import locks_held
 from purgatory.core.operation import DelayedOperation
+from purgatory.core.outcome import FAILED
 from purgatory.core.recent_errors import log_safely
 from purgatory.core.state import PurgatoryState
-from purgatory.core.states import FAILED
 from purgatory.core.trampoline import Trampoline, this_thread
 
 ClosePolicy = Literal["expire", "fail", "leave"]
-"""What closing does to pending operations: expire them now, fail them, or abandon them."""
+"""The end of pending operations when a purgatory closes: expired, failed or abandoned."""
 
 POLL_S = 0.002
-"""How often locks of the user's that are taken are tried again."""
+"""The time between two tries of a user's lock that is taken."""
 
 _LEAST_JOIN_S = 1.0
 
@@ -47,12 +47,12 @@ def check_policy(policy: str) -> None:
     """Raise ValueError if ``policy`` is none."""
     if policy not in get_args(ClosePolicy):
         raise ValueError(
-            f"pending must be one of {', '.join(get_args(ClosePolicy))}, not {policy!r}"
+            f"policy must be one of {', '.join(get_args(ClosePolicy))}, not {policy!r}"
         )
 
 
 class _Closer(NamedTuple):
-    """A call of ``close`` that is under way, and whose callbacks it was called in; mostly none."""
+    """A call of ``close`` that is under way, and the callbacks around it; mostly none."""
 
     busy_with: set[int]
     """The identities of the operations. More are added, under the state's lock."""
@@ -61,7 +61,7 @@ class _Closer(NamedTuple):
 
 
 class _ClosingTrampoline(Trampoline):
-    """The one on which a thread completes what is pending, inside another one."""
+    """The trampoline on which a close completes operations, inside another one."""
 
     __slots__ = ("closing", "outer")
 
@@ -72,7 +72,7 @@ class _ClosingTrampoline(Trampoline):
 
 
 def _trampolines() -> Iterator[Trampoline]:
-    """Yield those that this thread is on, the innermost first."""
+    """Yield the trampolines of this thread, the innermost first."""
     trampoline = this_thread.trampoline
     while isinstance(trampoline, _ClosingTrampoline):
         yield trampoline
@@ -85,7 +85,7 @@ class Closing:
 
     Args:
         state: the purgatory's, which takes nothing in any more.
-        policy: what becomes of what is pending.
+        policy: the end of pending operations.
     """
 
     def __init__(self, state: PurgatoryState[DelayedOperation], policy: ClosePolicy) -> None:
@@ -134,7 +134,7 @@ class Closing:
             raise
 
     def _closer(self) -> _Closer:
-        """Return what this thread is in the middle of."""
+        """Return the operations and locks that this thread is in the middle of."""
         thread = this_thread.number
         busy_with = {id(one) for one in self._waited_for(set()) if one._op_is_busy_on(thread)}
         held = frozenset(id(lock) for one in _trampolines() for lock in locks_held(one))
@@ -162,8 +162,7 @@ class Closing:
         return len(operations)
 
     def _complete_each(self, operations: list[DelayedOperation], closer: _Closer) -> None:
-        """Complete them, with callbacks here and now, unless this is called in a callback that has
-        them so."""
+        """Complete them, with callbacks at once, unless a close further down the stack does so."""
         outer = this_thread.trampoline
         inner = outer if self._is_on_this_stack() else _ClosingTrampoline(self, outer)
         try:
@@ -189,7 +188,7 @@ class Closing:
                 operation._op_abandon_if_free()
 
     def _waited_for(self, ours: Collection[int]) -> list[DelayedOperation]:
-        """Return the pending operations, less those that wait for this thread."""
+        """Return the pending operations, without those that wait for this thread."""
         state = self._state
         with state.lock:
             but = set(ours)
@@ -213,9 +212,9 @@ class Closing:
         return not operations
 
     def _deferred(self) -> list[int]:
-        """Return what this thread has deferred until it is back further down the stack.
+        """Return the operations that this thread has deferred to a place further down the stack.
 
-        That has its outcome already, or a close of this purgatory is there, and will complete it.
+        These have their outcome already, or a close of this purgatory there will complete them.
         """
         inside = self._is_on_this_stack()
         return [
@@ -244,7 +243,7 @@ class Closing:
             f"purgatory {name!r} was closed while the operation's lock was taken"
         )
         if self._policy != "leave":
-            self._state.gave_up_error = error  # noted first: for who is its owner just now
+            self._state.gave_up_error = error  # first: for the owners of just now
         for operation in incomplete:
             if self._policy == "leave":
                 operation._op_abandon()
@@ -253,6 +252,6 @@ class Closing:
 
 
 def join_s(deadline_s: float) -> float | None:
-    """Return how long to wait for a thread that has nothing left to do, unless it is stuck."""
+    """Return how long to wait for a thread that ends soon, unless it is stuck."""
     timeout_s = max(deadline_s - time.monotonic(), _LEAST_JOIN_S)
     return None if timeout_s > threading.TIMEOUT_MAX else timeout_s

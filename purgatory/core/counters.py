@@ -1,4 +1,4 @@
-"""Exact counts of what became of the operations, for metrics, tables and tests.
+"""Exact counts of the operations' outcomes, for metrics, tables and tests.
 
 Everything here changes, and is copied, under the lock of the purgatory's state.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from purgatory.core.backend import NATIVE
-from purgatory.core.states import OUTCOMES, STAGES, WAIT_BOUNDS_MS
+from purgatory.core.outcome import OUTCOMES, STAGES, WAIT_BOUNDS_MS
 
 
 class OutcomeCounter:
@@ -45,7 +45,7 @@ class CountersSnapshot:
     missed_wakeups: int
 
 
-class PureCounters:
+class _PureCounters:
     """The counts of one purgatory, in pure Python."""
 
     __slots__ = ("by_outcome", "callback_errors", "checks", "missed_wakeups", "rejected")
@@ -61,7 +61,7 @@ class PureCounters:
 
 
 if TYPE_CHECKING or not NATIVE:
-    CountersCore = PureCounters
+    CountersCore = _PureCounters
 else:
     from purgatory.core.native.state import NativeCounters as CountersCore
 

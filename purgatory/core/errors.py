@@ -1,4 +1,4 @@
-"""What the purgatory raises, what it takes for an error of a callback, and errors that are kept."""
+"""Errors of the purgatory, errors that count as a callback's, and errors that are kept."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator
 from timer.log import safe_repr
 
 FAULTS = (Exception, CancelledError)
-"""What a callback raises of its own; all else is an interrupt, and goes on to the caller.
+"""Errors that count as the callback's own; all others are interrupts, and go on to the caller.
 
-A CancelledError can't be one: tasks are interrupted by it where they wait, which no callback does.
-It comes of a condition that asks a cancelled future for its result, and let through it would cancel
-the task that only told an event.
+A CancelledError is no interrupt here: tasks are cancelled where they wait, and no callback waits. A
+condition raises it that asks a cancelled future for its result; let through, it would cancel the
+task that only reported an event.
 """
 
 
@@ -33,49 +33,50 @@ class WaitCancelledError(RuntimeError):
     """The wait was ended by ``cancel_for_key``."""
 
 
-# Why an operation is not taken. None of these is made under the state's lock: each asks for a repr.
+# The errors of a refused operation. None is made under the state's lock: each asks for a repr.
 
 
-def is_no_operation(operation: object) -> TypeError:
-    """Say that it is something else."""
+def wrong_type_error(operation: object) -> TypeError:
+    """Return the error for an object that is no operation."""
     return TypeError(f"operation must be a DelayedOperation, not {safe_repr(operation)}")
 
 
-def is_unfinished(operation: object) -> TypeError:
-    """Say that its own ``__init__`` did not call ours."""
+def uninitialized_error(operation: object) -> TypeError:
+    """Return the error for an operation whose ``__init__`` did not call its base's."""
     return TypeError(
         f"a {type(operation).__name__} can't wait: its __init__ must call "
         "super().__init__(delay_ms)"
     )
 
 
-def was_submitted(operation: object, taken_by: str) -> OperationReusedError:
-    """Say that it waits only once; ``taken_by`` is the name of the purgatory where it did."""
+def reused_error(operation: object, submitted_to: str) -> OperationReusedError:
+    """Return the error for an operation that was submitted to the purgatory of that name before."""
     return OperationReusedError(
-        f"{safe_repr(operation)} was submitted before, to purgatory {taken_by!r}: make a new one"
+        f"{safe_repr(operation)} was submitted before, to purgatory {submitted_to!r}: "
+        "make a new one"
     )
 
 
-def is_closed(operation: object, name: str) -> PurgatoryClosedError:
-    """Say that the purgatory of this ``name`` takes nothing any more."""
+def closed_error(operation: object, name: str) -> PurgatoryClosedError:
+    """Return the error of purgatory ``name``, which was closed, for an operation."""
     return PurgatoryClosedError(
         f"purgatory {name!r} was closed: it does not take {safe_repr(operation)}"
     )
 
 
-def is_full(operation: object, name: str, max_pending: int | None) -> PurgatoryFullError:
-    """Say that as many wait as may."""
+def full_error(operation: object, name: str, max_pending: int | None) -> PurgatoryFullError:
+    """Return the error of purgatory ``name``, which is full, for an operation."""
     return PurgatoryFullError(
         f"purgatory {name!r} is full: max_pending={max_pending} operations wait, and it does not "
         f"take {safe_repr(operation)}"
     )
 
 
-# Errors that are kept, without the frames they came through, which hold what is long done: the
-# operation that failed, and the list of its neighbours that were being checked.
+# Errors are kept without the frames they came through. Those hold objects that are long done with:
+# the operation that failed, and the list of its neighbours that were being checked.
 #
-# A callback may be called while somebody up the stack handles an error of his own: to that, Python
-# links what the callback raises. It is his, so it keeps its traceback, and the link is cut.
+# A callback may be called while a caller up the stack handles an error of its own, and Python links
+# the callback's error to that. The caller's error keeps its traceback, and the link is cut.
 
 
 def drop_tracebacks(error: BaseException) -> None:

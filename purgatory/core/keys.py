@@ -1,8 +1,8 @@
-"""Keys to watch: as Kafka has them, and as a caller gives them, checked.
+"""Keys to watch: those that Kafka has, and checks of those that a caller gives.
 
-Anything hashable is a key. Kafka's are named tuples of different types, and equal only within one
-type: a ``TopicKey`` never meets a ``MemberKey`` of the same words on one watch list, nor a plain
-tuple.
+Anything hashable is a key. Kafka's keys are named tuples, and as its case classes they are equal
+only within one type: a ``GroupJoinKey`` never meets a ``GroupSyncKey`` of the same group on one
+watch list, nor a plain tuple.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+LEAST_NUMBER, GREATEST_NUMBER = -(2**63), 2**63 - 1
+"""The range of thresholds and of values."""
 
 T = TypeVar("T")
 K_co = TypeVar("K_co", covariant=True)
@@ -24,20 +27,20 @@ class KeyCollection(Protocol[K_co]):
 
 
 Keys: TypeAlias = KeyCollection[Hashable] | Iterator[Hashable]
-"""What is taken as keys. Type checkers refuse a single ``str`` where a list of keys belongs."""
-
-
-def _is_equal(one: tuple[object, ...], other: object) -> bool:
-    return type(one) is type(other) and tuple.__eq__(one, other)
-
-
-def _is_different(one: tuple[object, ...], other: object) -> bool:
-    return not _is_equal(one, other)
+"""The type of an argument for keys. Type checkers refuse a single ``str`` there."""
 
 
 def _equal_within_type(kind: type[T]) -> type[T]:
+    """Have instances of ``kind``, a named tuple, equal those of ``kind`` alone."""
+
+    def is_equal(one: tuple[object, ...], other: object) -> bool:
+        return type(other) is kind and tuple.__eq__(one, other)
+
+    def is_different(one: tuple[object, ...], other: object) -> bool:
+        return not is_equal(one, other)
+
     # The hash is C's, as of any tuple: it is asked for at each event.
-    methods = {"__eq__": _is_equal, "__ne__": _is_different, "__hash__": tuple.__hash__}
+    methods = {"__eq__": is_equal, "__ne__": is_different, "__hash__": tuple.__hash__}
     for name, method in methods.items():
         setattr(kind, name, method)
     return kind
@@ -56,7 +59,6 @@ class TopicKey(NamedTuple):
     """A topic: its creation or deletion."""
 
     topic: str
-    kind: str = "topic"
 
 
 @_equal_within_type
@@ -65,7 +67,14 @@ class MemberKey(NamedTuple):
 
     group_id: str
     member_id: str
-    kind: str = "member"
+
+
+@_equal_within_type
+class MemberRebalanceKey(NamedTuple):
+    """A member of a consumer group: the end of its rebalance."""
+
+    group_id: str
+    member_id: str
 
 
 @_equal_within_type
@@ -73,7 +82,6 @@ class GroupJoinKey(NamedTuple):
     """A consumer group whose members are joining."""
 
     group_id: str
-    kind: str = "join"
 
 
 @_equal_within_type
@@ -81,7 +89,6 @@ class GroupSyncKey(NamedTuple):
     """A consumer group whose members wait for their assignment."""
 
     group_id: str
-    kind: str = "sync"
 
 
 @_equal_within_type
@@ -89,7 +96,6 @@ class TransactionKey(NamedTuple):
     """A transactional id: its transaction's end."""
 
     transactional_id: str
-    kind: str = "transaction"
 
 
 def check_hashable(key: Hashable) -> None:
@@ -122,25 +128,37 @@ def checked_keys(keys: Keys, thresholds: Mapping[Hashable, int] | None) -> tuple
 
 
 def checked_thresholds(thresholds: Mapping[Any, int]) -> dict[Hashable, int]:
-    """Return a copy of ``thresholds``, whose numbers are integers."""
+    """Return a copy of ``thresholds``, whose numbers are integers of 64 bits."""
     # A dict is the usual: to ask an abstract class costs ten times as much.
     if type(thresholds) is not dict and not isinstance(thresholds, Mapping):
         raise TypeError(f"thresholds must map keys to numbers, as in {{key: 42}}: {thresholds!r}")
     return {
-        key: number if type(number) is int else checked_number("threshold", key, number)
+        key: (
+            number
+            if type(number) is int and LEAST_NUMBER <= number <= GREATEST_NUMBER
+            else checked_number("threshold", key, number)
+        )
         for key, number in thresholds.items()
     }
 
 
 def checked_number(what: str, key: Hashable, number: object) -> int:
-    """Return ``number``, a threshold or a value of ``key``, as a plain int.
+    """Return ``number``, a threshold or a value of ``key``, as a plain int of 64 bits.
 
-    Integers of other libraries pass; a bool does not, nor does a float: one that is not a number is
-    neither below nor above any threshold.
+    Integers of other libraries pass; a bool does not, nor does a float: nan is neither below nor
+    above any threshold.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it has more than 64 bits.
     """
-    if not isinstance(number, bool):
+    if type(number) is not int:
         try:
-            return int(operator.index(number))  # type: ignore[arg-type]
+            if isinstance(number, bool):
+                raise TypeError
+            number = int(operator.index(number))  # type: ignore[arg-type]
         except TypeError:
-            pass
-    raise TypeError(f"the {what} of {key!r} must be an int, not {number!r}")
+            raise TypeError(f"the {what} of {key!r} must be an int, not {number!r}") from None
+    if not LEAST_NUMBER <= number <= GREATEST_NUMBER:
+        raise ValueError(f"the {what} of {key!r} must fit 64 bits, which this one does not")
+    return number

@@ -4,21 +4,21 @@ The state's lock
 ----------------
 * Taken by ``with`` only; reentrant, as ``interrupts`` says: it is an RLock, which CPython takes and
   gives back in one step each.
-* Nobody waits *in* it. A thread that does is handed the lock while it does not run, and from then
-  on each section costs a switch of threads: two threads took five times as long for the same work.
-  Who finds it taken sleeps for a moment, and tries again.
+* No thread waits *in* it. A thread that did would be handed the lock while it does not run, and
+  from then on each section would cost a switch of threads: two threads took five times as long for
+  the same work. A thread that finds it taken sleeps for a moment, and tries again.
 * From the step that takes it to the body's first, no code of Python runs, or an interrupt there
-  would leave it taken. So ``__enter__`` is ``any((take, wait))``, in C: each is true once it has
+  would leave it taken. Hence ``__enter__`` is ``any((take, wait))``, in C: each is true once it has
   taken the lock.
-* Nothing is waited for under it, and no code of a user runs, but a key's ``__hash__`` and
-  ``__eq__``, and what the collector runs.
+* Nothing is waited for under it, and no code of a user runs, except a key's ``__hash__`` and
+  ``__eq__``, and finalizers.
 
 A user's lock
 -------------
-* It is tried, never waited for, and never left taken by an interrupt.
+* The user's lock is tried, never waited for, and never left taken by an interrupt.
 * Taking it and noting that it is taken is one step of the interpreter, and so is giving it back and
-  noting that: ``list += map(...)`` calls the lock's method from within. So whatever comes in
-  between, the list says whether the lock is ours.
+  noting that: ``list += map(...)`` calls the lock's method from within. Hence the list always
+  says whether the lock is ours.
 * The lists of all locks that a thread holds hang together, the last one first. One is hung up
   before its lock is tried, and taken down by a store alone.
 """
@@ -73,7 +73,7 @@ def _pause(lock: Any) -> None:
 
 
 class _Truth:
-    """True as soon as what it is made of is, which is asked each time."""
+    """True as soon as its function, which is called each time, returns True."""
 
     __slots__ = ("__bool__",)
 
@@ -82,7 +82,7 @@ class _Truth:
 
 
 class LockLike(Protocol):
-    """What an operation asks of a lock that is passed in, as of ``threading``'s Lock and RLock."""
+    """The methods of a lock that a user may pass in, as of ``threading``'s Lock and RLock."""
 
     def acquire(self, blocking: bool = ..., /) -> bool:
         """Take the lock; if not ``blocking``, only if it is free."""
@@ -105,7 +105,7 @@ more; and those that it held before."""
 
 
 class Holder(Protocol):
-    """What a thread is in the middle of."""
+    """The trampoline of a thread, as far as locks go."""
 
     held: Held | None
 

@@ -1,47 +1,176 @@
 """The purgatory: where operations wait, under their keys and on the timer.
 
-What it knows of them is its ``state``, which has the ground rules.
+All data about them is in its ``state``, which has the ground rules.
 """
 
 from __future__ import annotations
 
 import operator
 import sys
+import threading
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from purgatory.core._purgatory_pure import DelayedOperationPurgatory as PurePurgatory
 from purgatory.core.backend import NATIVE
 from purgatory.core.closing import ClosePolicy, Closing, check_policy, join_s
 from purgatory.core.counters import CountersSnapshot
-from purgatory.core.interrupts import NEEDS_REPAIR
-from purgatory.core.keys import Keys, check_hashable
-from purgatory.core.operation import DelayedOperation, force_each, submitted_ns
+from purgatory.core.interrupts import NEEDS_REPAIR, resume_interrupted
+from purgatory.core.keys import (
+    GREATEST_NUMBER,
+    LEAST_NUMBER,
+    Keys,
+    check_hashable,
+    checked_keys,
+    checked_number,
+    checked_thresholds,
+)
+from purgatory.core.operation import DelayedOperation, check_each, force_each, submitted_ns
+from purgatory.core.outcome import COMPLETED, FAILED, Outcome
 from purgatory.core.reaper import ExpiredOperationReaper, Reaper
 from purgatory.core.recent_errors import RecentFault, log_safely
 from purgatory.core.state import PurgatoryState
-from purgatory.core.states import COMPLETED, FAILED, Outcome
-from purgatory.core.trampoline import this_thread
-from purgatory.core.waiting import ThresholdWaiting, delay_of, future_of
+from purgatory.core.waiting import (
+    ConditionWaiting,
+    ThresholdWaiting,
+    Waiting,
+    delay_of,
+    future_of,
+)
 from timer import SystemTimer, Timer, forking
 from timer.backend import describe_as
 from timer.durations import checked_timeout_s
+from timer.former_names import FormerName, former_argument
 
-SettledObserver = Callable[[DelayedOperation, str, int], object]
-"""Called once for each settled operation: with what it was counted as, and its wait in ns."""
+T = TypeVar("T")
+
+CompletionObserver = Callable[[DelayedOperation, str, int], object]
+"""Called once for each completed operation: with what it was counted as, and its wait in ns."""
 
 _NO_KEYS: tuple[Hashable, ...] = ()
+
+
+class _PurePurgatory:
+    """The calls of every request and every event; ``NativePurgatory`` does the same."""
+
+    _state: PurgatoryState[DelayedOperation]
+
+    def try_complete_else_watch(
+        self,
+        operation: DelayedOperation,
+        keys: Keys = _NO_KEYS,
+        thresholds: Mapping[Any, int] | None = None,
+    ) -> bool:
+        """Complete ``operation`` at once if its condition holds; else let it wait. O(keys).
+
+        The condition is checked, the operation is put on the list of every key, and the condition
+        is checked again: an event in between is not missed. Then its timeout starts. Never blocks.
+
+        Args:
+            operation: one that was never submitted before.
+            keys: the keys of the events to wait for. A key given twice counts once.
+            thresholds: keys with the number that each must reach: ``advance`` checks the operation
+                only when one of them has reached its number. At least one key or threshold is
+                needed.
+
+        Returns:
+            True if this call completed it.
+
+        Raises:
+            ValueError: there are no keys, or a threshold has more than 64 bits.
+            TypeError: a key is not hashable, or ``operation`` is no DelayedOperation.
+            OperationReusedError: the operation was submitted before.
+            PurgatoryClosedError: the purgatory was closed.
+            PurgatoryFullError: ``max_pending`` operations wait already.
+        """
+        if thresholds is not None:
+            thresholds = checked_thresholds(thresholds)
+        keys = checked_keys(keys, thresholds)
+        state = self._state
+        if state.interrupted:
+            self._resume_interrupted()
+        return DelayedOperation._op_submit(operation, state, keys, thresholds)
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Check every operation that waits on ``key``, in arrival order. O(watchers). Never blocks.
+
+        If a condition holds when this returns, its operation completes without another event: here,
+        or, where a lock was taken, on the thread that held it or by a retry.
+
+        Returns:
+            How many operations this call completed.
+
+        Raises:
+            TypeError: the key is not hashable.
+        """
+        state = self._state
+        if state.interrupted:
+            self._resume_interrupted()
+        operations: list[DelayedOperation] = []
+        try:
+            with state.lock:
+                # WatcherList.operations_on(key), written out.
+                watchers = state.watchers.by_key.get(key)
+                if watchers is not None:
+                    operations += watchers.values()
+                    state.counters.checks += len(operations)
+            return check_each(operations, [threading.get_ident()])
+        except BaseException as error:
+            state.interrupted += zip(operations)
+            if isinstance(error, TypeError):
+                check_hashable(key)
+            raise
+
+    def advance(self, key: Hashable, value: int) -> int:
+        """Report that ``key`` has this ``value`` now; check the operations that it reaches.
+
+        A value below an earlier one changes nothing: values only rise, until ``forget``. An
+        operation that waits on ``key`` for any event, not for a number, is not checked. O(k log n)
+        if the value reaches k of n, amortized; O(1) if it reaches none. Never blocks.
+
+        Returns:
+            How many operations this call completed.
+
+        Raises:
+            TypeError: the key is not hashable, or the value is not an integer.
+            ValueError: the value has more than 64 bits.
+        """
+        if type(value) is not int or not LEAST_NUMBER <= value <= GREATEST_NUMBER:
+            value = checked_number("value", key, value)
+        state = self._state
+        if state.interrupted:
+            self._resume_interrupted()
+        values = state.values
+        operations: list[DelayedOperation] = []
+        try:
+            with state.lock:
+                known = values.get(key)
+                if known is None or value > known:
+                    values[key] = value
+                if key in state.watchers.numbers_by_key:
+                    state.watchers.pop_reached(key, value, operations)
+                    state.counters.checks += len(operations)
+            return check_each(operations, [threading.get_ident()]) if operations else 0
+        except BaseException as error:
+            state.interrupted += NEEDS_REPAIR
+            state.interrupted += zip(operations)  # the next event passes over these
+            if isinstance(error, TypeError):
+                check_hashable(key)
+            raise
+
+    if TYPE_CHECKING:
+
+        def _resume_interrupted(self) -> None: ...
 
 
 if NATIVE and not TYPE_CHECKING:
     from purgatory.core.native.purgatory import NativePurgatory as PurgatoryBase
 
-    describe_as(PurgatoryBase, PurePurgatory)
+    describe_as(PurgatoryBase, _PurePurgatory)
 else:  # last: the reference shows it
-    from purgatory.core._purgatory_pure import DelayedOperationPurgatory as PurgatoryBase
+    PurgatoryBase = _PurePurgatory
 
 
 class DelayedOperationPurgatory(PurgatoryBase):
@@ -57,7 +186,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
         reaper_enabled: whether a thread of its own moves the timer. If not, call
             ``purgatory.timer.advance_clock`` yourself.
         timer_enabled: whether operations expire at all.
-        on_settled: an observer of every outcome; what it raises is logged.
+        on_completed: an observer of every outcome; what it raises is logged.
         max_pending: how many operations may wait at the same time; None for any number. One more is
             refused, unless it completes at once.
 
@@ -71,6 +200,11 @@ class DelayedOperationPurgatory(PurgatoryBase):
     pending. A timer or executor of yours must survive the fork itself.
     """
 
+    complete_all = FormerName("complete_for_key")
+    fail_all = FormerName("fail_for_key")
+    on_settled = FormerName("on_completed")
+
+    @former_argument("on_settled", "on_completed")
     def __init__(
         self,
         name: str,
@@ -78,7 +212,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
         broker_id: int = 0,
         reaper_enabled: bool = True,
         timer_enabled: bool = True,
-        on_settled: SettledObserver | None = None,
+        on_completed: CompletionObserver | None = None,
         max_pending: int | None = None,
     ) -> None:
         if max_pending is not None:
@@ -88,7 +222,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
         self._own_timer = SystemTimer(name) if timer is None else None
         self.timer: Timer = self._own_timer if timer is None else timer  # type: ignore[assignment]
         self._state: PurgatoryState[DelayedOperation] = PurgatoryState(
-            name, self.timer, timer_enabled, on_settled, max_pending
+            name, self.timer, timer_enabled, on_completed, max_pending
         )
         self._closing: Closing | None = None
         forking.register(self)
@@ -155,6 +289,26 @@ class DelayedOperationPurgatory(PurgatoryBase):
             state.interrupted += NEEDS_REPAIR
             raise
 
+    def wait(
+        self, keys: Keys, until: Callable[[], T], timeout: float | timedelta | None = None
+    ) -> T:
+        """Block this thread until an event on one of ``keys`` finds ``until()`` true; return that.
+
+        Args:
+            keys: the events to wait for. At least one.
+            until: checked at once, at each event by the thread that reports it, and once more when
+                the time is up.
+            timeout: seconds, or a timedelta; None waits for ever.
+
+        Raises:
+            TimeoutError: it did not become true in time.
+            PurgatoryClosedError: the purgatory was closed, before or meanwhile.
+            PurgatoryFullError: ``max_pending`` operations wait already.
+            WaitCancelledError: ``cancel_for_key`` was called.
+            Exception: what ``until`` raised.
+        """
+        return self._wait_for(ConditionWaiting(until, delay_of(timeout)), keys, None)
+
     def wait_for_threshold(
         self, key: Hashable, number: int, timeout: float | timedelta | None = None
     ) -> int:
@@ -174,11 +328,16 @@ class DelayedOperationPurgatory(PurgatoryBase):
             PurgatoryFullError: ``max_pending`` operations wait already.
         """
         waiting = ThresholdWaiting(self.value, key, number, delay_of(timeout))
+        return self._wait_for(waiting, _NO_KEYS, {key: number})
+
+    def _wait_for(self, waiting: Waiting[T], keys: Keys, thresholds: Mapping[Any, int] | None) -> T:
         try:
-            self.try_complete_else_watch(waiting, thresholds={key: number})
+            self.try_complete_else_watch(waiting, keys, thresholds)
             waiting.wait()
         except BaseException:
-            waiting.cancel()  # interrupted by a signal: nobody waits any more
+            # A signal interrupted it: no thread waits any more.
+            if not waiting.cancel() and isinstance(waiting, ConditionWaiting):
+                waiting.log_unraised()
             raise
         return waiting.result(self.name)
 
@@ -190,24 +349,24 @@ class DelayedOperationPurgatory(PurgatoryBase):
         """
         return sum(self.check_and_complete(key) for key in self.keys())
 
-    def complete_all(self, key: Hashable) -> int:
+    def complete_for_key(self, key: Hashable) -> int:
         """Complete every operation that waits on ``key``, whether its condition holds or not.
 
-        For a key that goes away. Callbacks run as for a check: where a lock is taken, its holder or
-        a retry completes the operation. O(watchers).
+        Meant for a key that goes away. Callbacks run as for a check: where a lock is taken, its
+        holder or a retry completes the operation. O(watchers).
 
         Returns:
-            How many waited on the key.
+            How many operations waited on the key.
 
         Raises:
             TypeError: the key is not hashable.
         """
         return self._force_on(key, COMPLETED, None)
 
-    def fail_all(self, key: Hashable, error: BaseException) -> int:
+    def fail_for_key(self, key: Hashable, error: BaseException) -> int:
         """Fail every operation that waits on ``key`` with ``error``: ``on_failure`` is called.
 
-        For a key that goes away; otherwise as ``complete_all``.
+        Meant for a key that goes away; otherwise as ``complete_for_key``.
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception, not {error!r}")
@@ -231,16 +390,16 @@ class DelayedOperationPurgatory(PurgatoryBase):
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Cancel every operation that waits on ``key``, and return those, in arrival order.
 
-        They leave their other keys and the timer too. No callback runs: answering is up to you.
-        O(watchers).
+        The operations leave their other keys and the timer too. No callback runs: answering is up
+        to you. O(watchers).
 
         Raises:
             TypeError: the key is not hashable.
         """
         return [operation for operation in self._waiting_on(key) if operation.cancel()]
 
-    # What it holds. To read calls nothing of a user's but the clock, and the hash of a key that is
-    # given: what an interrupt broke off waits for a call that does something.
+    # Sizes. Reading runs no user code except the clock, and the hash of a key that is given: work
+    # that was interrupted waits for a call that changes something.
 
     @property
     def watched(self) -> int:
@@ -329,7 +488,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
 
     @property
     def reaper(self) -> Reaper | None:
-        """What advances the timer, or None if you do."""
+        """The driver of the timer, or None if you drive it."""
         return self._state.reaper
 
     @reaper.setter
@@ -337,13 +496,13 @@ class DelayedOperationPurgatory(PurgatoryBase):
         self._state.reaper = reaper
 
     @property
-    def on_settled(self) -> SettledObserver | None:
+    def on_completed(self) -> CompletionObserver | None:
         """The observer of every outcome."""
-        return self._state.on_settled
+        return self._state.on_completed
 
-    @on_settled.setter
-    def on_settled(self, observer: SettledObserver | None) -> None:
-        self._state.on_settled = observer
+    @on_completed.setter
+    def on_completed(self, observer: CompletionObserver | None) -> None:
+        self._state.on_completed = observer
 
     @property
     def owns_timer(self) -> bool:
@@ -359,14 +518,15 @@ class DelayedOperationPurgatory(PurgatoryBase):
 
     # Closing.
 
-    def close(self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0) -> int:
+    @former_argument("pending", "policy")
+    def close(self, policy: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0) -> int:
         """Refuse new operations, end the pending ones, and end the threads.
 
         When it returns, nothing of this purgatory runs on any thread, except callbacks that
         outlast ``timeout``, which are logged.
 
         Args:
-            pending: "fail" runs ``on_failure`` with a PurgatoryClosedError; "expire" runs
+            policy: "fail" runs ``on_failure`` with a PurgatoryClosedError; "expire" runs
                 ``on_complete`` and ``on_expiration`` now, though their time is not up; "leave"
                 takes them off the lists and the timer, and calls nothing.
             timeout: seconds, or a timedelta, to wait for callbacks and for locks of yours that are
@@ -377,15 +537,15 @@ class DelayedOperationPurgatory(PurgatoryBase):
             How many operations were pending. Closing again returns 0.
 
         Raises:
-            ValueError: ``pending`` is none of the three, or ``timeout`` is nan.
+            ValueError: ``policy`` is none of the three, or ``timeout`` is nan.
             TypeError: ``timeout`` is neither a number nor a timedelta.
         """
         timeout_s = checked_timeout_s(timeout)
         first = not self.is_closed
-        settled = stop_intake(self, pending).close(timeout_s, self._end_threads)
+        pending = stop_intake(self, policy).close(timeout_s, self._end_threads)
         if first:
-            log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
-        return settled if first else 0
+            log_safely("info", "purgatory_closed", purgatory=self.name, pending=pending)
+        return pending if first else 0
 
     def _end_threads(self, deadline_s: float) -> None:
         if self.reaper is not None:
@@ -414,29 +574,10 @@ class DelayedOperationPurgatory(PurgatoryBase):
         return self._state
 
     def _resume_interrupted(self) -> None:
-        """Finish what was interrupted. O(entries), and what the operations' callbacks cost.
-
-        What is finished is forgotten only after that: an interrupt that comes here leaves it to the
-        next.
-        """
-        state = self._state
-        trampoline = this_thread.trampoline
-        if state.lock._is_owned() or trampoline.is_resuming:
-            return  # it is only just being broken off, or finished: further down the stack
-        try:
-            trampoline.is_resuming = True
-            notes = state.interrupted[:]
-            _resume_each(notes)
-            for key, value in state.repair():
-                self.advance(key, value)  # which finds that this is going on
-            state.forget_interrupted(notes)
-            trampoline.is_resuming = False
-        except BaseException:
-            trampoline.is_resuming = False
-            raise
+        resume_interrupted(self._state, self.advance)
 
     def _after_fork(self) -> None:
-        """In the child: forget what is the parent's, with all locks that its threads may hold."""
+        """In the child: forget the parent's operations, and locks that its threads may hold."""
         self._state.reset()
         if self.reaper is not None:
             self.reaper.after_fork()
@@ -463,12 +604,6 @@ def _checked_count(name: str, count: object, least: int, else_what: str = "") ->
 
 def _checked_limit(limit: object) -> int:
     return min(_checked_count("limit", limit, 0), sys.maxsize)
-
-
-def _resume_each(notes: list[tuple[DelayedOperation | None]]) -> None:
-    for (operation,) in notes:
-        if operation is not None:
-            operation._op_resume()
 
 
 def stop_intake(purgatory: DelayedOperationPurgatory, policy: ClosePolicy) -> Closing:

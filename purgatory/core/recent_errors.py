@@ -1,9 +1,9 @@
-"""What callbacks, observers and keys raised: written to the log, and the last of it kept as text.
+"""Errors of callbacks, observers and keys: written to the log, and the last ones kept as text.
 
 Ground rules
 ------------
-* What the log raises stops no operation half way, and in a program that configured no log nothing
-  is printed to standard output.
+* An exception in the log stops no operation half way, and in a program that configured no log
+  nothing is printed to standard output.
 * A note is one ``append`` of a deque, which any thread may do at any time; a reader copies the
   deque, and begins anew if it changed meanwhile. No exception is kept: it would keep its frames.
 """
@@ -30,15 +30,15 @@ class Logger:
         self._name = name
 
     def info(self, event: str, **values: Any) -> None:
-        """Write what somebody may want to know."""
+        """Write an event at the level "info"."""
         log.log_safely(self._name, "info", event, **values)
 
     def warning(self, event: str, **values: Any) -> None:
-        """Write what somebody should look at."""
+        """Write an event at the level "warning"."""
         log.log_safely(self._name, "warning", event, **values)
 
     def error(self, event: str, **values: Any) -> None:
-        """Write what went wrong."""
+        """Write an event at the level "error"."""
         log.log_safely(self._name, "error", event, **values)
 
 
@@ -47,20 +47,20 @@ LONGEST_TEXT = 500
 
 
 class RecentFault(NamedTuple):
-    """What a callback, an observer or a key raised."""
+    """An error of a callback, an observer or a key."""
 
     time_s: float
-    """When, as Unix time."""
+    """Unix time."""
     event: str
-    """Under which name it was logged: "callback_failed"."""
+    """The name in the log: "callback_failed"."""
     stage: str | None
-    """Which callback raised, if it was one of the operation's: "try_complete"."""
+    """The callback of the operation that raised, if one did: "try_complete"."""
     operation: str
     error: str
 
 
 class RecentFaults:
-    """The last of them."""
+    """The last faults."""
 
     __slots__ = ("_kept",)
 
@@ -68,12 +68,12 @@ class RecentFaults:
         self._kept: deque[RecentFault] = deque(maxlen=KEPT)
 
     def note(self, event: str, stage: str | None, operation: object, error: BaseException) -> None:
-        """Keep what ``operation`` raised as text. O(1)."""
+        """Keep an error of ``operation`` as text. O(1)."""
         texts = (cut_repr(operation), cut_repr(error))
         self._kept.append(RecentFault(time.time(), event, stage, *texts))
 
     def latest(self) -> list[RecentFault]:
-        """Return what is kept, the last one first."""
+        """Return the faults, the last one first."""
         while True:
             try:
                 return list(self._kept)[::-1]

@@ -6,8 +6,8 @@ or when that is closed: the purgatory has to hear the signal first.
 
 Ground rules
 ------------
-* What a signal's handler does here is short, takes no lock of the purgatory's and raises nothing:
-  it may come anywhere on the main thread.
+* A signal's handler here is short, takes no lock of the purgatory's and raises nothing: it may come
+  anywhere on the main thread.
 * Handlers are set on the main thread alone. The purgatory's timer only looks whether they still
   stand, on whatever thread it runs.
 """
@@ -74,8 +74,8 @@ class _Handler:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         try:
-            # It is being closed already, or its loop is closed. In gevent's hub nothing can wait
-            # for a thread to have begun; it does so all the same.
+            # The purgatory is being closed already, or its loop is closed. In gevent's hub nothing
+            # can wait for a thread to have begun; the thread begins all the same.
             with suppress(Exception):
                 self._begin_to_close()
         finally:

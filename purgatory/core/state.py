@@ -1,4 +1,4 @@
-"""The state of a purgatory: what it shares with its operations, and with whoever closes it.
+"""The state of a purgatory, which it shares with its operations and with a call that closes it.
 
 Ground rules
 ------------
@@ -7,8 +7,8 @@ Ground rules
 * An operation is ``pending`` from before its first check until it is being completed, then it is
   ``completing`` until its callbacks are done. If another thread is still checking it by then, it is
   ``still_checked``. Closing waits for all of these, and lets nothing in after that.
-* What a call was interrupted in stands in ``interrupted`` until it is finished.
-* Where there is a ``max_pending``, ``admitted`` are the identities of those that may wait: from
+* Interrupted work stands in ``interrupted`` until it is finished.
+* With a ``max_pending``, ``admitted`` are the identities of the operations that may wait: from
   after their first check until they are completed.
 """
 
@@ -17,51 +17,59 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from itertools import filterfalse, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import WeakSet, WeakValueDictionary
 
-from purgatory.core._operation_pure import REFUSED
 from purgatory.core.backend import NATIVE
 from purgatory.core.counters import Counters
 from purgatory.core.errors import FAULTS
 from purgatory.core.interrupts import NEEDS_REPAIR, Caller
 from purgatory.core.locks import StateLock
+from purgatory.core.outcome import PENDING, WAIT_BOUNDS_NS
 from purgatory.core.reaper import Reaper
 from purgatory.core.recent_errors import RecentFaults, log_safely
-from purgatory.core.states import PENDING, WAIT_BOUNDS_NS
+from purgatory.core.retry import RetryTask
 from purgatory.core.watchers import W, WatcherList
 from timer import Timer
 from timer.log import safe_repr
 
-if TYPE_CHECKING:
-    from purgatory.core.operation import RetryTask
+REFUSED: Caller = []
+"""The submitter of an operation that its purgatory then did not admit."""
 
 _NS_PER_S = 1_000_000_000
 
 
-class PureState(Generic[W]):
-    """What is kept for every operation, in pure Python."""
+class _PureState(Generic[W]):
+    """The data of every operation, in pure Python; ``NativeState`` does the same."""
 
     __slots__ = (
         *("admitted", "closing_error", "completing", "counters", "expires", "full_log_ns"),
         *("gave_up_error", "interrupted", "is_closed", "lock", "max_pending", "name", "now_ns"),
-        *("on_settled", "pending", "reaper", "reaper_look_ns", "still_checked", "timer", "values"),
-        *("short_delay_logged", "watchers"),
+        *(
+            "on_completed",
+            "pending",
+            "reaper",
+            "reaper_look_ns",
+            "still_checked",
+            "timer",
+            "values",
+        ),
+        "watchers",
     )
 
     name: str
     timer: Timer
     expires: bool
-    on_settled: Callable[[Any, str, int], object] | None
+    on_completed: Callable[[Any, str, int], object] | None
     max_pending: int | None
     now_ns: Callable[[], int]
     reaper: Reaper | None
     is_closed: bool
     closing_error: BaseException | None
-    """What all get who are failed by closing, once that has begun."""
+    """The error of operations that closing fails, once that has begun."""
     gave_up_error: BaseException | None
-    """What those get whose lock was taken when a close came to the end of its time."""
+    """The error of operations whose lock was taken when a close came to the end of its time."""
 
     def _reset(self, counters: Counters) -> None:
         self.watchers: WatcherList[W] = WatcherList()
@@ -75,13 +83,12 @@ class PureState(Generic[W]):
         self.counters = counters
         self.reaper_look_ns = 0
         self.full_log_ns = 0
-        self.short_delay_logged = False
 
     def detach(self, operation: W) -> Exception | None:
         """Take an operation that is being completed off all lists. O(keys).
 
         Returns:
-            What a key raised when it was compared, if one did.
+            The error of a key that could not be compared, if one could not.
         """
         identity = id(operation)
         with self.lock:
@@ -111,14 +118,14 @@ class PureState(Generic[W]):
                     counter.bucket_counts[bucket] += 1
                     counter.wait_sum_ns += wait_ns
 
-    # What it holds, under the lock.
+    # Reading, under the lock.
 
     def pending_operations(self) -> list[W]:
-        """Return what is pending, in the order in which it came."""
+        """Return the pending operations, in the order in which they came."""
         return list(self.pending.values())
 
     def completing_operations(self) -> list[W]:
-        """Return what has its outcome, and has yet to be counted."""
+        """Return the operations that have their outcome, and have yet to be counted."""
         return list(self.completing.values())
 
     @property
@@ -127,10 +134,10 @@ class PureState(Generic[W]):
         return len(self.pending)
 
     def pending_ends(self, limit: int) -> tuple[list[W], list[W]]:
-        """Return those that came first and those that came last. O(limit).
+        """Return the first and the last pending operations. O(limit).
 
         Args:
-            limit: of how many at most, each; who is among the first is not among the last.
+            limit: the length of each list at most; no operation is in both.
         """
         while True:
             try:
@@ -146,7 +153,7 @@ class PureState(Generic[W]):
         while True:
             try:
                 for operation in self.pending.values():
-                    if operation.outcome is PENDING:
+                    if operation._op_outcome is PENDING:
                         return operation
                 return None
             except RuntimeError:
@@ -158,32 +165,32 @@ class PureState(Generic[W]):
 
 
 if TYPE_CHECKING or not NATIVE:
-    StateBase = PureState
+    StateBase = _PureState
 else:
     from purgatory.core.native.state import NativeState as StateBase
 
 
 class PurgatoryState(StateBase[W]):
-    """All that is known of one purgatory's operations; its arguments are the purgatory's."""
+    """All data of one purgatory's operations; its arguments are the purgatory's."""
 
     __slots__ = ("faults", "retries")
 
     faults: RecentFaults
     retries: WeakSet[RetryTask]
-    """Of the operations whose user's lock was found taken; most are over."""
+    """The retries of operations whose user's lock was found taken; most are over."""
 
     def __init__(
         self,
         name: str,
         timer: Timer,
         expires: bool,
-        on_settled: Callable[[Any, str, int], object] | None,
+        on_completed: Callable[[Any, str, int], object] | None,
         max_pending: int | None,
     ) -> None:
         self.name = name
         self.timer = timer
         self.expires = expires
-        self.on_settled = on_settled
+        self.on_completed = on_completed
         self.max_pending = max_pending
         self.now_ns = timer.clock.now_ns
         self.reaper = None
@@ -193,7 +200,7 @@ class PurgatoryState(StateBase[W]):
         self.reset()
 
     def reset(self) -> None:
-        """Forget all operations, and all that is known of keys."""
+        """Forget all operations, and all values of keys."""
         self._reset(Counters())
         self.faults = RecentFaults()
         self.retries = WeakSet()
@@ -237,19 +244,8 @@ class PurgatoryState(StateBase[W]):
             limit=self.max_pending,
         )
 
-    def log_short_delay(self, operation: W) -> None:
-        """Log, once, that the delay of ``operation`` may have been meant in seconds."""
-        self.short_delay_logged = True
-        log_safely(
-            "debug",
-            "suspicious_delay",
-            purgatory=self.name,
-            operation=safe_repr(operation),
-            advice="delay_ms is in milliseconds; 30 seconds would be 30_000",
-        )
-
     def check_reaper(self, now_ns: int) -> None:
-        """Once a second, on a thread that submits: see that the reaper lives."""
+        """Once a second, on a thread that submits: restart the reaper if it has died."""
         self.reaper_look_ns = now_ns + _NS_PER_S
         if self.reaper is not None and self.reaper.restart_if_dead():
             log_safely("error", "reaper_restarted", purgatory=self.name)
@@ -257,15 +253,15 @@ class PurgatoryState(StateBase[W]):
     # Going out.
 
     def call_observer(self, operation: W, counted_as: str, wait_ns: int) -> None:
-        """Tell the observer."""
-        assert self.on_settled is not None
+        """Call the observer."""
+        assert self.on_completed is not None
         try:
-            self.on_settled(operation, counted_as, wait_ns)
+            self.on_completed(operation, counted_as, wait_ns)
         except FAULTS as error:
-            self.faults.note("on_settled_failed", None, operation, error)
+            self.faults.note("on_completed_failed", None, operation, error)
             log_safely(
                 "error",
-                "on_settled_failed",
+                "on_completed_failed",
                 purgatory=self.name,
                 operation=safe_repr(operation),
                 exc_info=error,
@@ -274,23 +270,23 @@ class PurgatoryState(StateBase[W]):
     def note_still_checked(self, operation: W) -> None:
         """Note a completed operation that another thread, its owner, has yet to end checking.
 
-        Its owner holds it meanwhile: so no one need take it off again.
+        Its owner keeps it alive meanwhile, and it need not be taken off again.
         """
         with self.lock:
             self.still_checked[id(operation)] = operation
 
     def count_callback_error(self, stage: str) -> None:
-        """Count what a callback raised."""
+        """Count an error of a callback."""
         with self.lock:
             self.counters.callback_errors[stage] += 1
 
     def count_missed_wakeup(self) -> None:
-        """Count a condition that was found true by nothing but its expiry."""
+        """Count a condition that only the expiry found true."""
         with self.lock:
             self.counters.missed_wakeups += 1
 
     def waiting_for_locks(self) -> list[tuple[W, int]]:
-        """Return who found its user's lock taken each time so far, and since when."""
+        """Return the operations whose user's lock was taken at each try, and since when."""
         while True:
             try:
                 retries = list(self.retries)
@@ -303,7 +299,7 @@ class PurgatoryState(StateBase[W]):
     # After an interrupt.
 
     def repair(self) -> list[tuple[Hashable, int]]:
-        """Put the lists right, and return the values that may have been told to nobody."""
+        """Put the lists right, and return the values that waiters may have missed."""
         with self.lock:
             self.watchers.repair()
             return self._values_waited_for()
@@ -313,13 +309,6 @@ class PurgatoryState(StateBase[W]):
         with suppress(Exception):  # a key that can't be compared
             return [(key, self.values[key]) for key in keys if key in self.values]
         return []
-
-    def forget_interrupted(self, finished: list[tuple[W | None]]) -> None:
-        """Drop the notes of what was finished."""
-        identities = set(map(id, finished))
-        with self.lock:
-            # One that came meanwhile stays: each note is made once.
-            self.interrupted[:] = filterfalse(lambda one: id(one) in identities, self.interrupted)
 
     def check(self) -> None:
         """Assert all invariants; exact while no thread is inside. O(entries)."""

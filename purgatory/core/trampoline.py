@@ -1,19 +1,20 @@
 """Completions that complete others, without recursion: a trampoline for each thread.
 
 An operation's ``on_complete`` may complete the next one, whose ``on_complete`` completes the next.
-Down to ``MAX_DEPTH`` such callbacks run inside each other, as a reader of the code expects. What
-would go deeper has its outcome set at once, but its callbacks are deferred to the outermost one's
-end, on the same thread. So a chain of any length, through any number of purgatories, needs a
+Down to ``MAX_DEPTH`` such callbacks run inside each other, as a reader of the code expects. A
+deeper operation has its outcome set at once, but its callbacks are deferred to the outermost one's
+end, on the same thread. Hence a chain of any length, through any number of purgatories, needs a
 bounded stack. A callback that waits for an operation, or closes a purgatory, can't have that
-deferred until after it: waiting runs first what was deferred, and closing has its own trampoline.
+deferred until after it: waiting first runs all deferred callbacks, and closing has its own
+trampoline.
 
 Ground rules
 ------------
 * All state is the thread's own: nothing is shared, nothing is locked.
 * Greenlets of one thread take turns in the middle of callbacks, in any order: each has a trampoline
   of its own, as an attribute, which goes with it. The first greenlet of a thread is the thread.
-* Who is at work is told by ``threading.get_ident``, which gevent replaces. Bare greenlets, whom it
-  does not tell apart, can't wait for each other either.
+* A thread is known by ``threading.get_ident``, which gevent replaces. Bare greenlets, which have
+  the same number, can't wait for each other either.
 """
 
 from __future__ import annotations
@@ -22,24 +23,27 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from sys import modules
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from purgatory.core.backend import NATIVE
 from purgatory.core.locks import Held
 
-if TYPE_CHECKING:
-    from purgatory.core._operation_pure import DelayedOperation as PureOperation
-    from purgatory.core.state import PurgatoryState
-
 MAX_DEPTH = 16
 """How many operations' callbacks run inside each other on one thread."""
 
-Deferred: TypeAlias = "tuple[PureOperation, Callable[[], object], PurgatoryState[Any] | None]"
-"""An operation, the method of it that is to be called later, and the state that it is in."""
+
+class _Notes(Protocol):
+    """The state of a purgatory, as far as the trampoline knows it."""
+
+    interrupted: list[tuple[Any]]
 
 
-class PureTrampoline:
-    """What one thread is in the middle of, in pure Python."""
+Deferred: TypeAlias = tuple[Any, Callable[[], object], _Notes | None]
+"""An operation, the method of it that is to be called later, and the state of its purgatory."""
+
+
+class _PureTrampoline:
+    """The context of one thread, in pure Python; ``NativeTrampoline`` does the same."""
 
     __slots__ = ("deferred", "depth", "held", "is_resuming")
 
@@ -51,21 +55,21 @@ class PureTrampoline:
 
 
 if TYPE_CHECKING or not NATIVE:
-    TrampolineBase = PureTrampoline
+    TrampolineBase = _PureTrampoline
 else:
     from purgatory.core.native.trampoline import NativeTrampoline as TrampolineBase
 
 
 class Trampoline(TrampolineBase):
-    """What a thread is in the middle of: how deep, under which locks of users, what it deferred."""
+    """The context of a thread: its depth, the users' locks it holds, the work it deferred."""
 
     __slots__ = ()
 
     def run_deferred(self) -> None:
-        """Run what was deferred, and what that defers in turn; then raise the first interrupt."""
+        """Run the deferred work, and what that defers in turn; then raise the first interrupt."""
         depth = self.depth
         try:
-            self.depth = 1  # nothing that runs here takes itself for the outermost
+            self.depth = 1  # no callback that runs here is the outermost
             interrupt = self._run_all()
             self.depth = depth
         except BaseException:
@@ -84,20 +88,20 @@ class Trampoline(TrampolineBase):
                 work()
             except BaseException as error:
                 interrupt = interrupt or error
-                # It may have come before the work began: whoever comes next goes on with it.
+                # The interrupt may have come before the work began: the next call resumes it.
                 if state is not None:
                     state.interrupted += ((operation,),)
-            # Only now: broken off before, it is done again, which does nothing if it was done.
+            # Only now: if this was interrupted, it is done again, which then does nothing.
             if deferred and deferred[0] is first:
                 deferred.popleft()
         return interrupt
 
 
-class PureThisThread:
-    """What stands for the thread that asks.
+class _PureThisThread:
+    """The calling thread: its number and its trampoline.
 
     Args:
-        new_trampoline: makes that of a thread, or greenlet, that has none yet.
+        new_trampoline: makes the trampoline of a thread, or greenlet, that has none yet.
     """
 
     def __init__(self, new_trampoline: Callable[[], Trampoline]) -> None:
@@ -106,13 +110,13 @@ class PureThisThread:
 
     @property
     def number(self) -> int:
-        """What ``threading.get_ident`` says."""
+        """The result of ``threading.get_ident``."""
         return threading.get_ident()
 
     @property
     def trampoline(self) -> Trampoline:
-        """The one that this thread is on."""
-        # Asked for at each completion: nearly always there is no call to make.
+        """The trampoline of this thread."""
+        # Read at each completion: nearly always there is no call to make.
         kept = self._keeper() if "greenlet" in modules else self._of_thread
         try:
             trampoline: Trampoline = kept.purgatory_trampoline
@@ -125,7 +129,7 @@ class PureThisThread:
         self._keeper().purgatory_trampoline = trampoline
 
     def _keeper(self) -> Any:
-        """Return what keeps the trampoline: a greenlet, unless this is a thread's own."""
+        """Return the owner of the trampoline: a greenlet, unless this is a thread's own."""
         greenlet = modules.get("greenlet")
         get_current = getattr(greenlet, "getcurrent", None)  # not in the middle of its import
         if get_current is None:
@@ -135,7 +139,7 @@ class PureThisThread:
 
 
 if TYPE_CHECKING or not NATIVE:
-    ThisThread = PureThisThread
+    ThisThread = _PureThisThread
 else:
     from purgatory.core.native.trampoline import NativeThisThread as ThisThread
 

@@ -1,4 +1,4 @@
-"""Operations that do nothing but let somebody wait, and futures of any operation's outcome."""
+"""Operations that only let a thread or task wait, and futures of any operation's outcome."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 from purgatory.core.errors import FAULTS, PurgatoryClosedError, WaitCancelledError
 from purgatory.core.operation import DelayedOperation
+from purgatory.core.outcome import FOREVER_MS, Outcome
 from purgatory.core.recent_errors import log_safely
-from purgatory.core.states import FOREVER_MS, Outcome
 from timer.durations import checked_timeout_s
 from timer.log import safe_repr
 
@@ -24,7 +24,7 @@ _FOREVER_S = FOREVER_MS / 1_000
 
 
 class Waiting(DelayedOperation, Generic[T]):
-    """Completes with a value, which is what whoever waits for it gets."""
+    """Completes with a value, which the waiter gets."""
 
     __slots__ = ("value",)
 
@@ -32,10 +32,10 @@ class Waiting(DelayedOperation, Generic[T]):
 
     @abstractmethod
     def awaited(self) -> str:
-        """Say what is waited for, for an error's text."""
+        """Return the text for the wait in an error."""
 
     def result(self, purgatory_name: str) -> T:
-        """Return the value, or raise what kept it from coming, once the operation is settled."""
+        """Return the value, or raise the error that kept it from coming; after the completion."""
         outcome = self.outcome
         if outcome is Outcome.COMPLETED and hasattr(self, "value"):
             return self.value
@@ -60,7 +60,7 @@ class Waiting(DelayedOperation, Generic[T]):
         return state is not None and self.error is not None and self.error is state.closing_error
 
     def _with_traceback(self, error: BaseException) -> BaseException:
-        """Return ``error`` as it is to be raised: without the frames of others who raised it."""
+        """Return ``error`` without the frames of other waiters that raised it."""
         return error.with_traceback(None)
 
 
@@ -80,7 +80,7 @@ class ConditionWaiting(Waiting[T]):
         try:
             value = self.until()
         except FAULTS as error:
-            # An operation's error loses its traceback; here, somebody is there to see it.
+            # An operation's error loses its traceback; here, a waiter is there to see it.
             self.raised_at = error.__traceback__
             raise
         if not value:
@@ -95,7 +95,7 @@ class ConditionWaiting(Waiting[T]):
         return self.force_complete()
 
     def log_unraised(self) -> None:
-        """Log what ``until`` raised, since whoever waited went before it could be raised there."""
+        """Log the error of ``until``: its waiter went before the error could be raised there."""
         if self.error is not None and self.raised_at is not None:
             error = self._with_traceback(self.error)
             state = self._op_state
@@ -116,7 +116,7 @@ class ConditionWaiting(Waiting[T]):
         return "the condition" if name.endswith("<lambda>") else name
 
     def _with_traceback(self, error: BaseException) -> BaseException:
-        # Let go of, since the frames hold this operation, which would hold them.
+        # Dropped here, since the frames hold this operation, which would hold them.
         raised_at, self.raised_at = self.raised_at, None
         return error.with_traceback(raised_at)
 
@@ -169,11 +169,11 @@ def future_of(operation: DelayedOperation, purgatory_name: str) -> Future[Outcom
         if future.cancelled():
             operation.cancel()
 
-    operation.call_when_settled(tell)
+    operation.call_when_completed(tell)
     future.add_done_callback(cancel)
     return future
 
 
 def left_pending(operation: DelayedOperation, purgatory_name: str) -> PurgatoryClosedError:
-    """Return what to raise to who waits for an operation that a closed purgatory let go of."""
+    """Return the error of a wait for an operation that a closed purgatory abandoned."""
     return PurgatoryClosedError(f"purgatory {purgatory_name!r} was closed, and left {operation!r}")

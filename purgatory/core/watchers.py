@@ -1,25 +1,26 @@
-"""Who waits on which key: for any event on it, or until its value has reached a number.
+"""Watch lists: the operations on each key, which wait for any event on it or until its value
+reaches a number.
 
 Kafka splits this map into 512 shards, so that threads don't queue for one lock. Here one lock is
 faster: the interpreter runs one thread at a time anyway, and an operation is put on the lists of
 all its keys, or taken off them, in one critical section.
 
-With ten thousand requests parked on one partition, it costs too much to look at all of them at each
-event. So those that wait for a number stand by it as well: an event finds those it concerns.
+With ten thousand requests parked on one partition, a look at all of them at each event costs too
+much. Operations that wait for a number are listed by it as well: an event finds those it concerns.
 
 Ground rules
 ------------
 * The maps and everything in them change under the state's lock, which the caller holds.
 * The collector may run a finalizer wherever something is allocated or called, and that may use the
-  purgatory on this very thread. So there is no looking at a map and then changing it: each step is
-  one call of the dict's (``setdefault``, ``pop``), and what it found is looked at afterwards.
-* What stands on a list is the truth; ``entries`` is a count of it, an empty list is a leftover, and
-  a number is one that the heap of its key has lost. What an interrupt leaves wrong of these,
-  ``repair`` puts right.
+  purgatory on this very thread. Hence no map is looked at and then changed: each step is one call
+  of the dict's (``setdefault``, ``pop``), and its result is looked at afterwards.
+* The lists are the truth; ``entries`` counts them, and the heaps of numbers are made of them. If an
+  interrupt leaves a wrong count, an empty list, or a number that its heap has lost, ``repair`` puts
+  it right.
 * An operation stands in ``by_key`` under all its keys. If it waits for a number, it also stands in
-  ``numbers_by_key``, until that number was reached. If it did not complete by it (it waits on
+  ``numbers_by_key``, until that number was reached. If it did not complete then (it waits on
   another key too), a check of the key finds it.
-* Only what is PENDING stays on a list. The completer of an operation sets its outcome first and
+* Only PENDING operations stay on a list. The completer of an operation sets its outcome first and
   then takes it off all its keys; the call that puts it there looks at its outcome afterwards.
 * Operations are held by identity: users may give theirs an ``__eq__``.
 """
@@ -30,17 +31,28 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from purgatory.core.states import PENDING
+from purgatory.core.outcome import PENDING, Outcome
 
-if TYPE_CHECKING:
-    from purgatory.core._operation_pure import DelayedOperation as PureOperation
 
-W = TypeVar("W", bound="PureOperation")
+class Watcher(Protocol):
+    """An operation, as the lists and the state of its purgatory know it."""
+
+    _op_keys: tuple[Hashable, ...]
+    _op_thresholds: Mapping[Hashable, int] | None
+    _op_outcome: Outcome
+    _op_submitter: list[int] | None
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the outcome is not PENDING."""
+
+
+W = TypeVar("W", bound=Watcher)
 
 Watchers: TypeAlias = dict[int, W]
-"""The operations that wait on one key, by identity, in arrival order. Never left empty.
+"""The operations that wait on one key, by identity, in arrival order. Never empty.
 
 A plain dict: keys come and go with their operations, and a subclass takes twice as long to make."""
 
@@ -66,7 +78,7 @@ class WatcherList(Generic[W]):
         count = len(keys)
         for key in keys:
             watchers = by_key.get(key)
-            if watchers:  # nobody throws it away, since it is not empty
+            if watchers:  # not empty, so it is not dropped meanwhile
                 watchers[identity] = operation
                 continue
             if watchers is None:
@@ -89,7 +101,7 @@ class WatcherList(Generic[W]):
             self.entries += 1
 
     def _put_on_empty(self, key: Hashable, operation: W) -> None:
-        """Put ``operation`` on the list of ``key``, although a finalizer may throw that away.
+        """Put ``operation`` on the list of ``key``, although a finalizer may drop that.
 
         The caller counts it, once.
         """
@@ -97,7 +109,7 @@ class WatcherList(Generic[W]):
         watchers = None
         while watchers is None or self.by_key.get(key) is not watchers:
             if watchers is not None and watchers.pop(identity, None) is None:
-                self.entries += 1  # who completed it has taken it off, and counted that
+                self.entries += 1  # its completer has taken it off, and counted that
             watchers = self.by_key.setdefault(key, {})
             watchers[identity] = operation
 
@@ -116,7 +128,7 @@ class WatcherList(Generic[W]):
         """Take ``operation`` off the lists, under the lock, and drop the empty ones. O(keys).
 
         Args:
-            keys: those that it had, if they were taken from it.
+            keys: its former keys, if they were taken from it.
 
         Returns:
             What a key raised when it was compared, if one did: all lists were searched then.
@@ -145,7 +157,7 @@ class WatcherList(Generic[W]):
 
     def _take_numbers(self, operation: W, thresholds: Mapping[Hashable, int]) -> None:
         for key, number in thresholds.items():
-            if key in self.numbers_by_key:  # its number was not reached, nor that of all others
+            if key in self.numbers_by_key:  # not all numbers there were reached
                 self._take_number(key, operation, number)
 
     def _take_number(self, key: Hashable, operation: W, number: int) -> None:
@@ -166,7 +178,7 @@ class WatcherList(Generic[W]):
                 self._put_back(key, dropped)
 
     def _put_back(self, key: Hashable, watchers: Watchers[W]) -> None:
-        """Put back who came, by a finalizer, while an empty list was being thrown away."""
+        """Put back operations that came, by a finalizer, while an empty list was being dropped."""
         for operation in list(watchers.values()):
             self.entries -= 1
             self._put(key, operation)
@@ -174,7 +186,7 @@ class WatcherList(Generic[W]):
                 self.unwatch(operation)
 
     def _search_and_unwatch(self, operation: W) -> None:
-        """Take ``operation`` off whatever list it is on: its keys can't be compared. O(all keys).
+        """Take ``operation`` off all lists: its keys can't be compared. O(all keys).
 
         If the list is empty then, it stays, until its key can be compared again.
         """
@@ -193,30 +205,32 @@ class WatcherList(Generic[W]):
 
     @property
     def key_count(self) -> int:
-        """How many keys have somebody who waits. O(1)."""
+        """Keys with a watcher. O(1)."""
         return len(self.by_key)
 
     def keys(self) -> list[Hashable]:
-        """Return the keys that somebody waits on, under the lock."""
+        """Return the keys with a watcher, under the lock."""
         return [key for key, watchers in self.by_key.copy().items() if watchers]
 
     def keys_with_numbers(self) -> list[Hashable]:
-        """Return the keys whose number somebody waits for, under the lock."""
+        """Return the keys with an operation that waits for a number, under the lock."""
         return list(self.numbers_by_key)
 
     def operations_on(self, key: Hashable) -> list[W]:
-        """Return who waits on ``key``, under the lock, each once, in arrival order. O(watchers)."""
+        """Return the operations on ``key``, under the lock, each once, in arrival order.
+        O(watchers)."""
         watchers = self.by_key.get(key)
         return [] if watchers is None else list(watchers.values())
 
     def count_on(self, key: Hashable, limit: int) -> int:
-        """Return how many wait on ``key``, or ``limit`` if it is more, under the lock. O(limit)."""
+        """Count the operations on ``key``, to ``limit`` at most, under the lock. O(limit)."""
         return min(limit, len(self.by_key.get(key, ())))
 
     def pop_reached(self, key: Hashable, value: int, taken: list[W]) -> None:
-        """Add who waits for ``value`` or less on ``key`` to ``taken``, under the lock, once only.
+        """Add the operations that wait for ``value`` or less on ``key`` to ``taken``, under the
+        lock.
 
-        An interrupt finds all there who will not be found here again.
+        Each is added once only: an interrupt finds all there that will not be found here again.
         """
         waiting = self.numbers_by_key.get(key)
         if waiting is not None:
@@ -225,7 +239,7 @@ class WatcherList(Generic[W]):
                 self._drop_numbers(key)
 
     def rearm(self, key: Hashable) -> None:
-        """Let all on ``key`` whose number was reached wait for it again, under the lock.
+        """Have operations on ``key`` whose number was reached wait for it again, under the lock.
 
         O(watchers * log numbers).
         """
@@ -236,9 +250,9 @@ class WatcherList(Generic[W]):
 
     def repair(self) -> None:
         """Put right what an interrupt left wrong, under the lock: empty lists, numbers, the count,
-        and who was abandoned.
+        abandoned operations.
 
-        Who waits for a number waits for it anew: a value that is known has to be told again.
+        All waits for a number begin anew: a value that is known has to be reported again.
         O(entries * log numbers).
         """
         for key, watchers in list(self.by_key.items()):
@@ -259,7 +273,7 @@ class WatcherList(Generic[W]):
         self.entries = sum(map(len, list(self.by_key.values())))
 
     def check(self, operations: Iterable[W]) -> None:
-        """Assert all invariants, under the lock; ``operations`` are all that wait. O(entries)."""
+        """Assert all invariants, under the lock, given all pending operations. O(entries)."""
         on_lists = {key: list(watchers.values()) for key, watchers in self.by_key.items()}
         expected = [(key, operation) for operation in operations for key in operation._op_keys]
         check_lists(on_lists, expected, self.entries)
@@ -267,7 +281,7 @@ class WatcherList(Generic[W]):
         for key, waiting in self.numbers_by_key.items():
             waiting.check()
             for operation, number in waiting.pairs():
-                assert id(operation) in self.by_key[key], "who waits for a number waits on its key"
+                assert id(operation) in self.by_key[key], "a wait for a number is a wait on its key"
                 assert (operation._op_thresholds or {})[key] == number
 
 
@@ -277,15 +291,15 @@ _NOBODY: tuple[dict[int, Any]] = ({},)
 _values = dict.values
 
 _FEW = 32
-"""So many stale numbers are not worth a sweep."""
+"""The number of stale numbers that are not worth a sweep."""
 
 
 class ThresholdWatchers(Generic[T]):
-    """Who waits on one key, by the number that its value shall reach. Never left empty.
+    """Operations on one key, by the number that its value shall reach. Never empty.
 
-    ``by_number`` holds those whose number was not reached. Each number there stands in ``numbers``,
-    a heap. That may hold others too, of operations that are gone, and a number twice; they are
-    swept out when they are more than half.
+    ``by_number`` has the operations whose number was not reached. Each number there stands in
+    ``numbers``, a heap. The heap may hold a number twice, and those of operations that are gone:
+    they are swept out when they are more than half.
     """
 
     __slots__ = ("by_number", "numbers")
@@ -307,11 +321,11 @@ class ThresholdWatchers(Generic[T]):
             waiting[identity] = operation
             if by_number.get(number) is waiting:
                 return
-            waiting = by_number.setdefault(number, made)  # it was emptied, and thrown away
+            waiting = by_number.setdefault(number, made)  # it was emptied, and dropped
         heappush(self.numbers, number)
 
     def remove(self, operation: T, number: int) -> bool:
-        """Take ``operation`` off, and say whether it was there. O(1), amortized."""
+        """Take ``operation`` off; return whether it was there. O(1), amortized."""
         by_number = self.by_number
         waiting = by_number.get(number)
         if waiting is None or waiting.pop(id(operation), None) is None:
@@ -322,14 +336,14 @@ class ThresholdWatchers(Generic[T]):
         return True
 
     def pop_reached(self, value: int, taken: list[T]) -> None:
-        """Take off those whose number is ``value`` or less, by number: add them to ``taken``.
+        """Move operations whose number is ``value`` or less to ``taken``, ordered by number.
 
         O(log numbers) for each number that is reached, amortized; O(1) for none.
         """
         numbers = self.numbers
         before = len(taken)
         while (first := numbers[:1]) and first[0] <= value:
-            # Taken off and put down in one step of the interpreter: no interrupt can lose them.
+            # Popped and added in one step of the interpreter: no interrupt can lose them.
             popped = map(self.by_number.pop, first, _NOBODY)
             taken += chain.from_iterable(map(_values, popped))
             self._drop_first(first[0])
@@ -346,14 +360,13 @@ class ThresholdWatchers(Generic[T]):
             heappush(self.numbers, first)
 
     def pairs(self) -> Iterator[tuple[T, int]]:
-        """Yield all who wait, with their numbers. O(n)."""
+        """Yield all operations with their numbers. O(n)."""
         for number, waiting in self.by_number.copy().items():
             for operation in list(waiting.values()):
                 yield operation, number
 
     def repair(self) -> None:
-        """Put right what an interrupt left wrong: a number of nobody, one that the heap has lost.
-        O(n)."""
+        """After an interrupt, drop an empty number and restore a lost one. O(n)."""
         for number, waiting in list(self.by_number.items()):
             if not waiting:
                 del self.by_number[number]
@@ -379,15 +392,15 @@ class ThresholdWatchers(Generic[T]):
 def check_lists(
     waiting: Mapping[Hashable, list[Any]], expected: Iterable[tuple[Hashable, Any]], entries: int
 ) -> None:
-    """Assert what holds of all watch lists. O(entries).
+    """Assert the invariants of all watch lists. O(entries).
 
     Args:
-        waiting: by key, who is on its list.
-        expected: each key of each operation that waits, with the operation.
-        entries: how many entries are counted.
+        waiting: by key, the operations on its list.
+        expected: each key of each pending operation, with the operation.
+        entries: the count of entries.
     """
     found = [(key, id(operation)) for key in waiting for operation in waiting[key]]
     under_its_keys = {(key, id(operation)) for key, operation in expected}
-    assert set(found) == under_its_keys, "the lists hold what is pending, under all its keys"
+    assert set(found) == under_its_keys, "the lists hold all pending operations"
     assert entries == len(found)
     assert all(waiting.values()), "an empty list is dropped"

@@ -1,10 +1,10 @@
-"""What a running process is waiting for, as a page, as JSON, and for its log.
+"""The pending operations of a running process, as a page, as JSON, and for its log.
 
     app.mount("/debug/purgatory", debug.asgi_app())       # FastAPI, Starlette
     log.info("waiting", **purgatory.describe())
 
-The pages only read. They name keys and operations, so they belong behind whatever guards the inner
-side of a server.
+The pages only read. They name keys and operations, so they belong behind the guard of a server's
+internal pages.
 """
 
 from purgatory.debug.description import describe

@@ -1,8 +1,8 @@
 """Every purgatory of this process as plain data: numbers, texts, lists and dicts, fit for JSON.
 
-The cost does not grow with what waits: only the first and the last ``MAX_SAMPLED`` operations are
-looked at (a key on which a good part of all waits is among theirs), and no lock is held while any
-user code (a ``__repr__``) runs.
+The cost does not grow with the number of pending operations: only the first and the last
+``MAX_SAMPLED`` operations are looked at (a key on which a good part of all waits is among theirs),
+and no lock is held while any user code (a ``__repr__``) runs.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from typing import Any
 from purgatory.core.async_purgatory import AsyncPurgatory, core_of
 from purgatory.core.counters import CountersSnapshot
 from purgatory.core.operation import DelayedOperation, submitted_ns, users_lock, watch_keys
+from purgatory.core.outcome import FOREVER_MS, WAIT_BOUNDS_MS
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import cut_repr
-from purgatory.core.states import FOREVER_MS, WAIT_BOUNDS_MS
 from purgatory.debug.history import History
 from purgatory.shared.relay import Relay, relays
-from timer import HistogramSnapshot, SystemTimer, forking
+from timer import SystemTimer, forking
+from timer.histogram import HistogramSnapshot
 
 MAX_SAMPLED = 1_000
 """How many of the first operations are looked at, and how many of the last."""
 MAX_KEYS = 20
 """How many keys of an operation are looked at."""
 MAX_COUNTED_KEYS = 10_000
-"""How far those are counted who wait on a key."""
+"""The highest count of operations on a key."""
 MAX_FRAMES = 8
 """How many of a thread's innermost calls are shown."""
 
@@ -177,7 +178,7 @@ def _utc(timestamp: datetime) -> str:
     return timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# What waits.
+# Pending operations.
 
 
 def sample_operations(purgatory: DelayedOperationPurgatory) -> list[DelayedOperation]:
@@ -239,7 +240,7 @@ def hottest_keys(
     ]
 
 
-# Who holds the locks that operations wait for.
+# The holders of the locks that operations wait for.
 
 
 def foreign_locks(
@@ -267,8 +268,8 @@ def foreign_locks(
 
 
 def _lock_owner(lock: object) -> dict[str, Any] | None:
-    """Which thread holds a lock, and what that does; None where the lock does not know."""
-    # What Python's own locks have no attribute for stands in their repr.
+    """Return the thread that holds a lock, with its calls; None if the lock does not know it."""
+    # The owner of Python's own locks stands in their repr alone.
     owner = re.search(r"\bowner=(\d+)\b", cut_repr(lock))
     if owner is None or owner[1] == "0":
         return None

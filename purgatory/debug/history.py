@@ -1,11 +1,11 @@
-"""What purgatories did over the last minutes, from samples of their counters.
+"""The rates of purgatories over the last minutes, from samples of their counters.
 
 Ground rules
 ------------
 * One thread samples, once ``start`` is called; in the child of a fork the next ``start`` starts
   another one. Only that thread changes ``_samples``.
 * A sample is a tuple that is appended to a deque in one step. A reader copies the deque, and begins
-  anew if it changed meanwhile: so there is no lock, which a fork could leave taken.
+  anew if it changed meanwhile: no lock is needed, which a fork could leave taken.
 * Purgatories are held weakly.
 """
 
@@ -24,13 +24,13 @@ from timer import forking
 
 INTERVAL_S = 5
 MINUTES = 15
-"""How far it reaches back."""
+"""The length of the history."""
 RATES_S = {"1m": 60, "5m": 300, "15m": 900}
-"""Over which times rates are given."""
+"""The periods of the rates."""
 
 
 class Sample(NamedTuple):
-    """What a purgatory had done by some time."""
+    """The counts of a purgatory at some time."""
 
     time_s: float
     outcomes: dict[str, int]

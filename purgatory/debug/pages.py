@@ -109,7 +109,7 @@ def wsgi_app(
 
 @dataclass(frozen=True)
 class Response:
-    """What is sent for a request."""
+    """The response to a request."""
 
     status: int
     headers: tuple[tuple[str, str], ...]

@@ -1,4 +1,4 @@
-"""The metric families of one scrape: every name, its help, its labels, and what it is read from.
+"""The metric families of one scrape: every name, its help, its labels, and its source.
 
 Kafka's own names are reported beside them where that is wanted, for dashboards that exist. A
 broker's JMX exporter says, of its purgatories::
@@ -13,7 +13,7 @@ The last two are of the purgatories named ``Produce`` and ``Fetch``.
 Ground rules
 ------------
 * ``KafkaExpiries`` counts under its own lock, which is reentrant: a finalizer in the middle of it
-  may complete operations. It is called once per completed operation.
+  may complete operations. Each completed operation calls it once.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from prometheus_client.core import (
 from purgatory.core.async_purgatory import AsyncPurgatory, core_of
 from purgatory.core.counters import CountersSnapshot
 from purgatory.core.operation import DelayedOperation
+from purgatory.core.outcome import WAIT_BOUNDS_MS
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.reaper import Reaper
-from purgatory.core.states import WAIT_BOUNDS_MS
 from timer import SystemTimer, forking
 
 FETCHER_TYPES = ("follower", "consumer")
@@ -76,14 +76,14 @@ class Reported:
 
     @property
     def name(self) -> tuple[str, ...]:
-        """What no other of its registry has: the label, and the broker's if there is one."""
+        """Its unique name in the registry: the label, and the broker's if there is one."""
         return (self.label, *self.broker)
 
     def report_kafka_names(self, enabled: bool) -> None:
         """Report it under Kafka's names too, from now on, if that is wanted."""
         if enabled and self.kafka_expiries is None:
             core = self.purgatory()
-            assert core is not None, "who registers it holds it"
+            assert core is not None, "its registration holds it"
             self.kafka_expiries = KafkaExpiries(core)
 
 
@@ -252,18 +252,18 @@ class KafkaExpiries:
     """
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
-        self._observer = purgatory.on_settled
+        self._observer = purgatory.on_completed
         self._after_fork()
         if purgatory.name == "Fetch":
             forking.register(self)
-            purgatory.on_settled = self._on_settled
+            purgatory.on_completed = self._on_completed
 
     def by_fetcher_type(self) -> dict[str, int]:
         """Return a copy of the counts."""
         with self._lock:
             return dict(self._counts)
 
-    def _on_settled(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
+    def _on_completed(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
         if outcome == "expired":
             from_follower = getattr(operation, "is_from_follower", False)
             with self._lock:

@@ -2,19 +2,19 @@
 
 In that mode (``PROMETHEUS_MULTIPROC_DIR`` is set before prometheus-client is imported) a process
 keeps its values in files that all workers can read, and whichever worker is scraped adds them up
-with ``MultiProcessCollector``. A purgatory's counts are not such values: so here they are written
+with ``MultiProcessCollector``. A purgatory's counts are not such values: here they are written
 there, every second, at exit, and by ``publish``.
 
-Of a counter, its growth since the last time is written. So it never goes
+Of a counter, the growth since the last time is written. Hence it never goes
 back: not when a purgatory is replaced by another of its name, nor when the system gives a new
 worker the number of one that died, whose file it then goes on with.
 
 Ground rules
 ------------
 * ``_publisher.lock`` guards everything here. It is held while the values are written, and while
-  this process forks: so no child is born with prometheus-client's own lock taken by our thread.
+  this process forks: no child is born with prometheus-client's own lock taken by our thread.
 * A finalizer may start and stop publishing in the middle of that, on the thread that holds the
-  lock, ``owner``: then that is ``left`` to its end, as prometheus-client's lock may be held too.
+  lock, ``owner``: the call is ``deferred`` to its end, as prometheus-client's lock may be held too.
 * In a child all counts start from zero, as its purgatories do, and the thread starts anew.
 """
 

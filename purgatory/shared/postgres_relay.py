@@ -131,8 +131,8 @@ class PostgresRelay(Relay):
     ) -> psycopg.AsyncCursor[Any]:
         """Execute a statement within a heartbeat; otherwise the connection has ended.
 
-        psycopg would have a cancelled statement cancelled by the server, and wait until it is. So
-        one is never cancelled: the end of its socket makes it fail.
+        psycopg would have a cancelled statement cancelled by the server, and wait until it is.
+        Hence no statement is cancelled: the end of its socket makes it fail.
         """
         running = asyncio.ensure_future(connection.execute(statement, arguments))
         try:

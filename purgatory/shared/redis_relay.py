@@ -79,7 +79,7 @@ class RedisRelay(Relay):
             async with asyncio.timeout(2 * self._heartbeat_s):
                 if self._is_cluster:
                     self._slots = await self._find_slots()
-                # It hears of the server's end, although nobody waits.
+                # This link notices the server's end, although no wait uses it.
                 await self._subscribe(self._node_of(self.prefix), [self.prefix])
                 await self.subscribe(self.keys(), ())
             self.connected()
@@ -96,11 +96,11 @@ class RedisRelay(Relay):
         finally:
             links, self._links = self._links, {}
             if self._ended.done() and not self._ended.cancelled():
-                self._ended.exception()  # that of what came first is raised
+                self._ended.exception()  # the first error is raised
             await finish(_close_all(links.values()))
 
     async def _find_slots(self) -> dict[int, Any]:
-        """The primary of each slot, as one node tells it. Where that changes, the session ends."""
+        """Return the primary of each slot, from one node. If that changes, the session ends."""
         from redis.asyncio import RedisCluster
 
         cluster = RedisCluster.from_url(self._url, **self._options())
@@ -194,7 +194,7 @@ class RedisRelay(Relay):
 
 
 async def _close_cluster(cluster: Any) -> None:
-    # It forgets a node that failed without closing its connections.
+    # The client forgets a node that failed without closing its connections.
     first = list(cluster.nodes_manager.startup_nodes.values())
     closing = [cluster.aclose(), *(node.disconnect() for node in first)]
     await asyncio.gather(*closing, return_exceptions=True)
@@ -351,7 +351,7 @@ class _Link:
                 await asyncio.sleep(self._heartbeat_s - silent_s)
                 continue
             asked_s = loop.time()
-            # Where this finds no room, a subscription waits for some already, and fails in time.
+            # If this finds no room, a subscription waits for some already, and fails in time.
             await self._listening.send_command("PING", check_health=False)
             await asyncio.sleep(self._heartbeat_s)
             if self._heard_s < asked_s:

@@ -1,14 +1,14 @@
-"""What relays have in common: sending, reconnecting, and knowing when they are deaf.
+"""The base of all relays: sending, reconnecting, and knowing when they are deaf.
 
 A message is a key and a number: the value of the key is at least that. Or a key alone: something
-happened. Nothing depends on a message that arrives; it makes a wait end sooner. So what can't be
+happened. No wait depends on a message; it only ends sooner by one. Hence a message that can't be
 sent is dropped and counted, and numbers of one key that wait to be sent become one, the highest.
 
 Ground rules
 ------------
 * All of a relay runs on one event loop: that of the first purgatory that was attached.
-* `_watched` counts the purgatories that watch a key. `_added` and `_removed` are what the session
-  has yet to learn of it; `sync_subscriptions` passes them on, one call at a time.
+* `_watched` counts the purgatories that watch a key. `_added` and `_removed` are the changes of
+  which the session has yet to learn; `sync_subscriptions` passes them on, one call at a time.
 * A relay is live from when all watched keys were read after its connection stood, until that ends.
   Keys are subscribed first, then read: a value that rises in between arrives as a message.
 """
@@ -74,7 +74,7 @@ class RelayState(NamedTuple):
 
 
 class RelayCounts(NamedTuple):
-    """What a relay has done since it was made. Numbers that became one count once."""
+    """The counts of a relay since it was made. Numbers that became one count once."""
 
     sent: int
     received: int
@@ -86,7 +86,7 @@ class RelayCounts(NamedTuple):
 
 
 class _Publication(NamedTuple):
-    """What is being sent, and what ends when it was; nothing if it was, or what it raised."""
+    """Numbers that are being sent, and the awaitable of that; None when sent, or the error."""
 
     numbers: Mapping[str, int | None]
     sending: Awaitable[object] | Exception | None
@@ -135,7 +135,7 @@ class Relay(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._state.name}>"
 
-    # What a subclass implements.
+    # A subclass implements these.
 
     @abstractmethod
     async def listen(self) -> None:
@@ -150,26 +150,26 @@ class Relay(ABC):
     @abstractmethod
     async def subscribe(self, added: Collection[str], removed: Collection[str]) -> None:
         """Subscribe to keys, and end other subscriptions, while connected; once it returns, no
-        message of the added keys is missed. Where all processes get all messages: nothing."""
+        message of the added keys is missed. If all processes get all messages, it does nothing."""
 
     @abstractmethod
     def publish(self, numbers: Mapping[str, int | None]) -> Awaitable[object] | None:
-        """Send a number, or None, for each key; what it raises counts them as lost.
+        """Send a number, or None, for each key; an exception counts them as lost.
 
-        A coroutine function; or a plain one, which begins at once, and so is heard sooner. That
-        returns a future of the end, or nothing if it has sent them.
+        A coroutine function; or a plain one, which begins at once, so that its message arrives
+        sooner. The plain one returns a future of the end, or None if it has sent them.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Release what outlives `listen`."""
+        """Release resources that outlive `listen`."""
 
-    # What it calls.
+    # A subclass calls these.
 
     def keys(self) -> list[str]:
         """Return the keys that are watched, in no order, as they are sent.
 
-        For `listen`, which subscribes to them; `subscribe` gets what changes after this call.
+        For `listen`, which subscribes to them; `subscribe` gets the changes after this call.
         """
         self._added.clear()
         self._removed.clear()
@@ -208,16 +208,16 @@ class Relay(ABC):
             pass  # half of a surrogate pair, which Redis could not be sent
         return f"sha256:{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}"
 
-    # What users see.
+    # Users read these.
 
     @property
     def state(self) -> RelayState:
-        """Whether it hears what other processes send, and since when."""
+        """Whether messages of other processes arrive, and since when."""
         return self._state
 
     @property
     def counts(self) -> RelayCounts:
-        """What it has done since it was made."""
+        """Its counts since it was made."""
         deaf_s = self._deaf_s
         if self._state.name == "deaf":
             deaf_s += time.time() - self._state.since
@@ -226,10 +226,10 @@ class Relay(ABC):
 
     @property
     def watched_keys(self) -> int:
-        """Keys that somebody in this process waits on. O(1)."""
+        """Keys with a wait in this process. O(1)."""
         return len(self._watched)
 
-    # What purgatories call.
+    # Purgatories call these.
 
     async def attach(self, receiver: Receiver) -> None:
         """Let a purgatory get messages; the first one starts the relay.
@@ -260,7 +260,7 @@ class Relay(ABC):
             raise
 
     async def detach(self, receiver: Receiver) -> None:
-        """Send it nothing more; the last one ends the relay."""
+        """Send a purgatory nothing more; the last one ends the relay."""
         self._receivers.remove(receiver)
         if self._receivers:
             return
@@ -337,7 +337,7 @@ class Relay(ABC):
                 self._removed |= {key for key in removed if key not in self._added}
                 raise
             finally:
-                # It must not change the subscriptions of another session.
+                # The call must not change the subscriptions of another session.
                 calling.cancel()
                 results: list[object] = [*await asyncio.gather(calling, return_exceptions=True)]
             if results != [None] and not listening.done():

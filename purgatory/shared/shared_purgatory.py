@@ -1,4 +1,4 @@
-"""A purgatory in each process of a service, whose waits end by what any of them does.
+"""A purgatory in each process of a service: a value from any of them ends the waits of all.
 
     fetches.wait_for_threshold("log:7", 43)
         registers, so that a message finds it
@@ -20,9 +20,9 @@ Ground rules
 * Everything runs on the loop's thread.
 * `_waits` counts the waits on each key; `_conditions` those among them that wait for a condition.
   The relay watches a key as long as it stands in `_waits`, and its value is forgotten after that.
-* Who comes first to a key puts it into `_unread`. One task takes all of it, subscribes, and only
+* The first wait on a key puts it into `_unread`. One task takes all of it, subscribes, and only
   then reads, so a value that rises meanwhile is read, or arrives as a message. `_read_keys` are
-  those that were read since somebody waits on them.
+  those that were read since the first wait on them.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ from purgatory.core.closing import ClosePolicy
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.keys import KeyCollection, checked_number
 from purgatory.core.recent_errors import log_safely
-from purgatory.shared.relay import Relay, cancel, fits_64_bits
+from purgatory.shared.relay import Relay, cancel
 from timer.durations import checked_interval_s
+from timer.former_names import former_argument
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ class SharedPurgatory:
             raise ValueError(f"batch must be 1 or more keys, not {batch}")
         self.relay = relay
         self.local = AsyncPurgatory(name, broker_id=broker_id, max_pending=max_pending)
-        """Where the coroutines of this process wait."""
+        """The purgatory in which the coroutines of this process wait."""
         self.reads = self.read_failures = 0
         self._read_values = read
         self._resync_s = resync
@@ -115,7 +116,7 @@ class SharedPurgatory:
 
     @property
     def name(self) -> str:
-        """What it was named."""
+        """Its name."""
         return self.local.name
 
     # Waiting.
@@ -137,7 +138,7 @@ class SharedPurgatory:
             TypeError: the key is no text, or the number is no integer.
             ValueError: the number has more than 64 bits.
         """
-        number = check_number("threshold", key, number)
+        number = checked_number("threshold", key, number)
         with self._watching([key], is_condition=False):
             try:
                 return await self.local.wait_for_threshold(key, number, timeout)
@@ -223,7 +224,7 @@ class SharedPurgatory:
         """
         self._check_entered()
         check_key(key)
-        value = check_number("value", key, value)
+        value = checked_number("value", key, value)
         completed = self._advance(key, value)
         await self.relay.send(key, value, self)
         return completed
@@ -293,7 +294,7 @@ class SharedPurgatory:
             for key, value in found.items():
                 if value is not None and key in self._waits:
                     try:
-                        self.local.advance(key, check_number("value", key, value))
+                        self.local.advance(key, checked_number("value", key, value))
                     except (TypeError, ValueError) as error:
                         failure = error  # and the other values hold
             if failure is not None:
@@ -312,7 +313,7 @@ class SharedPurgatory:
             self._has_changed.clear()
             unread, self._unread = list(self._unread), {}
             await self.relay.sync_subscriptions()
-            # What it raises is logged, and the next resync reads again.
+            # An error of it is logged, and the next resync reads again.
             await asyncio.gather(self._read(unread), return_exceptions=True)
 
     async def _resync(self) -> None:
@@ -342,12 +343,13 @@ class SharedPurgatory:
     ) -> None:
         await self.aclose()
 
+    @former_argument("pending", "policy")
     async def aclose(
-        self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0
+        self, policy: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0
     ) -> int:
-        """Settle what waits, as ``AsyncPurgatory.aclose`` does, and leave the relay."""
+        """Complete all waits, as ``AsyncPurgatory.aclose`` does, and leave the relay."""
         try:
-            return await self.local.aclose(pending, timeout)
+            return await self.local.aclose(policy, timeout)
         finally:
             if self.local.core.is_closed:  # and the arguments were right
                 tasks, self._tasks = self._tasks, []
@@ -371,19 +373,6 @@ def check_key(key: object) -> None:
     """Raise TypeError if a relay can't send ``key``."""
     if not isinstance(key, str):
         raise TypeError(f"a key that processes share is a str, not {key!r}")
-
-
-def check_number(name: str, key: object, number: object) -> int:
-    """Return ``number`` as an int.
-
-    Raises:
-        TypeError: it is no integer.
-        ValueError: it has more than 64 bits.
-    """
-    checked = checked_number(name, key, number)
-    if not fits_64_bits(checked):
-        raise ValueError(f"the {name} of {key!r} must fit 64 bits, which this one does not")
-    return checked
 
 
 class ThreadedSharedPurgatory:
@@ -473,8 +462,9 @@ class ThreadedSharedPurgatory:
         """As `SharedPurgatory.notify`, from any thread."""
         return self._call(self.shared.notify(key))
 
-    def close(self, pending: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0) -> int:
-        """Settle what waits, leave the relay, and end the thread, once ``read`` has returned.
+    @former_argument("pending", "policy")
+    def close(self, policy: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0) -> int:
+        """Complete all waits, leave the relay, and end the thread, once ``read`` has returned.
 
         Raises what `AsyncPurgatory.aclose` does.
         """
@@ -483,18 +473,18 @@ class ThreadedSharedPurgatory:
             if self._is_closed:
                 return 0
             try:
-                return self._call(self._close(pending, timeout))
+                return self._call(self._close(policy, timeout))
             finally:
                 if self.shared.local.core.is_closed:
                     self._end_thread()
 
-    async def _close(self, pending: ClosePolicy, timeout: float | timedelta | None) -> int:
-        settled = await self.shared.aclose(pending, timeout)
+    async def _close(self, policy: ClosePolicy, timeout: float | timedelta | None) -> int:
+        pending = await self.shared.aclose(policy, timeout)
         # The threads that waited get what their waits raise.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
             await asyncio.wait(others, timeout=_END_S)
-        return settled
+        return pending
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         future: Future[T] | None = None

@@ -1,11 +1,11 @@
 """A relay for the workers of one machine, without a server: datagrams between Unix sockets.
 
-Each process binds a socket in a folder that all share, and sends to every other socket there. It
-joins by binding and leaves by removing its file; the socket of a process that was killed refuses
-what it is sent, and is removed by whoever finds that.
+Each process binds a socket in a folder that all share, and sends to every other socket there. A
+process joins by binding and leaves by removing its file; the socket of a process that was killed
+refuses messages, and the first sender that finds this removes it.
 
-What does not fit a socket's buffer waits in the sender, the highest number of each key, and is sent
-again: a slow process gets fewer messages, never a wrong one.
+Messages that do not fit a socket's buffer wait in the sender, the highest number of each key, and
+are sent again: a slow process gets fewer messages, never a wrong one.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class UnixRelay(Relay):
         folder: for the sockets; made if it is not there, for this user alone. A short path: 70
             bytes at most.
 
-    It may be made before a fork. It is deaf only while somebody has removed its socket from the
-    folder, which it notices within a second.
+    A relay may be made before a fork. It is deaf only while its socket is missing from the folder,
+    which it notices within a second.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -115,7 +115,7 @@ class UnixRelay(Relay):
                 self._send(name, other)
 
     def _find_others(self) -> None:
-        """Look who is there, if the folder has changed. O(1) if it has not."""
+        """Find the other processes, if the folder has changed. O(1) if it has not."""
         changed_ns = os.stat(self._folder).st_mtime_ns
         if changed_ns == self._seen_ns:
             return
@@ -143,7 +143,7 @@ class UnixRelay(Relay):
                     other.is_sending = True
                     asyncio.get_running_loop().call_later(_AGAIN_S, self._send, name, other)
                     return
-                # Who bound it has been killed, or has left.
+                # The process that bound it was killed, or has left.
                 self._others.pop(name, None)
                 if isinstance(error, ConnectionRefusedError):
                     with suppress(OSError):

@@ -19,7 +19,8 @@ from bisect import insort
 from collections.abc import Callable
 from typing import Any
 
-from timer import Clock, InlineExecutor, SystemTimer, TimerTask, Wake
+from timer import Clock, InlineExecutor, SystemTimer, TimerTask
+from timer.wake import Wake
 
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000

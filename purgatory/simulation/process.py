@@ -60,7 +60,7 @@ class Process:
                     timer=self.timer,
                     broker_id=broker_id,
                     reaper_enabled=False,
-                    on_settled=recorder.observe,
+                    on_completed=recorder.observe,
                 )
                 for purgatory in PURGATORIES
             ]
@@ -89,5 +89,5 @@ class Process:
         """End: the purgatories close without completing their operations."""
         self._engine.unregister(self.timer)
         for purgatory in self.purgatories:
-            purgatory.close(pending="leave")
+            purgatory.close(policy="leave")
         self.timer.close()

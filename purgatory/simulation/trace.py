@@ -23,7 +23,7 @@ from typing import Any
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory
 from purgatory.core.keys import Keys
-from purgatory.core.purgatory import SettledObserver
+from purgatory.core.purgatory import CompletionObserver
 from purgatory.kafka import RecordBatch, TopicPartition
 from purgatory.kafka.faults.active_faults import ActiveFault
 from purgatory.kafka.log.log import Log, LogConfig
@@ -298,11 +298,11 @@ class ObservedPurgatory(DelayedOperationPurgatory):
         name: str,
         timer: ObservedTimer,
         broker_id: int,
-        on_settled: SettledObserver,
+        on_completed: CompletionObserver,
     ) -> None:
         self._changes = changes
         self._observed_timer = timer
-        super().__init__(name, timer, broker_id, reaper_enabled=False, on_settled=on_settled)
+        super().__init__(name, timer, broker_id, reaper_enabled=False, on_completed=on_completed)
 
     def try_complete_else_watch(
         self,

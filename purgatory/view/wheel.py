@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from purgatory.settings.typed_duration import duration_between
-from timer import InlineExecutor, ManualClock, SystemTimer, TimerSnapshot, TimerTask
+from timer import InlineExecutor, ManualClock, SystemTimer, TimerTask
 from timer.clock import NS_PER_MS
-from timer.system_timer import QueuedBucketSnapshot
+from timer.snapshot import QueuedBucketSnapshot, TimerSnapshot
 
 MAX_BUCKETS = 100
 """Of a level."""

@@ -26,7 +26,8 @@ from typing import Any
 
 from purgatory.virtual.built_in_function import BuiltInFunction
 from purgatory.virtual.errors import WorldError
-from timer import Clock, Wake
+from timer import Clock
+from timer.wake import Wake
 
 NS_PER_US = 1_000
 US_PER_S = 1_000_000

@@ -84,7 +84,7 @@ def _run(main: Callable[[Viewed], Awaitable[None]], **options: Any) -> None:
                 await main(Viewed(cluster, control, session))
                 await until(lambda: control.live.feed._model is None)
                 observed = [
-                    one.core.on_settled for b in cluster.brokers.values() for one in b.purgatories
+                    one.core.on_completed for b in cluster.brokers.values() for one in b.purgatories
                 ]
                 assert observed == [None] * len(observed)
             finally:

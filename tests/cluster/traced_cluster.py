@@ -66,7 +66,7 @@ class ToldCluster:
     def on_moved(self, change: Told) -> None:
         self.operations[change["id"]][7:] = [change["level"], change["bucket"]]
 
-    def on_settled(self, change: Told) -> None:
+    def on_completed(self, change: Told) -> None:
         self.settled.append(change)
         purgatory = self.purgatory(change)
         if change["outcome"] != "immediate":

@@ -1,4 +1,4 @@
-"""What a thread does to something that threads share: an access, as a number.
+"""Accesses of a thread to shared data, as numbers.
 
 The number says what is accessed (a *place*: a flag's name, a lock, all dicts of the timer), whether
 it is written, and whether it is a *point*, before which another thread may go on. Places go by

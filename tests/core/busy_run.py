@@ -67,7 +67,7 @@ class BusyRun:
         self.timer = SystemTimer("busy")
         self.purgatories = [
             DelayedOperationPurgatory(
-                name, timer=self.timer, on_settled=lambda *_: on_callback("on_settled")
+                name, timer=self.timer, on_completed=lambda *_: on_callback("on_completed")
             )
             for name in ("Produce", "Fetch")
         ]

@@ -1,4 +1,4 @@
-"""What the purgatory's tests share."""
+"""Fixtures of the purgatory's tests."""
 
 from __future__ import annotations
 

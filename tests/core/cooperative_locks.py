@@ -1,4 +1,4 @@
-"""What stands in for locks, turns and sleeps, so that a scheduler can run the threads.
+"""Stand-ins for locks, turns and sleeps, so that a scheduler can run the threads.
 
 In a run, each operation is a switch point, and who would block lets others go on. Outside of one
 they simply work, for the one thread that there is.

@@ -33,7 +33,7 @@ class Program(Protocol):
 
     @property
     def threads(self) -> Mapping[str, Callable[[], object]]:
-        """What they do, by their names."""
+        """The threads' calls, by their names."""
 
     def assert_all(self) -> None:
         """Assert what must hold at the end."""
@@ -46,7 +46,7 @@ NATIVE_RATES = (0.05, 0.1, 0.2, 0.5)
 """How often random schedules of the native core switch: it has a tenth of the points."""
 
 FIRST_TURNS: list[dict[int, int]] = [{}, {0: 1}]
-"""Who begins, of two threads."""
+"""The thread that begins, of two."""
 
 
 def run_program(build: Build, strategy: Strategy) -> Run:

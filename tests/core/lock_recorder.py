@@ -37,7 +37,7 @@ class LockRecorder:
 
     @property
     def held(self) -> list[RecordedLock]:
-        """What the current thread holds, in the order in which it was taken."""
+        """The locks of the current thread, in the order in which they were taken."""
         held: list[RecordedLock] | None = getattr(self._local, "held", None)
         if held is None:
             held = self._local.held = []

@@ -36,20 +36,20 @@ def live_as_operations() -> None:
     keys: list[Hashable] = [("key", number) for number in range(6)]
     operations = [Probe(number % 3 * 10) for number in range(24)]
     for number, operation in enumerate(operations):
-        large = {keys[0]: 2**70, keys[5]: 1_000_003} if number % 3 == 0 else None
+        large = {keys[0]: 2**62, keys[5]: 1_000_003} if number % 3 == 0 else None
         purgatory.try_complete_else_watch(operation, keys[: number % 6 + 1], large)
-        operation.call_when_settled(operation.on_complete)
+        operation.call_when_completed(operation.on_complete)
     operations[0].cancel()
     operations[1].force_complete()
     operations[2].ready = True
     purgatory.check_and_complete(keys[0])
-    purgatory.advance(keys[5], 2**70)
+    purgatory.advance(keys[5], 2**62)
     purgatory.forget(keys[5])
     operations[4].hooks["try_complete"] = raises
     operations[5].hooks["on_complete"] = raises
     purgatory.check_and_complete(keys[0])
-    purgatory.complete_all(keys[3])
-    purgatory.fail_all(keys[2], LookupError("told"))
+    purgatory.complete_for_key(keys[3])
+    purgatory.fail_for_key(keys[2], LookupError("told"))
     purgatory.cancel_for_key(keys[1])
     setting.pass_time(1_000)
     with suppress(TypeError):
@@ -81,7 +81,7 @@ def live_as_a_cycle() -> None:
     setting = Setting()
     operation = Probe(hooks={"on_complete": setting.assert_empty})
     setting.submit(operation, operation, (operation, 1))
-    operation.call_when_settled(setting.assert_empty)
+    operation.call_when_completed(setting.assert_empty)
     task = UsersTask(50)
     task.owned = (task, setting)
     setting.timer.add(task)

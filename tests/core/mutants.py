@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 OPERATION = "purgatory.core.operation"
-EVERY_OPERATION = "purgatory.core._operation_pure"
 STATE = "purgatory.core.state"
-EVERY_CALL = "purgatory.core._purgatory_pure"
+PURGATORY = "purgatory.core.purgatory"
 WATCHERS = "purgatory.core.watchers"
 CLOSING = "purgatory.core.closing"
 
@@ -28,7 +27,7 @@ class Mutant:
 
     @property
     def replacements(self) -> dict[str, str]:
-        """What is to be replaced in the module's source, and by what."""
+        """The replacements in the module's source."""
         pieces = [piece.splitlines() for piece in self.change.strip("\n").split("\n\n")]
         return {_without("+", lines): _without("-", lines) for lines in pieces}
 
@@ -41,7 +40,7 @@ MUTANTS = [
     Mutant(
         "a check that meets a taken lock is skipped (KAFKA-6653)",
         "two_halves_of_a_condition",
-        EVERY_OPERATION,
+        OPERATION,
         """
          # operation.maybe_try_complete(), written out.
 +        if "owner" in operation._op_claims:
@@ -52,30 +51,31 @@ MUTANTS = [
     Mutant(
         "a check is noted after the try of the lock, not before",
         "two_halves_of_a_condition",
-        EVERY_OPERATION,
+        OPERATION,
         """
          # operation.maybe_try_complete(), written out.
 +        free = "owner" not in operation._op_claims
          operation._op_check_due = True
--        if operation._op_process_as(me):
-+        if free and operation._op_process_as(me):
+-        if operation._op_own(me):
++        if free and operation._op_own(me):
 """,
     ),
     Mutant(
         "the flags are not looked at after the release",
         "two_halves_of_a_condition",
-        EVERY_OPERATION,
+        OPERATION,
         """
-                     completed = self._op_do_due() or completed
                      del claims["owner"]
 -                    continue
 +                    break
+                 trampoline = this_thread.trampoline
+                 is_too_deep = trampoline.depth >= MAX_DEPTH
 """,
     ),
     Mutant(
         "the flag is cleared after the check, not before",
         "two_halves_of_a_condition",
-        EVERY_OPERATION,
+        OPERATION,
         """
 -            self._op_check_due = False
              try:
@@ -88,7 +88,7 @@ MUTANTS = [
     Mutant(
         "no second check after the watching",
         "new: watch, event",
-        EVERY_OPERATION,
+        OPERATION,
         """
 +        return False
 -        self._op_check_due = True
@@ -98,16 +98,18 @@ MUTANTS = [
     Mutant(
         "the flags are not looked at after the watching",
         "new: watch, event",
-        EVERY_OPERATION,
+        OPERATION,
         """
--                completed = self._op_process() or completed
-+                pass
+                         completed = self._op_check_twice(between)
++                        del claims["owner"]
++                        return completed
+                         between = None
 """,
     ),
     Mutant(
         "an operation is claimed by looking and then writing (KAFKA-17848)",
         "on one key: force_complete, cancel",
-        EVERY_OPERATION,
+        OPERATION,
         """
 -            if claims.setdefault("completer", me) is not me:
 +            if self._op_outcome is not PENDING:
@@ -116,7 +118,7 @@ MUTANTS = [
     Mutant(
         "the claim is given back before the outcome is noted",
         "on one key: force_complete, cancel",
-        EVERY_OPERATION,
+        OPERATION,
         """
                  self._op_error = error
 -                self._op_outcome = outcome
@@ -127,9 +129,9 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "who has lost the claim goes round until the winner's outcome shows",
+        "a call that lost the claim goes round until the winner's outcome shows",
         "on one key: cancel, expiry",
-        EVERY_OPERATION,
+        OPERATION,
         """
 -                self._op_expiry_due = False
 -                self._op_forced_outcome = None
@@ -138,7 +140,7 @@ MUTANTS = [
     Mutant(
         "expiry does not take the operation's lock (KAFKA-19312)",
         "two_halves_of_a_condition_and_expiry",
-        EVERY_OPERATION,
+        OPERATION,
         """
 +        self._op_complete(EXPIRED)
 -        self._op_expiry_due = True
@@ -148,7 +150,7 @@ MUTANTS = [
     Mutant(
         "an operation leaves the lists before its outcome is set",
         "new: watch, force_complete",
-        EVERY_OPERATION,
+        OPERATION,
         """
                  self._op_error = error
 -                self._op_outcome = outcome
@@ -162,24 +164,27 @@ MUTANTS = [
     Mutant(
         "a completed operation stays on the timer",
         "new: watch, event",
-        EVERY_OPERATION,
+        OPERATION,
         """
 -        TimerTask.cancel(self)
 +        pass
          retry = self._op_retry
+         if retry is not None:
+             retry.cancel()
+             self._op_retry = None  # no cycle keeps the two alive
 """,
     ),
     Mutant(
-        "a waiter is not looked for after the outcome is told",
+        "the outcome is not looked at after a listener was added",
         "two_who_wait_and_one_who_forces",
-        EVERY_OPERATION,
+        OPERATION,
         """
 -        if self._op_is_done():
 -            self._op_notify()
 """,
     ),
     Mutant(
-        "nobody looks for a retry that came while the operation was busy",
+        "no look for a retry that came while the operation was busy",
         "users_lock_that_is_taken_until_retries_came",
         OPERATION,
         """
@@ -200,7 +205,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "a retry stays on the timer for what was settled meanwhile",
+        "a retry stays on the timer though its operation completed meanwhile",
         "users_lock_event_and_cancel",
         OPERATION,
         """
@@ -210,7 +215,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "a list takes what is settled",
+        "a list takes a completed operation",
         "new: watch, force_complete",
         WATCHERS,
         """
@@ -221,7 +226,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "the lists are changed without their lock by who comes",
+        "a submission changes the lists without their lock",
         "two_operations_watched_on_one_key",
         STATE,
         """
@@ -231,7 +236,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "the lists are changed without their lock by who leaves",
+        "a completion changes the lists without their lock",
         "on one key: cancel, come",
         STATE,
         """
@@ -250,9 +255,9 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "nobody looks again after the timeout was started",
+        "the outcome is not looked at after the timeout was started",
         "new: watch, event",
-        EVERY_OPERATION,
+        OPERATION,
         """
 -        if self._op_outcome is not PENDING or not self._op_keys:
 +        if False:
@@ -261,7 +266,7 @@ MUTANTS = [
     Mutant(
         "a closed purgatory takes operations in",
         "new: watch, close by expiry",
-        EVERY_OPERATION,
+        OPERATION,
         """
 -                    if state.is_closed:
 +                    if False:
@@ -279,9 +284,9 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "closing does not wait for the check of what was settled from outside",
+        "closing does not wait for the check of an operation completed from outside",
         "on one key: check, cancel, close by expiry",
-        EVERY_OPERATION,
+        OPERATION,
         """
 -                if owner is not None and owner[0] != me[0]:
 +                if False:
@@ -297,9 +302,9 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "a value is noted after it was looked who waits for it",
+        "a value is stored after the look for its waiters",
         "new with a threshold: watch, advance",
-        EVERY_CALL,
+        PURGATORY,
         """
 -                known = values.get(key)
 -                if known is None or value > known:
@@ -313,7 +318,7 @@ MUTANTS = [
     Mutant(
         "a lower value takes the place of a higher one",
         "with a threshold: advance, lower advance",
-        EVERY_CALL,
+        PURGATORY,
         """
 -                if known is None or value > known:
 +                if known != value:
@@ -323,7 +328,7 @@ MUTANTS = [
     Mutant(
         "numbers are looked up without the lists' lock",
         "new with a threshold: watch, lower advance, advance",
-        EVERY_CALL,
+        PURGATORY,
         """
 -            with state.lock:
 +            if True:
@@ -331,7 +336,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "an operation is put among the numbers though it was settled",
+        "an operation is put among the numbers though it completed",
         "new with a threshold: watch, cancel",
         WATCHERS,
         """
@@ -345,7 +350,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "who has one of two numbers reached leaves the key's list",
+        "an operation with one of two numbers reached leaves the key's list",
         "two_halves_of_two_thresholds",
         WATCHERS,
         """
@@ -355,7 +360,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "who expires with its number reached stays counted on the key",
+        "an operation that expires with its number reached stays counted on the key",
         "with a threshold: expiry, advance",
         WATCHERS,
         """
@@ -364,9 +369,9 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "listeners are looked for before the outcome counts as told",
+        "listeners are looked for before the operation is DONE",
         "on one key: force_complete, listen",
-        EVERY_OPERATION,
+        OPERATION,
         """
 -            self._op_stage = DONE
              if self._op_listeners is not None:
@@ -376,9 +381,9 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "two who listen make two lists",
-        "two_listeners_come_while_it_settles",
-        EVERY_OPERATION,
+        "two listeners make two lists",
+        "two_listeners_come_while_it_completes",
+        OPERATION,
         """
                  listeners = self._op_listeners
 -                if listeners is None:
@@ -387,7 +392,7 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "who was let go of is not told",
+        "an abandoned operation does not notify its listeners",
         "on one key: close by leaving, listen",
         OPERATION,
         """

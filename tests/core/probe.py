@@ -1,4 +1,4 @@
-"""An operation that tells what is done to it, and a purgatory whose time is moved by hand."""
+"""An operation that records its callbacks, and a purgatory whose time is moved by hand."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 import structlog
 
-from purgatory import DelayedOperation, DelayedOperationPurgatory, LockLike
-from purgatory.core.purgatory import SettledObserver
+from purgatory import DelayedOperation, DelayedOperationPurgatory
+from purgatory.core.locks import LockLike
+from purgatory.core.purgatory import CompletionObserver
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 LONG_MS = 3_600_000
 
 Logs = list[MutableMapping[str, Any]]
-"""What the fixture ``logs`` collects."""
+"""The events that the fixture ``logs`` collects."""
 
 
 def core_logs() -> AbstractContextManager[Logs]:
@@ -44,7 +45,7 @@ class Probe(DelayedOperation):
 
     def __init__(
         self,
-        delay_ms: int = LONG_MS,
+        delay_ms: int | None = LONG_MS,
         lock: LockLike | None = None,
         ready: bool = False,
         hooks: dict[str, Callable[[], object]] | None = None,
@@ -86,9 +87,10 @@ class Setting:
     def __init__(
         self,
         timer_enabled: bool = True,
-        on_settled: SettledObserver | None = None,
+        on_completed: CompletionObserver | None = None,
         wheel_size: int = 20,
         clock: ManualClock | None = None,
+        max_pending: int | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
         self.timer = SystemTimer(
@@ -99,7 +101,8 @@ class Setting:
             timer=self.timer,
             reaper_enabled=False,
             timer_enabled=timer_enabled,
-            on_settled=on_settled,
+            on_completed=on_completed,
+            max_pending=max_pending,
         )
 
     def submit(self, operation: Probe, *keys: Hashable) -> Probe:

@@ -1,4 +1,4 @@
-"""What a purgatory ought to do, as plain lists and loops: no lists by key, no timer, no threads.
+"""A model of the purgatory, as plain lists and loops: no lists by key, no timer, no threads.
 
 It knows of each operation what has been noted while its user's lock was taken, and when the next
 retry is due.
@@ -22,7 +22,7 @@ STAGES = {
 
 @dataclass(eq=False)
 class ModelOperation:
-    """What an operation ought to be."""
+    """The model of an operation."""
 
     keys: frozenset[int]
     deadline_ms: int
@@ -50,7 +50,7 @@ class ModelOperation:
 
 
 class PurgatoryModel:
-    """What a purgatory ought to hold and to count."""
+    """The model of a purgatory."""
 
     def __init__(self) -> None:
         self.now_ms = 0

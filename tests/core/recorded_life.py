@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Outcome
-from purgatory.core._operation_pure import DelayedOperation as PureOperation
-from purgatory.core.states import ABANDONED, MOVES, WAITING, State
+from purgatory.core.operation import _PureOperation
+from tests.core.life import ABANDONED, MOVES, WAITING, State
 
 Moves = set[tuple[State, State]]
 
@@ -49,9 +49,9 @@ def recorded_moves() -> Iterator[Moves]:
     moves: Moves = set()
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in (
-            (PureOperation, "_op_stage"),
-            (PureOperation, "_op_outcome"),
-            (PureOperation, "_op_keys"),
+            (_PureOperation, "_op_stage"),
+            (_PureOperation, "_op_outcome"),
+            (_PureOperation, "_op_keys"),
         ):
             patch.setattr(owner, name, _RecordedSlot(vars(owner)[name], moves))
         yield moves

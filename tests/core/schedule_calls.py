@@ -1,8 +1,8 @@
 """Two or three calls at once on one operation in some state: all pairs, and any three.
 
 Each call says what it may make of the operation. What the operation becomes must be one of these,
-and it may only stay pending if none of the calls was sure to settle it. ``World`` sees to the rest:
-callbacks that run once, one winner, nothing left on lists and timer.
+and it may only stay pending if none of the calls was sure to complete it. ``World`` sees to the
+rest: callbacks that run once, one winner, nothing left on lists and timer.
 
 Loaded by ``fresh_core``, as the programs are.
 """
@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations_with_replacement
 
-from purgatory import ClosePolicy, Outcome
+from purgatory import Outcome
 from purgatory.core.backend import NATIVE
+from purgatory.core.closing import ClosePolicy
 from tests.core.schedule_world import (
     CANCELLED,
     COMPLETED,
@@ -53,7 +54,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Call:
-    """What one thread does.
+    """The call of one thread.
 
     Args:
         act: what it does.
@@ -72,7 +73,7 @@ class Call:
 
 @dataclass(frozen=True)
 class State:
-    """What the operation is, as the calls begin."""
+    """The state of the operation as the calls begin."""
 
     keys: tuple[str, ...] = ("a",)
     thresholds: bool = False
@@ -128,7 +129,7 @@ def _listen(scene: Scene, key: str) -> None:
         called()
         scene.told.append(scene.operation.outcome)
 
-    scene.operation.call_when_settled(hear)
+    scene.operation.call_when_completed(hear)
 
 
 def _come(scene: Scene, key: str) -> None:
@@ -151,7 +152,7 @@ def _look(scene: Scene, key: str) -> None:
 
 
 def _fail_all(scene: Scene, key: str) -> None:
-    scene.world.purgatory.fail_all(key, LookupError("on purpose"))
+    scene.world.purgatory.fail_for_key(key, LookupError("on purpose"))
 
 
 CALLS = {
@@ -166,12 +167,12 @@ CALLS = {
     "cancel_for_key": Call(
         lambda scene, key: scene.world.cancel_for_key(key), (CANCELLED,), needs_it_watched=True
     ),
-    "complete_all": Call(
-        lambda scene, key: scene.world.purgatory.complete_all(key),
+    "complete_for_key": Call(
+        lambda scene, key: scene.world.purgatory.complete_for_key(key),
         (COMPLETED,),
         needs_it_watched=True,
     ),
-    "fail_all": Call(_fail_all, (FAILED,), needs_it_watched=True),
+    "fail_for_key": Call(_fail_all, (FAILED,), needs_it_watched=True),
     "expiry": Call(lambda scene, key: scene.world.expire(), (EXPIRED,), needs_it_watched=True),
     "close by expiry": Call(_close("expire"), (EXPIRED,), needs_it_watched=True),
     "close by failure": Call(_close("fail"), (FAILED,), needs_it_watched=True),
@@ -188,8 +189,8 @@ CALLS = {
 OF_THRESHOLDS = ("advance", "lower advance", "forget")
 OF_LOCKS = ("stranger", "retries")
 UNSURE = {"close by leaving", "close by expiry", "close by failure", "forget"}
-"""What may keep others from settling it: it is refused, let go of, or its value is forgotten before
-it was checked."""
+"""Calls that may keep others from completing it: it is refused, abandoned, or its value is
+forgotten before it was checked."""
 
 
 def calls_in(state: State) -> list[str]:
@@ -252,7 +253,7 @@ def _scene_program(name: str) -> Program:
     keys = (*scene.keys, *(scene.thresholds or ()))
     scene.operation.may_overlap = any(call.is_users for call in calls)
     scene.operation.is_users = scene.operation.may_overlap or state.is_new
-    # Settled before it was submitted, or after it was let go of, it is in nobody's counters.
+    # Completed before it was submitted, or after it was abandoned, it is in no counters.
     scene.operation.may_be_early = state.is_new or "close by leaving" in names
     threads = {
         f"{call_name} ({number})": partial(CALLS[call_name].act, scene, keys[number % len(keys)])

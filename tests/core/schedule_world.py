@@ -1,4 +1,4 @@
-"""What the scheduled programs share: operations that watch themselves, and what threads do to them.
+"""Operations of the scheduled programs, which watch themselves, and the calls of threads on them.
 
 Loaded by ``fresh_core`` together with the programs. ``point()`` marks where a callback or a user's
 thread may be interrupted, beside the switch points of the core itself. The native core has none of
@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from purgatory import ClosePolicy, LockLike, Outcome, PurgatoryClosedError
+from purgatory import Outcome, PurgatoryClosedError
 from purgatory.core.backend import NATIVE
+from purgatory.core.closing import ClosePolicy
+from purgatory.core.locks import LockLike
 from tests.core.probe import Probe, Setting
 from tests.core.scheduler import SCHEDULER, fail, point
 from timer import ManualClock
@@ -47,7 +49,7 @@ CALLBACKS = {
     CANCELLED: [],
     FAILED: ["on_failure"],
 }
-"""What is called, once each, for an outcome."""
+"""The callbacks of an outcome, once each."""
 
 
 def called() -> None:
@@ -86,10 +88,10 @@ class Waiting(Probe):
     inside: int | None = None
     may_be_called = True
     may_be_early = False
-    """Whether it may be settled before it is submitted, and so is not the purgatory's to count."""
+    """Whether it may be completed before it is submitted, and is then not counted."""
     may_overlap = False
     is_users = False
-    """Whether its user may settle it whatever becomes of the purgatory: no close waits for that."""
+    """Whether its user may complete it at any time, also after a close: no close waits for that."""
     wins = 0
 
     def try_complete(self) -> bool:
@@ -127,7 +129,7 @@ class World(Setting):
         super().__init__(
             wheel_size=WHEEL_SIZE,
             clock=CalledClock() if NATIVE else None,
-            on_settled=(lambda *told: called()) if NATIVE else None,
+            on_completed=(lambda *told: called()) if NATIVE else None,
         )
         self.operations: list[Waiting] = []
         self.refused: list[Waiting] = []
@@ -145,7 +147,7 @@ class World(Setting):
             self.watch(operation, *keys)
         return operation
 
-    # What a thread does.
+    # The calls of a thread.
 
     def watch(
         self, operation: Waiting, *keys: Hashable, thresholds: Mapping[str, int] | None = None
@@ -231,7 +233,8 @@ class World(Setting):
         known = [operation for operation in self.operations if not operation.is_users]
         for operation in known:
             operation.may_be_called = False
-        # Not ``watched``: who submits what was settled meanwhile may have yet to take it off.
+        # Not ``watched``: a submission may have yet to take off an operation that completed
+        # meanwhile.
         if self.purgatory.num_delayed:
             fail(f"closed, and still {self.purgatory.num_delayed} operations pending")
         for operation in known:
@@ -247,10 +250,10 @@ class World(Setting):
             lock.release()
 
     def won(self, operation: Waiting, count: int) -> None:
-        """Note that a call says it settled ``operation``."""
+        """Record that a call reports to have completed ``operation``."""
         operation.wins += count
 
-    # What must hold at the end.
+    # Invariants at the end.
 
     def assert_outcome(self, operation: Waiting, *allowed: Outcome) -> None:
         """Assert that it has one of these outcomes, that it was told once, and no two won."""
@@ -258,14 +261,14 @@ class World(Setting):
         assert outcome in allowed, f"the outcome is {outcome.name}: {operation.calls}"
         finished = operation.finished
         assert finished == CALLBACKS[outcome], f"{outcome.name}, but called {finished}"
-        assert operation.wins <= 1, f"{operation.wins} calls say that they settled it"
+        assert operation.wins <= 1, f"{operation.wins} calls report to have completed it"
         if outcome is CANCELLED:
             assert operation.wins == 1, "cancelled, but no call says so"
-        settled = outcome is not PENDING
-        assert (operation.wait(0) is not PENDING) == settled, "those who wait are not told"
+        completed = outcome is not PENDING
+        assert (operation.wait(0) is not PENDING) == completed, "waiters are not notified"
 
-    def assert_settled_is_off_the_timer(self) -> None:
-        """Assert that the timer holds nothing of what was settled, or let go of by closing."""
+    def assert_completed_are_off_the_timer(self) -> None:
+        """Assert that the timer holds no operation that was completed, or abandoned by closing."""
         pending = any(operation.outcome is PENDING for operation in self.operations)
         if not pending or self.purgatory.is_closed:
             assert self.timer.size == 0, f"{self.timer.size} tasks left on the timer"
@@ -281,13 +284,13 @@ class World(Setting):
         self.assert_counted_once()
 
     def assert_counted_once(self) -> None:
-        """Assert that each settled operation is in the counters, once."""
+        """Assert that each completed operation is in the counters, once."""
         outcomes = self.purgatory.counters.outcomes
         counted = sum(count for outcome, count in outcomes.items() if outcome != "rejected")
-        settled = [operation for operation in self.operations if operation.is_completed]
-        early = sum(operation.may_be_early for operation in settled)
-        assert len(settled) - early <= counted <= len(settled), (
-            f"{counted} outcomes were counted for {len(settled)} operations"
+        completed = [operation for operation in self.operations if operation.is_completed]
+        early = sum(operation.may_be_early for operation in completed)
+        assert len(completed) - early <= counted <= len(completed), (
+            f"{counted} outcomes were counted for {len(completed)} operations"
         )
 
 
@@ -301,7 +304,7 @@ class Program:
 
     def assert_all(self) -> None:
         """Assert the program's own end, and that nothing is left."""
-        self.world.assert_settled_is_off_the_timer()
+        self.world.assert_completed_are_off_the_timer()
         self.world.pass_time(RETRIES_MS)
         self.check()
         self.world.assert_nothing_left()

@@ -55,7 +55,7 @@ class Strategy(Protocol):
 
 
 class Awaited(Protocol):
-    """What a thread waits for."""
+    """The condition that a thread waits for."""
 
     @property
     def is_free(self) -> bool:
@@ -64,7 +64,7 @@ class Awaited(Protocol):
 
 @dataclass
 class Run:
-    """What happened in one run."""
+    """The events of one run."""
 
     trace: list[int] = field(default_factory=list)
     """The accesses, in the order in which they happened."""

@@ -1,4 +1,4 @@
-"""Where a scheduled thread may be switched: before each access to what threads share.
+"""The points at which a scheduled thread may be switched: before each access to shared data.
 
 The source of a module is changed as it is loaded: what an access is made with is passed through
 ``at`` just before (see ``scheduler``), so that ``self._op_outcome`` becomes
@@ -73,7 +73,7 @@ IN_TURN = frozenset(
         "values",
     }
 )
-"""What changes in the turn of the lists."""
+"""Data that changes in the turn of the lists."""
 
 ADDED_TO = frozenset({"checks", "entries", "missed_wakeups", "rejected", "total"})
 """Numbers, among these."""
@@ -99,7 +99,7 @@ TIMER = frozenset(
     }
 )
 PROGRAMS = frozenset({"calls", "inside", "may_be_called", "ready"})
-"""What the operations of the programs keep."""
+"""Data of the programs' operations."""
 
 CLAIMS = frozenset({"owner", "completer"})
 """Keys of the dict by which an operation is claimed: each is a place of its own."""
@@ -150,7 +150,7 @@ class _Points(ast.NodeTransformer):
         else:
             self._flags, self._containers = PROGRAMS, None
 
-    # What becomes of a node.
+    # The use of a node.
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
         self.generic_visit(node)
@@ -257,7 +257,7 @@ class _Points(ast.NodeTransformer):
                 node.value = _call(AT, node.value, access(name, writes))
 
     def _mark_written(self, node: ast.expr) -> None:
-        """What is loaded here is about to be changed itself."""
+        """The loaded object is about to be changed itself."""
         if isinstance(node, ast.Attribute):
             self._mark(node, writes=True)
 

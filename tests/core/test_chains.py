@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from purgatory import DelayedOperation, DelayedOperationPurgatory, LockLike
+from purgatory import DelayedOperation, DelayedOperationPurgatory
+from purgatory.core.locks import LockLike
 from purgatory.core.trampoline import MAX_DEPTH
 from tests.core.probe import LONG_MS, Probe, Setting
 
@@ -101,7 +102,7 @@ def test_a_short_chain_runs_inside_itself_and_counts() -> None:
     assert counts == [1, 1]
 
 
-def test_what_completes_at_once_deep_in_a_chain_counts_as_immediate() -> None:
+def test_an_operation_that_completes_at_once_deep_in_a_chain_counts_as_immediate() -> None:
     purgatory = Setting(timer_enabled=False).purgatory
 
     def submit_next(left: int) -> None:
@@ -115,7 +116,7 @@ def test_what_completes_at_once_deep_in_a_chain_counts_as_immediate() -> None:
     }
 
 
-def test_what_one_link_raises_stops_no_other_link() -> None:
+def test_an_exception_in_one_link_stops_no_other_link() -> None:
     setting = Setting(timer_enabled=False)
     chain = Chain("force", [setting.purgatory], 100)
     whole = chain.completed
@@ -131,7 +132,7 @@ def test_what_one_link_raises_stops_no_other_link() -> None:
     setting.assert_empty()
 
 
-def test_an_interrupt_deep_in_a_chain_comes_out_after_the_rest_was_settled() -> None:
+def test_an_interrupt_deep_in_a_chain_is_raised_after_the_rest_completed() -> None:
     setting = Setting(timer_enabled=False)
     chain = Chain("force", [setting.purgatory], 100)
     whole = chain.completed

@@ -10,13 +10,8 @@ from typing import Any, get_args
 
 import pytest
 
-from purgatory import (
-    ClosePolicy,
-    DelayedOperation,
-    DelayedOperationPurgatory,
-    Outcome,
-    PurgatoryClosedError,
-)
+from purgatory import DelayedOperation, DelayedOperationPurgatory, Outcome, PurgatoryClosedError
+from purgatory.core.closing import ClosePolicy
 from tests.core.probe import LONG_MS, Logs, Probe, Setting, pass_time, run_threads
 from timer import InlineExecutor, ManualClock, SystemTimer, TimerClosedError, TimerTask
 
@@ -42,11 +37,13 @@ def setting() -> Setting:
     return Setting()
 
 
-# What becomes of what is pending.
+# The end of pending operations.
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_each_policy_does_what_it_says(setting: Setting, policy: ClosePolicy) -> None:
+def test_each_policy_ends_pending_operations_as_documented(
+    setting: Setting, policy: ClosePolicy
+) -> None:
     operations = [setting.submit(Probe(), "a", number) for number in range(3)]
     assert setting.purgatory.close(policy) == 3
     assert {operation.outcome for operation in operations} == {OUTCOME_OF[policy]}
@@ -105,7 +102,7 @@ def test_any_number_of_seconds_is_a_timeout(timeout: float | None) -> None:
 @pytest.mark.parametrize(
     ("timeout", "error"), [(math.nan, ValueError), ("1", TypeError), (True, TypeError)]
 )
-def test_a_timeout_that_is_none_is_refused_and_closes_nothing(
+def test_an_invalid_timeout_is_refused_and_closes_nothing(
     setting: Setting, timeout: Any, error: type[Exception]
 ) -> None:
     waiting = setting.submit(Probe(), "a")
@@ -149,10 +146,10 @@ def test_a_context_manager_closes_also_when_its_block_raises() -> None:
         assert not purgatory.reaper.is_alive
 
 
-# What was left is out of our hands.
+# Abandoned operations.
 
 
-def test_a_retry_of_what_was_left_does_not_run(setting: Setting) -> None:
+def test_a_retry_of_an_abandoned_operation_does_not_run(setting: Setting) -> None:
     lock = threading.Lock()
     operation = setting.submit(Probe(lock=lock), "a")
     operation.ready = True
@@ -165,7 +162,9 @@ def test_a_retry_of_what_was_left_does_not_run(setting: Setting) -> None:
     setting.assert_empty()
 
 
-def test_a_retry_that_is_being_made_for_what_is_left_does_not_stay(setting: Setting) -> None:
+def test_a_retry_that_is_being_made_for_an_abandoned_operation_does_not_stay(
+    setting: Setting,
+) -> None:
     lock = threading.Lock()
     operation = setting.submit(Probe(lock=lock), "a")
     add = setting.timer.add
@@ -181,7 +180,9 @@ def test_a_retry_that_is_being_made_for_what_is_left_does_not_stay(setting: Sett
     setting.assert_empty()
 
 
-def test_what_was_left_is_checked_by_nobody_and_still_yours_to_complete(setting: Setting) -> None:
+def test_an_abandoned_operation_is_not_checked_and_still_yours_to_complete(
+    setting: Setting,
+) -> None:
     operation = setting.submit(Probe(), "a", "b")
     calls = list(operation.calls)
     setting.purgatory.close("leave")
@@ -199,18 +200,21 @@ def test_what_was_left_is_checked_by_nobody_and_still_yours_to_complete(setting:
     "at",
     [pytest.param("before the first check", marks=pytest.mark.pure), "first check", "second check"],
 )
-def test_what_was_left_while_it_was_submitted_is_nowhere(setting: Setting, at: str) -> None:
+def test_an_operation_abandoned_while_it_was_submitted_is_on_no_list(
+    setting: Setting, at: str
+) -> None:
     operation = Probe(100)
     purgatory = setting.purgatory
     if at == "before the first check":
-        check = operation._op_check_or_else
+        check = operation._op_own
 
-        def close_first(watch: Callable[[DelayedOperation], object], me: list[int]) -> bool:
+        def close_first(me: list[int], watch: Callable[[DelayedOperation], object]) -> bool:
+            patch.undo()
             run_threads(threading.Thread(target=purgatory.close, args=("leave",)))
-            return check(watch, me)
+            return check(me, watch)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Probe, "_op_check_or_else", lambda _, *args: close_first(*args))
+            patch.setattr(Probe, "_op_own", lambda _, *args: close_first(*args))
             assert not purgatory.try_complete_else_watch(operation, ["a"])
     else:
 
@@ -226,7 +230,9 @@ def test_what_was_left_while_it_was_submitted_is_nowhere(setting: Setting, at: s
     assert operation.finished == []
 
 
-def test_what_is_left_in_the_check_of_its_expiry_does_not_expire(setting: Setting) -> None:
+def test_an_operation_abandoned_in_the_check_of_its_expiry_does_not_expire(
+    setting: Setting,
+) -> None:
     operation = setting.submit(Probe(100), "a")
     operation.hooks["try_complete"] = lambda: setting.purgatory.close("leave")
     setting.pass_time(100)
@@ -264,35 +270,35 @@ def test_leaving_waits_for_a_check_that_runs(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("end", [DelayedOperation.cancel, DelayedOperation.force_complete])
-def test_closing_waits_for_the_check_of_what_was_settled_from_outside_meanwhile(
+def test_closing_waits_for_the_check_of_an_operation_completed_from_outside_meanwhile(
     setting: Setting, end: Callable[[DelayedOperation], bool]
 ) -> None:
     operation = setting.submit(Probe(), "a")
     closer = threading.Thread(target=setting.purgatory.close)
     returned_early = []
 
-    def settle_and_close() -> None:
+    def complete_and_close() -> None:
         run_threads(threading.Thread(target=end, args=(operation,)))
         closer.start()
         closer.join(0.2)
         returned_early.append(not closer.is_alive())
 
-    operation.hooks["try_complete"] = settle_and_close
+    operation.hooks["try_complete"] = complete_and_close
     setting.purgatory.check_and_complete("a")
     closer.join(30)
     assert returned_early == [False]
     setting.assert_empty()
 
 
-def test_a_close_waits_no_longer_for_such_a_check_than_it_was_told(setting: Setting) -> None:
+def test_a_close_waits_no_longer_for_such_a_check_than_its_timeout(setting: Setting) -> None:
     operation = setting.submit(Probe(), "a")
 
-    def settle_and_close() -> None:
+    def complete_and_close() -> None:
         run_threads(threading.Thread(target=operation.cancel))
         run_threads(threading.Thread(target=setting.purgatory.close, args=("expire", 0)))
         setting.purgatory.close()  # nor for itself
 
-    operation.hooks["try_complete"] = settle_and_close
+    operation.hooks["try_complete"] = complete_and_close
     setting.purgatory.check_and_complete("a")
     setting.assert_empty()
 
@@ -313,7 +319,7 @@ class TakenLock:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("by", ["a check", "a retry", "its submission"])
-def test_what_is_tried_on_another_thread_when_a_close_gives_up_is_not_left_pending(
+def test_an_operation_that_another_thread_checks_when_a_close_gives_up_is_failed(
     policy: ClosePolicy, by: str
 ) -> None:
     """The close can't be its server then, and the other one doesn't get the lock."""
@@ -345,7 +351,7 @@ def test_what_is_tried_on_another_thread_when_a_close_gives_up_is_not_left_pendi
         pass_time(clock, timer, 1)
         assert retried.wait(30)
     told = threading.Event()
-    operation.call_when_settled(told.set)
+    operation.call_when_completed(told.set)
     assert told.wait(30)
     assert operation.outcome is (Outcome.PENDING if policy == "leave" else Outcome.FAILED)
     assert operation.finished == ([] if policy == "leave" else ["on_failure"])
@@ -427,7 +433,7 @@ def test_a_callback_may_close_another_purgatory_under_a_lock_that_both_share(
     another.assert_empty()
 
 
-def test_a_close_by_what_is_called_because_the_users_lock_is_taken_does_not_wait_for_itself(
+def test_a_close_called_while_the_users_lock_is_taken_does_not_wait_for_itself(
     setting: Setting, logs: Logs
 ) -> None:
     lock = threading.Lock()
@@ -442,7 +448,7 @@ def test_a_close_by_what_is_called_because_the_users_lock_is_taken_does_not_wait
 
 def test_an_observer_may_close() -> None:
     purgatories: list[DelayedOperationPurgatory] = []
-    observed = Setting(on_settled=lambda *_: purgatories[0].close())
+    observed = Setting(on_completed=lambda *_: purgatories[0].close())
     purgatories.append(observed.purgatory)
     operations = [observed.submit(Probe(), "a") for _ in range(3)]
     operations[0].force_complete()

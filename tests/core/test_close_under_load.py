@@ -8,7 +8,8 @@ from typing import get_args
 
 import pytest
 
-from purgatory import ClosePolicy, DelayedOperationPurgatory, Outcome, PurgatoryClosedError
+from purgatory import DelayedOperationPurgatory, Outcome, PurgatoryClosedError
+from purgatory.core.closing import ClosePolicy
 from tests.core.probe import LONG_MS, Logs, Probe, Setting, run_threads
 from timer import InlineExecutor, SystemTimer
 
@@ -25,7 +26,7 @@ def setting() -> Setting:
 # Closing when something is stuck.
 
 
-def test_a_second_close_waits_for_what_the_first_waits_for() -> None:
+def test_a_second_close_waits_for_the_same_callbacks_as_the_first() -> None:
     purgatory = DelayedOperationPurgatory("Twice")
     begun, resume, second = threading.Event(), threading.Event(), threading.Event()
 
@@ -175,7 +176,7 @@ def test_closing_under_load_leaves_each_operation_one_end(
     assert all(operation.calls == [] for operation in refused)
     for operation in submitted:
         assert_one_end(operation, policy)
-    for calls in after_close:  # a worker may append an operation that was settled long before
+    for calls in after_close:  # a worker may append an operation that completed long before
         assert calls == [operation.calls for operation in submitted[: len(calls)]]
     outcomes = purgatory.counters.outcomes
     left = sum(operation.outcome is Outcome.PENDING for operation in submitted)

@@ -9,7 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from purgatory import ClosePolicy, DelayedOperation, LockLike, Outcome
+from purgatory import DelayedOperation, Outcome
+from purgatory.core.closing import ClosePolicy
+from purgatory.core.locks import LockLike
 from purgatory.core.trampoline import MAX_DEPTH
 from tests.core.probe import Logs, Probe, Setting
 from tests.core.test_close import FINISHED_OF, OUTCOME_OF, POLICIES
@@ -48,7 +50,7 @@ def assert_in_time(logs: Logs) -> None:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_when_a_close_deep_in_a_chain_returns_all_has_run(
+def test_all_callbacks_have_run_when_a_close_deep_in_a_chain_returns(
     setting: Setting, policy: ClosePolicy, depth: int, logs: Logs
 ) -> None:
     others = [setting.submit(Probe(), "other", number) for number in range(3)]
@@ -156,7 +158,7 @@ def test_a_lock_that_is_taken_when_a_deep_close_comes_is_waited_for(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_a_chain_has_put_off_for_its_lock_is_settled_by_a_close(
+def test_a_close_completes_operations_that_a_chain_has_deferred_for_their_lock(
     setting: Setting, policy: ClosePolicy, logs: Logs
 ) -> None:
     """A check too deep in the chain was left to its end, and the close comes before that."""
@@ -254,7 +256,7 @@ def test_two_deep_chains_that_close_do_not_wait_for_each_other(
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_a_callback_deep_in_a_chain_may_wait_for_what_it_completed(
+def test_a_callback_deep_in_a_chain_may_wait_for_an_operation_it_completed(
     setting: Setting, depth: int
 ) -> None:
     setting.purgatory.advance("value", 7)

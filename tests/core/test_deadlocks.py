@@ -212,7 +212,9 @@ def test_a_callback_may_want_a_lock_that_a_notifier_of_the_same_operation_holds(
     setting.assert_empty()
 
 
-def test_a_notifier_that_holds_the_operations_own_lock_goes_on_and_its_event_is_not_lost() -> None:
+def test_a_notifier_that_holds_the_operations_lock_is_not_blocked_and_its_event_is_not_lost() -> (
+    None
+):
     """KAFKA-6653 and KAFKA-8334: the lock is the group's, and not reentrant."""
     setting = Setting()
     group_lock = threading.Lock()
@@ -248,8 +250,8 @@ def test_no_call_waits_for_a_users_lock_that_is_held_for_long(call: str) -> None
     }
     with held_elsewhere(lock):
         Worker(calls[call]).result()
-        settled_at_once = operation.is_completed
-    assert settled_at_once == (call in ("force", "cancel", "cancel_for_key"))
+        completed_at_once = operation.is_completed
+    assert completed_at_once == (call in ("force", "cancel", "cancel_for_key"))
     setting.pass_time(100)
     cancelled = call in ("cancel", "cancel_for_key")
     assert operation.outcome is (Outcome.CANCELLED if cancelled else Outcome.COMPLETED)
@@ -290,7 +292,7 @@ def test_a_lock_held_for_long_stops_neither_the_reaper_nor_other_operations() ->
         assert locked.finished == free.finished == ["on_complete", "on_expiration"]
 
 
-def test_callbacks_on_the_worker_may_wait_for_what_a_user_thread_does_with_the_purgatory() -> None:
+def test_callbacks_on_the_worker_may_wait_for_a_user_thread_that_uses_the_purgatory() -> None:
     """An expiry that waits for another thread's submit, check and cancel: none needs the worker."""
     with DelayedOperationPurgatory("Deadlocks") as purgatory:
         expiring, submitted = threading.Event(), threading.Event()

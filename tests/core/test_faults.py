@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperationPurgatory, Outcome
+from purgatory.core.outcome import STAGES
 from purgatory.core.recent_errors import Logger
-from purgatory.core.states import STAGES
 from tests.core.probe import Logs, Probe
 from timer import ManualClock, SystemTimer
 
@@ -83,10 +83,10 @@ def test_faults_in_every_callback_and_the_executor_leave_nothing_undone(
     timer.close()
 
 
-def test_64_threads_settle_everything_exactly_once() -> None:
-    settled: list[str] = []  # append is atomic
+def test_64_threads_complete_everything_exactly_once() -> None:
+    completed: list[str] = []  # append is atomic
     with DelayedOperationPurgatory(
-        "Busy", on_settled=lambda _, counted_as, __: settled.append(counted_as)
+        "Busy", on_completed=lambda _, counted_as, __: completed.append(counted_as)
     ) as purgatory:
         finished = [0] * 64
 
@@ -115,11 +115,11 @@ def test_64_threads_settle_everything_exactly_once() -> None:
         assert (purgatory.watched, purgatory.num_delayed) == (0, 0)
         outcomes = purgatory.counters.outcomes
         purgatory._check()
-    assert len(settled) == sum(outcomes.values()) == 64 * 60
+    assert len(completed) == sum(outcomes.values()) == 64 * 60
     assert outcomes["failed"] == outcomes["rejected"] == 0
 
 
 @pytest.mark.parametrize("level", ["info", "warning", "error"])
-def test_a_named_logger_writes_what_it_is_told_at_its_level(level: str, logs: Logs) -> None:
+def test_a_named_logger_writes_events_at_their_level(level: str, logs: Logs) -> None:
     getattr(Logger("purgatory.elsewhere"), level)("happened", broker=1)
     assert logs == [{"event": "happened", "broker": 1, "log_level": level}]

@@ -115,11 +115,11 @@ class World(Setting):
 
     @property
     def submitted(self) -> list[Waiting]:
-        """What the purgatory has taken."""
+        """The operations that the purgatory has taken."""
         return [one for one in self.made if one._op_state is not None]
 
     def assert_sound(self) -> None:
-        """Assert that nobody is lost, and no list holds who is settled."""
+        """Assert that no operation is lost, and no list holds a completed one."""
         purgatory = self.purgatory
         purgatory._check()
         value = purgatory.value(KEY)
@@ -234,7 +234,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("called", CALLED)
-def test_a_finalizer_in_the_middle_of_a_call_loses_nobody(
+def test_a_finalizer_in_the_middle_of_a_call_loses_no_operation(
     called: Callable[[World], Iterator[Callable[[], object]]],
 ) -> None:
     """At every eighth place; with other finalizers, and beside others, at others."""
@@ -244,14 +244,14 @@ def test_a_finalizer_in_the_middle_of_a_call_loses_nobody(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("called", "finalizer", "by_number"), ALL)
-def test_a_finalizer_anywhere_in_a_call_loses_nobody(
+def test_a_finalizer_anywhere_in_a_call_loses_no_operation(
     called: Callable[[World], Iterator[Callable[[], object]]], finalizer: str, by_number: bool
 ) -> None:
     finalize_in(called, finalizer, by_number, first=1, step=1)
 
 
 @pytest.mark.parametrize("by_number", [False, True])
-def test_what_the_collector_finalizes_in_the_middle_of_a_submission_is_not_lost(
+def test_an_operation_completed_by_a_finalizer_in_the_middle_of_a_submission_is_not_lost(
     by_number: bool,
 ) -> None:
     """By the collector itself: each threshold makes it come at another moment."""

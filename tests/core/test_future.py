@@ -32,7 +32,7 @@ def test_futures_end_with_every_outcome() -> None:
         setting.purgatory.future(probe, [probe]) for probe in (done, late, failed, cancelled)
     ]
     done.force_complete()
-    setting.purgatory.fail_all(failed, LookupError())
+    setting.purgatory.fail_for_key(failed, LookupError())
     cancelled.cancel()
     setting.pass_time(5)
     assert [future.result(0) for future in futures] == [
@@ -43,7 +43,7 @@ def test_futures_end_with_every_outcome() -> None:
     ]
 
 
-def test_what_completes_at_once_gives_a_future_that_is_done() -> None:
+def test_an_operation_that_completes_at_once_gives_a_future_that_is_done() -> None:
     assert Setting().purgatory.future(Probe(ready=True), ["key"]).done()
 
 
@@ -58,7 +58,7 @@ def test_cancelling_the_future_cancels_the_operation() -> None:
     setting.assert_empty()
 
 
-def test_a_purgatory_that_leaves_its_operations_tells_their_futures() -> None:
+def test_a_purgatory_that_abandons_its_operations_ends_their_futures() -> None:
     setting = Setting()
     future = setting.purgatory.future(Probe(), ["key"])
     setting.purgatory.close("leave")
@@ -74,11 +74,11 @@ WAYS_TO_WAIT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS_TO_WAIT)
-def test_all_who_wait_for_what_is_let_go_of_are_told_once(way: str) -> None:
+def test_all_waiters_of_an_abandoned_operation_are_notified_once(way: str) -> None:
     setting = Setting()
     probe = Probe()
     told: list[Outcome] = []
-    probe.call_when_settled(lambda: told.append(probe.outcome))  # before it is submitted
+    probe.call_when_completed(lambda: told.append(probe.outcome))  # before it is submitted
     future = setting.purgatory.future(probe, **WAYS_TO_WAIT[way])
     woken: list[Outcome] = []
     waiter = threading.Thread(target=lambda: woken.append(probe.wait(60)))
@@ -90,7 +90,7 @@ def test_all_who_wait_for_what_is_let_go_of_are_told_once(way: str) -> None:
     assert told == woken == [probe.wait(60)] == [Outcome.PENDING]
     with pytest.raises(PurgatoryClosedError, match="'Manual' was closed, and left <Probe PENDING"):
         future.result(60)
-    probe.call_when_settled(lambda: told.append(probe.outcome))  # after the end: at once
+    probe.call_when_completed(lambda: told.append(probe.outcome))  # after the end: at once
     assert told == [Outcome.PENDING] * 2
     assert probe.force_complete()
     assert told == [Outcome.PENDING] * 2
@@ -112,9 +112,9 @@ def test_a_listener_that_raises_is_logged_and_stops_no_other() -> None:
     setting = Setting()
     probe = setting.submit(Probe(), "key")
     told: list[str] = []
-    probe.call_when_settled(lambda: told.append("first"))
-    probe.call_when_settled(lambda: told[99])
-    probe.call_when_settled(lambda: told.append("third"))
+    probe.call_when_completed(lambda: told.append("first"))
+    probe.call_when_completed(lambda: told[99])
+    probe.call_when_completed(lambda: told.append("third"))
     probe.force_complete()
-    probe.call_when_settled(lambda: told.append("after"))
+    probe.call_when_completed(lambda: told.append("after"))
     assert told == ["first", "third", "after"]

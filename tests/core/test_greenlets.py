@@ -46,7 +46,7 @@ def test_callbacks_that_switch_in_any_order_leave_no_depth_behind() -> None:
     setting.assert_empty()
 
 
-def test_many_callbacks_that_stand_still_put_off_none_of_another_greenlet() -> None:
+def test_many_blocked_callbacks_delay_none_of_another_greenlet() -> None:
     setting = Setting()
     main = greenlet.getcurrent()
     parked = [setting.submit(Probe(hooks={"on_complete": main.switch}), n) for n in range(40)]
@@ -75,7 +75,7 @@ def test_a_greenlet_that_is_ended_in_a_callback_leaves_nothing_taken() -> None:
     setting.assert_empty()
 
 
-def test_a_threads_number_is_that_of_whoever_replaces_get_ident(
+def test_a_threads_number_is_that_of_a_replaced_get_ident(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = threading.get_ident()
@@ -268,12 +268,12 @@ assert purgatory.is_closed and called == ["the server's handler"]
 """
 
 
-def test_at_a_signal_in_the_hub_the_servers_handler_runs_and_the_purgatory_closes() -> None:
+def test_a_signal_in_the_hub_runs_the_servers_handler_and_closes_the_purgatory() -> None:
     run_alone(PATCH + SIGNALLED)
 
 
 @pytest.mark.parametrize("action", ["raise ValueError", "raise SystemExit", "pass"])
-def test_the_servers_handler_runs_whatever_closing_raises(action: str) -> None:
+def test_the_servers_handler_runs_even_if_closing_raises(action: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", HANDLER, action],
         cwd=ROOT,

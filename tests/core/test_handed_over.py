@@ -1,4 +1,4 @@
-"""What one thread hands over to another, or to a retry, where they might miss each other."""
+"""Work that one thread defers to another, or to a retry, where they might miss each other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Meddling:
 
 @pytest.mark.parametrize("how", ["force_complete", "cancel"])
 @pytest.mark.parametrize("tries", [1, 2])
-def test_a_retry_for_what_was_settled_meanwhile_does_not_stay_on_the_timer(
+def test_a_retry_of_an_operation_that_completed_meanwhile_does_not_stay_on_the_timer(
     setting: Setting, how: str, tries: int
 ) -> None:
     lock = Meddling()
@@ -52,21 +52,21 @@ def test_a_retry_for_what_was_settled_meanwhile_does_not_stay_on_the_timer(
     setting.assert_empty()
 
 
-def test_a_retry_that_is_being_made_while_another_thread_settles_is_cancelled(
+def test_a_retry_that_is_being_made_while_another_thread_completes_is_cancelled(
     setting: Setting,
 ) -> None:
     operation = Probe(lock=Meddling())
     add = setting.timer.add
     with pytest.MonkeyPatch.context() as patch:
 
-        def settle_and_add(task: Probe) -> None:
+        def complete_and_add(task: Probe) -> None:
             if task is not operation:
                 completing = threading.Thread(target=operation.force_complete)
                 completing.start()
                 completing.join(30)
             add(task)
 
-        patch.setattr(setting.timer, "add", settle_and_add)
+        patch.setattr(setting.timer, "add", complete_and_add)
         setting.submit(operation, "a")
     assert operation.finished == ["on_complete"]
     setting.assert_empty()
@@ -87,7 +87,7 @@ def test_retries_come_less_and_less_often_and_start_no_second_series(setting: Se
 
 
 @pytest.mark.parametrize("event_every_ms", [1, 3, 20, 31, 40])
-def test_events_that_find_the_lock_taken_do_not_put_a_retry_off(
+def test_events_that_find_the_lock_taken_do_not_delay_a_retry(
     setting: Setting, event_every_ms: int
 ) -> None:
     lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What one operation's callbacks raise stops nobody else, and leaves nothing half done."""
+"""An exception in one operation's callbacks stops no other, and leaves nothing half done."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_callback_that_raises_fails_its_operation_and_no_other(
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize(("stage", "trigger", "ready"), FAULTS)
-def test_an_interrupt_goes_on_to_the_caller_and_leaves_the_operation_failed(
+def test_an_interrupt_propagates_to_the_caller_and_leaves_the_operation_failed(
     stage: str, trigger: Trigger, ready: bool, interrupt: type[BaseException]
 ) -> None:
     setting = Setting()
@@ -172,7 +172,7 @@ def test_an_observer_that_raises_stops_no_operation(interrupt: type[BaseExceptio
         if len(told) == 1:
             raise interrupt
 
-    setting = Setting(on_settled=observe)
+    setting = Setting(on_completed=observe)
     around = neighbours(setting)
     operation = Probe()
     try:

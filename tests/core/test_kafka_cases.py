@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from purgatory import DelayedOperationPurgatory, Outcome, WatcherList
+from purgatory import DelayedOperationPurgatory, Outcome
+from purgatory.core.watchers import WatcherList
 from tests.core.probe import LONG_MS, Probe, Setting
 
 
@@ -92,7 +93,8 @@ def test_an_operation_on_two_keys_is_completed_by_either_and_counted_once(
 
 @pytest.mark.pure
 def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: Setting) -> None:
-    """Somebody completes it while it is put on its lists: between the first key and the third."""
+    """Another thread completes it while it is put on its lists: between the first key and the
+    third."""
     operation = Probe()
     completing = threading.Thread(target=operation.force_complete)
 
@@ -132,7 +134,9 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
 # Expiry.
 
 
-def test_what_is_not_satisfied_expires_no_sooner_than_its_delay(setting: Setting) -> None:
+def test_an_operation_that_is_not_satisfied_expires_no_sooner_than_its_delay(
+    setting: Setting,
+) -> None:
     early, late = setting.submit(Probe(20), "a"), setting.submit(Probe(200_000), "b", "c")
     assert setting.purgatory.watched == 3
     setting.pass_time(19)
@@ -160,7 +164,7 @@ def test_expiry_comes_in_the_order_of_the_deadlines(setting: Setting) -> None:
     setting.assert_empty()
 
 
-# What Kafka purges later is gone at once here.
+# Operations that Kafka purges later are gone at once here.
 
 
 def test_the_sizes_follow_each_completion_without_a_purge(setting: Setting) -> None:
@@ -341,7 +345,7 @@ def test_an_expiry_that_meets_a_taken_lock_is_not_lost(setting: Setting) -> None
     setting.assert_empty()
 
 
-def test_a_check_that_meets_a_running_check_is_done_by_that_one(setting: Setting) -> None:
+def test_a_check_that_meets_a_running_check_is_made_by_that_ones_owner(setting: Setting) -> None:
     """The running check has read the old state; the one that met it knows of the new."""
     operation = setting.submit(Probe(), "a")
 
@@ -379,7 +383,9 @@ def test_the_second_try_of_a_submission_may_complete(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("at_check", [1, 2])
-def test_completed_by_another_thread_during_a_submission(setting: Setting, at_check: int) -> None:
+def test_another_thread_may_complete_an_operation_during_its_submission(
+    setting: Setting, at_check: int
+) -> None:
     operation = Probe()
 
     def interfere() -> None:

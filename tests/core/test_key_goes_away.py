@@ -10,22 +10,22 @@ from purgatory import Outcome
 from tests.core.probe import Probe, Setting
 
 
-def test_complete_all_completes_whatever_the_condition_says() -> None:
+def test_complete_for_key_completes_whether_the_condition_holds_or_not() -> None:
     setting = Setting()
     probes = [setting.submit(Probe(), "gone", "kept") for _ in range(3)]
     other = setting.submit(Probe(), "kept")
-    assert setting.purgatory.complete_all("gone") == 3
+    assert setting.purgatory.complete_for_key("gone") == 3
     assert {probe.outcome for probe in probes} == {Outcome.COMPLETED}
     assert [probe.finished for probe in probes] == [["on_complete"]] * 3
     assert other.outcome is Outcome.PENDING
-    assert setting.purgatory.complete_all("gone") == 0
+    assert setting.purgatory.complete_for_key("gone") == 0
 
 
-def test_fail_all_fails_with_the_error() -> None:
+def test_fail_for_key_fails_with_the_error() -> None:
     setting = Setting()
     probes = [setting.submit(Probe(), "gone") for _ in range(3)]
     error = ConnectionError("broker 2 died")
-    assert setting.purgatory.fail_all("gone", error) == 3
+    assert setting.purgatory.fail_for_key("gone", error) == 3
     for probe in probes:
         assert probe.outcome is Outcome.FAILED
         assert probe.error is error
@@ -33,24 +33,24 @@ def test_fail_all_fails_with_the_error() -> None:
     setting.assert_empty()
 
 
-def test_who_waits_at_a_threshold_is_found_too() -> None:
+def test_threshold_waits_are_completed_with_their_key_too() -> None:
     setting = Setting()
     probe = Probe()
     setting.purgatory.try_complete_else_watch(probe, thresholds={"log": 10})
-    assert setting.purgatory.complete_all("log") == 1
+    assert setting.purgatory.complete_for_key("log") == 1
     setting.assert_empty()
 
 
 @pytest.mark.parametrize("ends", [Outcome.COMPLETED, Outcome.FAILED])
-def test_where_your_lock_is_taken_a_retry_does_it(ends: Outcome) -> None:
+def test_a_retry_completes_an_operation_whose_lock_is_taken(ends: Outcome) -> None:
     setting = Setting()
     lock = threading.Lock()
     probe = setting.submit(Probe(lock=lock), "gone")
     with lock:
         if ends is Outcome.COMPLETED:
-            setting.purgatory.complete_all("gone")
+            setting.purgatory.complete_for_key("gone")
         else:
-            setting.purgatory.fail_all("gone", LookupError())
+            setting.purgatory.fail_for_key("gone", LookupError())
         assert probe.outcome is Outcome.PENDING
     setting.pass_time(40)
     assert probe.outcome is ends
@@ -63,7 +63,7 @@ def test_callbacks_do_not_overlap_a_check_that_is_under_way() -> None:
 
     def complete_all_meanwhile() -> None:
         if setting.purgatory.watched:
-            thread = threading.Thread(target=setting.purgatory.complete_all, args=("gone",))
+            thread = threading.Thread(target=setting.purgatory.complete_for_key, args=("gone",))
             thread.start()
             thread.join(60)
             seen.append(probe.outcome)
@@ -75,6 +75,6 @@ def test_callbacks_do_not_overlap_a_check_that_is_under_way() -> None:
     setting.assert_empty()
 
 
-def test_an_error_that_is_none_is_refused() -> None:
+def test_an_object_that_is_no_error_is_refused() -> None:
     with pytest.raises(TypeError, match="error must be an exception, not 'broken'"):
-        Setting().purgatory.fail_all("key", "broken")  # type: ignore[arg-type]
+        Setting().purgatory.fail_for_key("key", "broken")  # type: ignore[arg-type]

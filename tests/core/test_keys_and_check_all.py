@@ -29,7 +29,7 @@ def setting() -> Setting:
     return Setting()
 
 
-def test_keys_are_those_that_somebody_waits_on(setting: Setting) -> None:
+def test_keys_are_those_with_a_pending_operation(setting: Setting) -> None:
     purgatory = setting.purgatory
     assert purgatory.keys() == []
     one = setting.submit(Probe(), "a", ("b", 1), 3)
@@ -54,7 +54,7 @@ def test_keys_are_a_copy(setting: Setting) -> None:
     assert sorted(setting.purgatory.keys()) == list(range(100))  # type: ignore[type-var]
 
 
-def test_keys_of_what_expired_or_closed_are_gone(setting: Setting) -> None:
+def test_keys_of_expired_operations_and_closed_purgatories_are_gone(setting: Setting) -> None:
     setting.submit(Probe(delay_ms=10), "a")
     setting.submit(Probe(), "b")
     setting.pass_time(11)
@@ -71,7 +71,7 @@ def test_a_key_without_waits_has_a_value_and_is_not_watched(setting: Setting) ->
     assert setting.purgatory.value("a") == 7
 
 
-def test_check_all_completes_what_is_ready_and_counts_it_once(setting: Setting) -> None:
+def test_check_all_completes_ready_operations_and_counts_each_once(setting: Setting) -> None:
     assert setting.purgatory.check_all() == 0
     operations = [setting.submit(Probe(), "all", number, -number) for number in range(1, 11)]
     for operation in operations[::2]:
@@ -117,7 +117,7 @@ def test_operations_may_be_submitted_while_all_are_checked(setting: Setting) -> 
     purgatory._check()
 
 
-def test_what_one_condition_raises_keeps_no_other_from_being_checked(
+def test_a_condition_that_raises_keeps_no_other_from_being_checked(
     setting: Setting, logs: Logs
 ) -> None:
     def fail() -> None:

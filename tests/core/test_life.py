@@ -1,6 +1,6 @@
-"""The life of an operation is the table `LIFE` in the code: each of its moves, and no other.
+"""The life of an operation is the table `LIFE` in `life.py`: each of its moves, and no other.
 
-Operations are settled in every way, in the middle of a deep chain and not, observed and not, with
+Operations are completed in every way, in the middle of a deep chain and not, observed and not, with
 callbacks that raise and not; and in every state all calls are made that there are.
 """
 
@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from purgatory import TRANSITIONS, Outcome, PurgatoryClosedError
-from purgatory.core import states
+from purgatory import Outcome, PurgatoryClosedError
+from purgatory.core import outcome
+from purgatory.core.outcome import DONE
 from purgatory.core.state import PurgatoryState
-from purgatory.core.states import ABANDONED, DONE, MOVES, STATES, WAITING, State
 from purgatory.core.trampoline import MAX_DEPTH, this_thread
+from tests.core.life import ABANDONED, MOVES, STATES, TRANSITIONS, WAITING, State
 from tests.core.probe import LONG_MS, Probe, Setting
 from tests.core.recorded_life import IN_THE_TABLE, recorded_moves, state_of
 
@@ -57,7 +58,7 @@ def an_expiry_that_leaves(setting: Setting, operation: Probe) -> None:
 
 def a_verdict_that_leaves(setting: Setting, operation: Probe) -> None:
     operation.hooks["try_complete"] = lambda: (
-        setting.purgatory.fail_all("a", OSError("gone")),
+        setting.purgatory.fail_for_key("a", OSError("gone")),
         setting.purgatory.close("leave"),
     )
     setting.purgatory.check_and_complete("a")
@@ -86,8 +87,8 @@ HOWS: list[How] = [
     lambda setting, operation: operation.force_complete(),
     lambda setting, operation: operation.cancel(),
     lambda setting, operation: setting.pass_time(LONG_MS),
-    lambda setting, operation: setting.purgatory.complete_all("a"),
-    lambda setting, operation: setting.purgatory.fail_all("a", OSError("gone")),
+    lambda setting, operation: setting.purgatory.complete_for_key("a"),
+    lambda setting, operation: setting.purgatory.fail_for_key("a", OSError("gone")),
     lambda setting, operation: setting.purgatory.cancel_for_key("a"),
     lambda setting, operation: setting.purgatory.close("expire"),
     lambda setting, operation: setting.purgatory.close("fail"),
@@ -101,7 +102,7 @@ def fail() -> None:
 
 @contextmanager
 def deep_in_a_chain() -> Iterator[None]:
-    """What is settled in the body is put off until its end."""
+    """The callbacks of operations that complete in the body are deferred to its end."""
     trampoline = this_thread.trampoline
     trampoline.depth = MAX_DEPTH
     yield
@@ -110,11 +111,11 @@ def deep_in_a_chain() -> Iterator[None]:
 
 
 def lives() -> Iterator[tuple[Setting, Probe, How]]:
-    """Yield an operation in its purgatory, and how it is to be settled: all that there are."""
+    """Yield an operation in its purgatory, and a way to complete it: all that there are."""
     for how, observed, raising in product(
         HOWS, (False, True), (None, "on_complete", "on_expiration", "on_failure")
     ):
-        setting = Setting(on_settled=(lambda *_: None) if observed else None)
+        setting = Setting(on_completed=(lambda *_: None) if observed else None)
         operation = setting.submit(Probe(hooks={raising: fail} if raising else {}), "a")
         yield setting, operation, how
 
@@ -149,8 +150,8 @@ def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.Monke
         wins += [purgatory.check_and_complete("a"), purgatory.cancel_for_key("a")]
         if before[0] != ABANDONED:  # its owner may
             wins += [operation.force_complete(), operation.cancel()]
-        purgatory.complete_all("a")
-        purgatory.fail_all("a", OSError("gone"))
+        purgatory.complete_for_key("a")
+        purgatory.fail_for_key("a", OSError("gone"))
         with suppress(PurgatoryClosedError, RuntimeError):
             purgatory.try_complete_else_watch(operation, ["b"])
         assert not any(wins)
@@ -168,9 +169,9 @@ def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.Monke
 
         for stage in ("on_complete", "on_expiration", "on_failure"):
             operation.hooks.setdefault(stage, call)
-        if setting.purgatory.on_settled is not None:
-            setting.purgatory.on_settled = lambda *_, call=call: call()
-        operation.call_when_settled(call)
+        if setting.purgatory.on_completed is not None:
+            setting.purgatory.on_completed = lambda *_, call=call: call()
+        operation.call_when_completed(call)
         monkeypatch.setattr(PurgatoryState, "detach", call_and_unwatch)
         how(setting, operation)
         monkeypatch.setattr(PurgatoryState, "detach", unwatch)
@@ -182,10 +183,10 @@ def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.Monke
                 call_all(setting, operation)
     assert called_in == {state for state in STATES if reachable(state)} - {
         (WAITING, Outcome.PENDING),
-        # Between two steps of the settler's, without a call.
-        (states.CALLING_BACK, Outcome.FAILED),
-        (states.CALLED_BACK, Outcome.COMPLETED),
-        (states.CALLED_BACK, Outcome.EXPIRED),
+        # Between two steps of the completer's, without a call.
+        (outcome.CALLING_BACK, Outcome.FAILED),
+        (outcome.CALLED_BACK, Outcome.COMPLETED),
+        (outcome.CALLED_BACK, Outcome.EXPIRED),
     }
 
 
@@ -193,21 +194,7 @@ def reachable(state: State) -> bool:
     return any(state in after for after in MOVES.values()) or state[0] == WAITING
 
 
-@pytest.mark.parametrize("state", [state for state in STATES if state[0] >= 0], ids=str)
-def test_an_outcome_that_is_not_in_the_table_is_refused_and_changes_nothing(state: State) -> None:
-    for outcome in Outcome:
-        operation = Probe()
-        operation._op_stage, operation._op_outcome = state
-        if (state[0], outcome) in MOVES[state]:
-            operation._op_become(outcome)
-            assert operation.outcome is outcome
-        else:
-            with pytest.raises(RuntimeError, match=f"can't become {outcome.name}"):
-                operation._op_become(outcome)
-            assert state_of(operation) == state
-
-
-def test_what_is_settled_stays_as_it_is() -> None:
+def test_a_completed_operation_stays_as_it_is() -> None:
     assert not any(MOVES[state] for state in STATES if state[0] == DONE)
     assert TRANSITIONS[Outcome.PENDING] == set(Outcome) - {Outcome.PENDING}
     assert TRANSITIONS[Outcome.COMPLETED] == TRANSITIONS[Outcome.EXPIRED] == {Outcome.FAILED}

@@ -12,15 +12,8 @@ from typing import Any
 
 import pytest
 
-from purgatory import (
-    DelayedOperationPurgatory,
-    GroupJoinKey,
-    Outcome,
-    PurgatoryFullError,
-    TopicKey,
-    TransactionKey,
-    describe,
-)
+from purgatory import DelayedOperationPurgatory, Outcome, PurgatoryFullError, describe
+from purgatory.core.keys import GroupJoinKey, TopicKey, TransactionKey
 from purgatory.core.trampoline import MAX_DEPTH
 from tests.core.probe import Logs, Probe, Setting
 
@@ -33,7 +26,9 @@ def full_purgatory(limit: int) -> tuple[DelayedOperationPurgatory, list[Probe]]:
     return purgatory, probes
 
 
-def test_one_too_many_is_refused_counted_and_logged_and_leaves_nothing(logs: Logs) -> None:
+def test_an_operation_beyond_the_limit_is_refused_counted_and_logged_and_leaves_nothing(
+    logs: Logs,
+) -> None:
     purgatory, _ = full_purgatory(3)
     refused = Probe()
     with pytest.raises(PurgatoryFullError, match=r"'Produce' is full: max_pending=3 .* <Probe"):
@@ -56,12 +51,12 @@ def test_a_flood_is_logged_once_a_second(logs: Logs) -> None:
     assert 1 <= len(logs) < 20
 
 
-def test_what_completes_at_once_needs_no_place() -> None:
+def test_an_operation_that_completes_at_once_needs_no_place() -> None:
     purgatory, _ = full_purgatory(1)
     assert purgatory.try_complete_else_watch(Probe(ready=True), ["key"])
 
 
-def test_who_is_being_checked_first_takes_no_place() -> None:
+def test_an_operation_in_its_first_check_takes_no_place() -> None:
     purgatory = DelayedOperationPurgatory("Produce", reaper_enabled=False, max_pending=1)
     waiting = Probe()
     first = Probe(
@@ -133,7 +128,7 @@ def test_a_limit_that_is_no_integer_is_refused(limit: Any) -> None:
         DelayedOperationPurgatory("limited", reaper_enabled=False, max_pending=limit)
 
 
-def test_who_is_refused_is_named_as_it_was() -> None:
+def test_a_refused_operation_is_named_as_it_was() -> None:
     purgatory = DelayedOperationPurgatory("full", reaper_enabled=False, max_pending=1)
     purgatory.try_complete_else_watch(Probe(), ["a"])
     with pytest.raises(PurgatoryFullError, match="does not take <Probe PENDING"):
@@ -143,7 +138,7 @@ def test_who_is_refused_is_named_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("limit", "error"), [(-1, ValueError), (1.5, TypeError), (True, TypeError)]
 )
-def test_how_many_are_looked_at_is_none_or_more(limit: Any, error: type[Exception]) -> None:
+def test_a_limit_of_a_look_is_zero_or_more(limit: Any, error: type[Exception]) -> None:
     purgatory = DelayedOperationPurgatory("looked at", reaper_enabled=False)
     for call in (purgatory.pending_ends, lambda limit: purgatory.waiting_on("a", limit)):
         with pytest.raises(error, match="limit must be"):
@@ -153,7 +148,7 @@ def test_how_many_are_looked_at_is_none_or_more(limit: Any, error: type[Exceptio
 
 def test_keys_are_equal_within_one_type_only() -> None:
     assert GroupJoinKey("g") == GroupJoinKey("g")
-    others = [TopicKey("g", "join"), ("g", "join"), TransactionKey("g", "join")]
+    others = [TopicKey("g"), ("g",), TransactionKey("g")]
     assert all(other != GroupJoinKey("g") for other in others)
     assert len({*others, GroupJoinKey("g"), GroupJoinKey("g")}) == 4
 
@@ -175,7 +170,7 @@ READS: list[Callable[[DelayedOperationPurgatory], object]] = [
 
 
 @pytest.mark.parametrize("read", READS)
-def test_reading_goes_on_with_nothing_that_an_interrupt_broke_off(
+def test_reading_resumes_no_interrupted_work(
     read: Callable[[DelayedOperationPurgatory], object],
 ) -> None:
     def interrupt() -> None:
@@ -197,7 +192,7 @@ def test_reading_goes_on_with_nothing_that_an_interrupt_broke_off(
     assert [one.finished for one in others] == [["on_complete"]] * 2
 
 
-def test_what_was_not_made_whole_is_refused_by_each_call() -> None:
+def test_an_uninitialized_operation_is_refused_by_each_call() -> None:
     class Forgetful(Probe):
         def __init__(self) -> None:
             """Calls no other."""

@@ -15,17 +15,17 @@ from structlog.testing import capture_logs
 
 from tests.core.fresh_core import BUSY_RUN, Patches, load_fresh
 from tests.core.lock_recorder import LockRecorder
-from tests.core.mutants import EVERY_CALL, Mutant
+from tests.core.mutants import PURGATORY, Mutant
 from tests.core.probe import Probe, Setting
 
 STATE_LOCK = "state.lock"
 USERS = {f"busy_run.{name}" for name in ("users_lock", "users_rlock", "innermost_users_lock")}
 SIGNALS = frozenset({"wake._lock"})
-STAGES = {"try_complete", "on_complete", "on_expiration", "on_failure", "on_settled"}
+STAGES = {"try_complete", "on_complete", "on_expiration", "on_failure", "on_completed"}
 
 
 class Recording(NamedTuple):
-    """What the busy run showed."""
+    """The locks of the busy run."""
 
     recorder: LockRecorder
     held_in_callbacks: dict[str, set[str]]
@@ -61,11 +61,11 @@ def test_the_order_of_locks_has_no_cycle(recording: Recording) -> None:
 
 def test_no_lock_of_an_operation_is_waited_for(recording: Recording) -> None:
     waited_for = {name for name in recording.recorder.waited_for if "operation" in name}
-    assert waited_for == {"_operation_pure._listeners_lock"} & waited_for
+    assert waited_for == {"operation._listeners_lock"} & waited_for
     assert "busy_run.users_lock" in recording.recorder.tried
 
 
-def test_nothing_is_waited_for_under_the_states_lock(recording: Recording) -> None:
+def test_no_lock_is_waited_for_under_the_states_lock(recording: Recording) -> None:
     assert STATE_LOCK in recording.recorder.waited_for
     within = {edge for edge in recording.recorder.edges if edge[0] == STATE_LOCK}
     assert within == set()
@@ -81,7 +81,7 @@ def test_callbacks_under_the_states_lock_are_found() -> None:
     released_too_late = Mutant(
         "checks run under the state's lock",
         "the busy run",
-        EVERY_CALL,
+        PURGATORY,
         """
 -            return check_each(operations, [threading.get_ident()])
 +                return check_each(operations, [threading.get_ident()])
@@ -89,7 +89,7 @@ def test_callbacks_under_the_states_lock_are_found() -> None:
 """,
     )
     recording = record(  # with more threads, this fault could be a deadlock
-        lambda new_run: new_run().run_one(), {EVERY_CALL: released_too_late.replacements}
+        lambda new_run: new_run().run_one(), {PURGATORY: released_too_late.replacements}
     )
     for stage in ("try_complete", "on_complete"):
         assert STATE_LOCK in recording.held_in_callbacks[stage]

@@ -1,4 +1,4 @@
-"""What is settled is gone at once: from every list, from the timer, from memory."""
+"""Completed operations are gone at once: from every list, from the timer, from memory."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ ENDS: dict[str, Callable[[Setting, Probe], None]] = {
 
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_a_settled_operation_is_freed_at_once(
+def test_a_completed_operation_is_freed_at_once(
     setting: Setting, end: Callable[[Setting, Probe], None], logs: Logs
 ) -> None:
     operation = Probe(LONG_MS)
@@ -168,7 +168,7 @@ def test_an_operation_with_a_lock_that_was_taken_is_freed_at_once(
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_an_operation_that_is_settled_before_its_first_retry_is_made_is_freed_at_once(
+def test_an_operation_that_completes_before_its_first_retry_is_freed_at_once(
     setting: Setting,
 ) -> None:
     lock = Taken()
@@ -198,9 +198,7 @@ def test_the_threads_of_a_purgatory_hold_nothing_that_has_expired() -> None:
         assert [reference() for reference in freed] == [None] * 3
 
 
-def test_an_error_that_is_kept_holds_no_operation_and_tells_what_happened(
-    setting: Setting, logs: Logs
-) -> None:
+def test_a_kept_error_holds_no_operation_and_has_its_message(setting: Setting, logs: Logs) -> None:
     operations = [setting.submit(Probe(), "a") for _ in range(3)]
     references = [weakref.ref(operation) for operation in operations]
     fail_in("try_complete", setting, operations[0])
@@ -216,7 +214,7 @@ def test_an_error_that_is_kept_holds_no_operation_and_tells_what_happened(
 
 
 @pytest.mark.parametrize("stage", ["try_complete", "on_complete", "on_expiration"])
-def test_what_the_caller_is_handling_keeps_its_traceback_and_is_not_kept(
+def test_an_error_that_the_caller_is_handling_keeps_its_traceback_and_is_not_kept(
     setting: Setting, stage: str
 ) -> None:
     operation = setting.submit(Probe(), "a")
@@ -254,7 +252,9 @@ def test_what_the_caller_is_handling_keeps_its_traceback_and_is_not_kept(
     assert kept.__cause__.__context__ is None, "it would keep the caller's frames"
 
 
-def test_a_callback_that_raises_what_its_caller_handles_leaves_it_whole(setting: Setting) -> None:
+def test_a_callback_that_raises_the_error_its_caller_handles_leaves_it_whole(
+    setting: Setting,
+) -> None:
     operation = setting.submit(Probe(), "a")
     operation.ready = True
     try:
@@ -386,7 +386,7 @@ def grow_nothing_over_rounds() -> None:
     assert later_bytes - used_bytes < 20_000
 
 
-def test_nothing_grows_over_rounds_of_every_kind_of_end() -> None:
+def test_memory_does_not_grow_over_rounds_of_every_outcome() -> None:
     run_in_own_process(grow_nothing_over_rounds)
 
 

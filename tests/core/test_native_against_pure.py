@@ -32,7 +32,7 @@ PURE = load_fresh(["timer", "purgatory"], {}, {STATE_MODULE: {}})
 IN_USE = [timer_in_use, purgatory_in_use]
 
 
-def test_what_is_compared_is_the_native_purgatory_and_the_pure_one() -> None:
+def test_the_compared_purgatories_are_a_native_and_a_pure_one() -> None:
     for modules, native in ((IN_USE, True), (PURE, False)):
         timer, purgatory = modules
         for made in (
@@ -74,7 +74,7 @@ class Touchy:
 
 KEYS: list[Hashable] = [0, 1, "a", "b", ("t", 1), 3, Touchy(), Touchy(), True, 1.0, None]
 KEY = st.sampled_from(KEYS)
-STAGES = ("try_complete", "on_complete", "on_expiration", "on_failure", "told", "on_settled")
+STAGES = ("try_complete", "on_complete", "on_expiration", "on_failure", "told", "on_completed")
 ACTS = (
     *("raise", "interrupt", "complete", "cancel", "check", "advance", "submit", "complete other"),
     *("cancel other", "check other", "forget", "complete all", "fail all", "cancel for key"),
@@ -120,7 +120,7 @@ class Side:
             reaper_enabled=False,
             timer_enabled=settings.timer_enabled,
             max_pending=settings.max_pending,
-            on_settled=self.observe if settings.observed else None,
+            on_completed=self.observe if settings.observed else None,
         )
         forking._instances.discard(self.purgatory)
         self.kinds = _operation_classes(self, purgatory.DelayedOperation)
@@ -140,13 +140,13 @@ class Side:
     def observe(self, operation: Any, label: str, wait_ns: int) -> None:
         self.told.append((operation.number, label, wait_ns))
         script = operation.script
-        if "on_settled" in script:
-            operation.act(*script.pop("on_settled"))
+        if "on_completed" in script:
+            operation.act(*script.pop("on_completed"))
 
     def answer(
         self, call: Callable[[Side], object], broken: bool = False
     ) -> tuple[object, list[Any]]:
-        """What a call gives or raises, and all that was told by then."""
+        """The result or error of a call, and all that was recorded by then."""
         Touchy.broken = broken
         try:
             given = self.plain(call(self))
@@ -226,9 +226,9 @@ class Side:
             case "forget":
                 return purgatory.forget(key)
             case "complete all":
-                return purgatory.complete_all(key)
+                return purgatory.complete_for_key(key)
             case "fail all":
-                return purgatory.fail_all(key, OnPurpose("all"))
+                return purgatory.fail_for_key(key, OnPurpose("all"))
             case "cancel for key":
                 return purgatory.cancel_for_key(key)
             case "look":
@@ -239,7 +239,7 @@ class Side:
                     purgatory.oldest_pending_ns,
                 ]
             case "listen":
-                return other.call_when_settled(operation.tell)
+                return other.call_when_completed(operation.tell)
             case "close" if number < 2:
                 return purgatory.close(("expire", "fail")[number], timeout=0)
             case "hold":
@@ -269,7 +269,7 @@ def _operation_classes(side: Side, base: Any) -> list[Any]:
     """Classes of operations with and without a dict, and one that forgets to call ``super``."""
 
     class Behaviour:
-        """What all of them do."""
+        """The work of all of them."""
 
         __slots__ = ()
 
@@ -416,7 +416,7 @@ class Compared(RuleBasedStateMachine):
         self.both(lambda side: side.purgatory.advance([], 5))
         self.both(lambda side: side.purgatory.advance(1, value))
         self.both(lambda side: side.purgatory.forget([]))
-        self.both(lambda side: side.purgatory.fail_all(1, value))
+        self.both(lambda side: side.purgatory.fail_for_key(1, value))
         return multiple(number)
 
     @rule(wrong=st.sampled_from([None, 5, "task", object, int, 1.5, Touchy()]))
@@ -506,9 +506,9 @@ class Compared(RuleBasedStateMachine):
     def forget(self, key: Hashable) -> None:
         self.both(lambda side: side.purgatory.forget(key))
 
-    @rule(key=KEY, what=st.sampled_from(["complete_all", "fail_all", "cancel_for_key"]))
+    @rule(key=KEY, what=st.sampled_from(["complete_for_key", "fail_for_key", "cancel_for_key"]))
     def let_a_key_go_away(self, key: Hashable, what: str) -> None:
-        error = (OnPurpose("gone"),) if what == "fail_all" else ()
+        error = (OnPurpose("gone"),) if what == "fail_for_key" else ()
         self.both(lambda side: getattr(side.purgatory, what)(key, *error))
 
     @rule(
@@ -534,7 +534,7 @@ class Compared(RuleBasedStateMachine):
     @rule(number=numbers)
     def listen(self, number: int) -> None:
         self.both(
-            lambda side: side.operations[number].call_when_settled(side.operations[number].tell)
+            lambda side: side.operations[number].call_when_completed(side.operations[number].tell)
         )
 
     @rule(number=numbers)
@@ -569,7 +569,7 @@ TestCompared = Compared.TestCase
 
 
 def both(call: Callable[[Side], object], broken: bool = False) -> tuple[object, list[Any]]:
-    """What a call gives, or raises, on either."""
+    """The result or error of a call, on either."""
     native, pure = [Side(modules, Settings()).answer(call, broken) for modules in (IN_USE, PURE)]
     assert native == pure
     return native
@@ -585,12 +585,12 @@ def test_a_delay_that_was_changed_is_refused_alike(delay_ms: Any) -> None:
     both(go)
 
 
-def test_who_gives_none_for_what_is_to_be_called_is_told_so() -> None:
+def test_none_as_a_function_is_refused_alike() -> None:
     given, _ = both(lambda side: side.make().safe_try_complete_or_else(None))
     assert given == "TypeError: 'NoneType' object is not callable"
 
 
-def test_who_waits_anew_is_told_after_who_came_meanwhile() -> None:
+def test_a_wait_that_begins_anew_ends_after_those_that_came_meanwhile() -> None:
     def go(side: Side) -> object:
         waiting = [side.make() for _ in range(3)]
         for operation in waiting:
@@ -605,7 +605,7 @@ def test_who_waits_anew_is_told_after_who_came_meanwhile() -> None:
     assert [number for number, *_ in told[-4:]] == [3, 0, 1, 2]
 
 
-def test_what_is_mended_has_all_wait_anew_for_what_was_reached() -> None:
+def test_a_repair_has_all_wait_anew_for_numbers_that_were_reached() -> None:
     def go(side: Side) -> object:
         side.purgatory.try_complete_else_watch(side.make(), thresholds={"a": 5})
         side.purgatory.advance("a", 5)
@@ -640,13 +640,13 @@ def test_a_purgatory_whose_init_calls_nothing_says_what_is_missing() -> None:
 def test_a_key_that_can_not_be_compared_leaves_nothing_behind() -> None:
     def go(side: Side) -> list[object]:
         Touchy.broken = False
-        side.purgatory.try_complete_else_watch(side.make(), [Touchy(), 1], {Touchy(): 2**64})
+        side.purgatory.try_complete_else_watch(side.make(), [Touchy(), 1], {Touchy(): 2**62})
         Touchy.broken = True
         told: list[object] = []
         calls: list[Callable[[], object]] = [
             lambda: side.purgatory.try_complete_else_watch(side.make(), [2, Touchy()]),
             lambda: side.purgatory.check_and_complete(Touchy()),
-            lambda: side.purgatory.advance(Touchy(), 2**65),
+            lambda: side.purgatory.advance(Touchy(), 2**62),
             side.operations[0].cancel,
         ]
         told += [side.answer(lambda _, call=call: call(), True) for call in calls]  # type: ignore[misc]

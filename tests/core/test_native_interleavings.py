@@ -103,7 +103,7 @@ def test_the_written_programs_end_well_with_two_preemptions(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", PAIRS)
-def test_two_calls_end_well_if_what_is_not_native_may_be_preempted_anywhere(
+def test_two_calls_end_well_if_python_code_may_be_preempted_anywhere(
     record_property: Count, core_and_layers: ModuleType, first: str
 ) -> None:
     assert_all_end_well(
@@ -140,7 +140,7 @@ def test_a_seed_gives_the_same_schedule_again(core: ModuleType) -> None:
 def test_threads_are_switched_in_all_that_the_native_core_calls(
     core: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the native core itself called, there is no frame between a caller's and the called."""
+    """A call from the native core has no frame between the caller's and the called function's."""
     places: set[str] = set()
     at = scheduler.at
 

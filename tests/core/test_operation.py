@@ -26,7 +26,7 @@ class WholeNumber:
 
 @pytest.mark.parametrize(
     "delay_ms",
-    [True, False, 1.0, 2.5, float("nan"), float("inf"), "250", None, b"1", [], Fraction(3)],
+    [True, False, 1.0, 2.5, float("nan"), float("inf"), "250", b"1", [], Fraction(3)],
     ids=repr,
 )
 def test_a_delay_that_is_no_integer_is_refused_by_value(delay_ms: object) -> None:
@@ -37,7 +37,7 @@ def test_a_delay_that_is_no_integer_is_refused_by_value(delay_ms: object) -> Non
 
 
 @pytest.mark.parametrize("lock", [True, "lock", threading.Lock, threading.RLock, object()])
-def test_a_lock_that_is_none_is_refused_by_value(lock: object) -> None:
+def test_an_object_that_is_no_lock_is_refused_by_value(lock: object) -> None:
     with pytest.raises(TypeError, match="lock must have acquire and release") as info:
         Probe(lock=lock)  # type: ignore[arg-type]
     assert repr(lock) in str(info.value)
@@ -123,13 +123,13 @@ def test_safe_try_complete_or_else_checks_calls_and_checks_again() -> None:
     assert operation.calls == ["try_complete", "f", "try_complete"]
 
 
-def test_safe_try_complete_or_else_does_not_call_what_is_not_needed() -> None:
+def test_safe_try_complete_or_else_does_not_call_the_function_if_it_completed() -> None:
     operation = Probe(ready=True)
     assert operation.safe_try_complete_or_else(lambda: operation.calls.append("f"))
     assert operation.calls == ["try_complete", "on_complete"]
 
 
-def test_safe_try_complete_or_else_sees_what_became_true_in_between() -> None:
+def test_safe_try_complete_or_else_sees_a_condition_that_became_true_in_between() -> None:
     operation = Probe()
 
     def event() -> None:
@@ -156,7 +156,7 @@ def test_safe_try_complete_or_else_holds_the_users_lock() -> None:
     assert not lock.locked()
 
 
-def test_what_the_function_raises_reaches_the_caller_and_releases_the_locks() -> None:
+def test_the_error_of_the_function_reaches_the_caller_and_releases_the_locks() -> None:
     lock = threading.Lock()
     operation = Probe(lock=lock)
 
@@ -195,7 +195,7 @@ class ReturnsWhatItLikes(Probe):
 
 
 @pytest.mark.parametrize("answer", [None, 0, "", [], True])
-def test_a_completion_counts_whatever_try_complete_returns_after_it(answer: object) -> None:
+def test_a_completion_counts_even_if_try_complete_returns_false_after_it(answer: object) -> None:
     setting = Setting()
     checked, submitted, expired = (ReturnsWhatItLikes(delay_ms=8) for _ in range(3))
     for operation in (checked, submitted, expired):
@@ -228,7 +228,7 @@ def test_a_check_that_completed_nothing_counts_nothing(answer: object) -> None:
     assert operation.outcome is Outcome.CANCELLED
 
 
-def test_what_another_thread_completes_in_the_middle_of_a_check_is_not_counted() -> None:
+def test_a_completion_by_another_thread_in_the_middle_of_a_check_is_not_counted() -> None:
     operation = ReturnsWhatItLikes()
 
     def complete_elsewhere() -> None:
@@ -291,7 +291,7 @@ def test_wait_takes_any_number_of_seconds(timeout: float) -> None:
 @pytest.mark.parametrize(
     ("timeout", "error"), [(math.nan, ValueError), ("1", TypeError), (True, TypeError)]
 )
-def test_a_timeout_that_is_none_is_refused_and_leaves_no_listener(
+def test_an_invalid_timeout_is_refused_and_leaves_no_listener(
     timeout: Any, error: type[Exception]
 ) -> None:
     operation = Probe()
@@ -314,12 +314,12 @@ def test_a_listener_that_is_interrupted_is_called_again(raised: int) -> None:
 
     operation = Probe()
     for listener in (lambda: told.append("first"), interrupted, lambda: told.append("last")):
-        operation.call_when_settled(listener)
+        operation.call_when_completed(listener)
     with pytest.raises(KeyboardInterrupt):
         operation.force_complete()
     while True:
         try:
-            operation.call_when_settled(lambda: None)
+            operation.call_when_completed(lambda: None)
             break
         except KeyboardInterrupt:
             pass
@@ -341,7 +341,7 @@ async def generator_of_a_coroutine(*_: object) -> AsyncIterator[bool]:
 
 @pytest.mark.parametrize("name", ["try_complete", "on_complete", "on_expiration", "on_failure"])
 @pytest.mark.parametrize("function", [coroutine, generator, generator_of_a_coroutine])
-def test_a_callback_that_nobody_would_run_is_refused_where_it_is_defined(
+def test_an_async_callback_is_refused_where_it_is_defined(
     name: str, function: Callable[..., object]
 ) -> None:
     with pytest.raises(TypeError, match=rf"Slow.{name} is a (coroutine|generator) function"):
@@ -355,7 +355,7 @@ class Runner:
         """Do something."""
 
 
-def test_run_is_the_timers() -> None:
+def test_an_operation_may_not_define_run() -> None:
     with pytest.raises(TypeError, match="Own defines run, by which the timer expires"):
         type("Own", (Probe,), {"run": Runner.run})
     with pytest.raises(TypeError, match="Mixed defines run, by which the timer expires"):
@@ -368,7 +368,7 @@ def test_an_operation_can_not_be_copied(how: Callable[[Probe], object]) -> None:
         how(Probe())
 
 
-def test_repr_tells_the_outcome() -> None:
+def test_repr_has_the_outcome() -> None:
     operation = Probe(250)
     assert repr(operation) == "<Probe PENDING delay_ms=250>"
     operation.force_complete()

@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 
-from purgatory import (
-    DelayedOperationPurgatory,
+from purgatory import DelayedOperationPurgatory, OperationReusedError, Outcome, PurgatoryClosedError
+from purgatory.core.keys import (
     GroupJoinKey,
     GroupSyncKey,
     Keys,
     MemberKey,
-    OperationReusedError,
-    Outcome,
-    PurgatoryClosedError,
     TopicKey,
     TopicPartitionOperationKey,
 )
@@ -42,7 +39,7 @@ def test_an_operation_whose_condition_holds_never_waits(setting: Setting) -> Non
 
 
 @pytest.mark.parametrize("number_of_keys", [1, 2, 3, 1_000])
-def test_two_checks_in_all_whatever_the_number_of_keys(
+def test_a_submission_checks_twice_however_many_keys_there_are(
     setting: Setting, number_of_keys: int
 ) -> None:
     operation = setting.submit(Probe(), *range(number_of_keys))
@@ -53,7 +50,7 @@ def test_two_checks_in_all_whatever_the_number_of_keys(
 
 
 @pytest.mark.pure
-def test_the_second_check_finds_what_happened_while_it_was_put_on_the_lists(
+def test_the_second_check_finds_a_change_during_the_watching(
     setting: Setting,
 ) -> None:
     operation = Probe()
@@ -112,7 +109,7 @@ def test_keys_of_kafka_never_meet_across_types(setting: Setting) -> None:
     setting.assert_empty()
 
 
-def test_a_check_counts_what_it_completed_and_nothing_else(setting: Setting) -> None:
+def test_a_check_counts_the_operations_it_completed_and_no_others(setting: Setting) -> None:
     operations = [setting.submit(Probe(), "a", number) for number in range(5)]
     for number in (1, 3):
         operations[number].ready = True
@@ -139,7 +136,7 @@ def test_checks_come_in_arrival_order(setting: Setting) -> None:
     assert order == list(range(10))
 
 
-def test_operations_are_told_apart_by_identity_and_never_asked_for_their_truth(
+def test_operations_are_distinguished_by_identity_and_never_by_truth(
     setting: Setting,
 ) -> None:
     class Alike(Probe):
@@ -182,7 +179,7 @@ def test_an_operation_expires_at_its_time_and_not_before(setting: Setting) -> No
     setting.assert_empty()
 
 
-def test_a_condition_that_nobody_told_of_is_found_at_expiry_and_counted(setting: Setting) -> None:
+def test_a_condition_without_an_event_is_found_at_expiry_and_counted(setting: Setting) -> None:
     operation = setting.submit(Probe(100), "a")
     operation.ready = True
     setting.pass_time(100)
@@ -192,7 +189,7 @@ def test_a_condition_that_nobody_told_of_is_found_at_expiry_and_counted(setting:
     setting.assert_empty()
 
 
-def test_without_timer_nothing_expires() -> None:
+def test_operations_without_a_timer_do_not_expire() -> None:
     setting = Setting(timer_enabled=False)
     operation = setting.submit(Probe(100), "a")
     assert setting.timer.size == 0
@@ -237,7 +234,7 @@ def test_the_age_of_the_oldest(setting: Setting) -> None:
     assert setting.purgatory.oldest_pending_ns == 50_000_000
 
 
-def test_the_age_of_the_oldest_leaves_out_whose_callbacks_run(setting: Setting) -> None:
+def test_the_age_of_the_oldest_leaves_out_operations_in_their_callbacks(setting: Setting) -> None:
     ages: list[int] = []
     ask: dict[str, Callable[[], object]] = {
         "on_complete": lambda: ages.append(setting.purgatory.oldest_pending_ns)
@@ -269,10 +266,10 @@ def test_sizes_are_read_without_asking_a_key(setting: Setting) -> None:
     assert Asked.asked == 0
 
 
-def test_the_observer_is_told_once_for_each_outcome() -> None:
+def test_the_observer_is_called_once_for_each_outcome() -> None:
     told: list[tuple[str, str, int]] = []
     setting = Setting(
-        on_settled=lambda operation, label, wait_ns: told.append(
+        on_completed=lambda operation, label, wait_ns: told.append(
             (type(operation).__name__, label, wait_ns)
         )
     )
@@ -308,7 +305,7 @@ def test_counters_add_up_and_are_copies(setting: Setting) -> None:
 # Bad input.
 
 
-def test_what_is_no_operation_is_refused(setting: Setting) -> None:
+def test_an_object_that_is_no_operation_is_refused(setting: Setting) -> None:
     for wrong in (None, "operation", object(), Probe):
         with pytest.raises(TypeError, match="operation must be a DelayedOperation") as info:
             setting.purgatory.try_complete_else_watch(wrong, ["a"])  # type: ignore[arg-type]
@@ -353,7 +350,7 @@ def test_an_operation_refused_for_its_keys_may_be_submitted_again(setting: Setti
     assert setting.purgatory.watched == 1
 
 
-def test_what_an_iterable_of_keys_raises_reaches_the_caller(setting: Setting) -> None:
+def test_the_error_of_an_iterable_of_keys_reaches_the_caller(setting: Setting) -> None:
     def keys() -> Iterator[Hashable]:
         yield "a"
         raise LookupError("broken on purpose")
@@ -417,7 +414,7 @@ def test_no_repr_is_asked_for_under_a_lock(setting: Setting) -> None:
         lambda: setting.purgatory.advance(key, 1),
         lambda: setting.purgatory.advance("a", operation),  # type: ignore[arg-type]
         lambda: setting.purgatory.forget(key),
-        lambda: setting.purgatory.fail_all(key, ValueError()),
+        lambda: setting.purgatory.fail_for_key(key, ValueError()),
         lambda: full.try_complete_else_watch(Entering(), ["a"]),
         lambda: setting.purgatory.close() and setting.submit(Entering(), "a"),
     ]
@@ -427,7 +424,7 @@ def test_no_repr_is_asked_for_under_a_lock(setting: Setting) -> None:
         assert "not locked" in str(info.value)
 
 
-def test_who_forgot_to_call_the_init_is_told_so(setting: Setting) -> None:
+def test_an_operation_that_did_not_call_the_init_of_its_base_is_refused(setting: Setting) -> None:
     class Forgetful(Probe):
         def __init__(self) -> None:
             self.ready = False

@@ -44,7 +44,7 @@ def test_operations_expire_by_the_machines_clock_in_order_and_not_early() -> Non
 
 
 def test_an_operation_that_expires_sooner_than_the_others_does_not_wait_for_the_reaper() -> None:
-    """It sleeps until the first bucket is due, and is woken when an earlier one is added."""
+    """The reaper sleeps until the first bucket is due, and an earlier one wakes it."""
     with DelayedOperationPurgatory("Earlier") as purgatory:
         purgatory.try_complete_else_watch(Probe(LONG_MS), ["a"])
         operation = Probe(1)
@@ -66,7 +66,7 @@ def test_the_thread_is_a_daemon_named_after_broker_and_purgatory() -> None:
         assert produce.reaper.is_alive
 
 
-def test_without_a_reaper_there_is_no_thread() -> None:
+def test_a_purgatory_without_a_reaper_has_no_thread() -> None:
     before = set(threading.enumerate())
     with DelayedOperationPurgatory("Alone", reaper_enabled=False) as purgatory:
         purgatory.try_complete_else_watch(Probe(1), ["a"])
@@ -115,7 +115,7 @@ def test_a_timer_that_fails_is_logged_and_tried_again(logs: Logs) -> None:
     timer.close()
 
 
-def test_its_heartbeat_goes_on_while_nothing_expires() -> None:
+def test_the_reapers_heartbeat_goes_on_while_nothing_expires() -> None:
     beats = threading.Event()
     rounds: list[int | timedelta] = []
 
@@ -137,7 +137,7 @@ def test_its_heartbeat_goes_on_while_nothing_expires() -> None:
     timer.close()
 
 
-def test_it_ends_by_itself_when_its_timer_is_closed() -> None:
+def test_the_reaper_ends_by_itself_when_its_timer_is_closed() -> None:
     class Nothing(TimerTask):
         def run(self) -> None:
             pass
@@ -183,7 +183,7 @@ print("refused", flush=True)
     reason="this Python makes no second interpreter",
 )
 @pytest.mark.parametrize("pure", [{}, {"PURGATORY_PURE": "1"}], ids=["as it is", "pure"])
-def test_an_isolated_interpreter_which_has_no_daemon_threads_is_told_to_do_without_a_reaper(
+def test_an_isolated_interpreter_is_refused_with_advice_to_disable_the_reaper(
     pure: dict[str, str],
 ) -> None:
     ended = subprocess.run(

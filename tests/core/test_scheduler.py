@@ -83,7 +83,7 @@ def test_steps_that_do_not_conflict_are_not_tried_in_both_orders() -> None:
         ("completions_that_check_each_others_key", 1),
     ],
 )
-def test_what_is_not_tried_ends_as_something_that_is(name: str, preemptions: int) -> None:
+def test_a_skipped_schedule_ends_as_one_that_is_tried(name: str, preemptions: int) -> None:
     build = load_core().build(name)
     tried = {orders_of(run) for run in all_schedules(build, preemptions)}
     all_there_are = {orders_of(run) for run in every_schedule(build, preemptions)}
@@ -123,7 +123,7 @@ def two_locks_in_both_orders() -> Threads:
     return {"up": lambda: take(first, second), "down": lambda: take(second, first)}
 
 
-def test_a_deadlock_is_found_told_and_repeated() -> None:
+def test_a_deadlock_is_found_described_and_repeated() -> None:
     failed = [run for run in run_all(two_locks_in_both_orders, 1) if run.failure is not None]
     assert {run.failure for run in failed} == {
         "deadlock: up waits for CooperativeLock held by down, "
@@ -174,7 +174,7 @@ def test_a_thread_that_sleeps_sees_its_time_pass() -> None:
     assert run_program(lambda: Tiny(build()), Fixed()).failure is None
 
 
-def test_a_thread_that_goes_round_for_ever_and_one_that_raises_are_told() -> None:
+def test_an_endless_loop_and_an_exception_are_reported() -> None:
     def go_round() -> None:
         while True:
             point()

@@ -16,7 +16,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from purgatory import ClosePolicy, DelayedOperation, Outcome
+from purgatory import DelayedOperation, Outcome
+from purgatory.core.closing import ClosePolicy
 from tests.core.probe import Probe, Setting
 from tests.core.purgatory_model import ModelOperation, PurgatoryModel
 
@@ -46,9 +47,9 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.settled: list[tuple[DelayedOperation, str]] = []
+        self.completed: list[tuple[DelayedOperation, str]] = []
         self.setting = Setting(
-            on_settled=lambda operation, label, _: self.settled.append((operation, label))
+            on_completed=lambda operation, label, _: self.completed.append((operation, label))
         )
         self.purgatory = self.setting.purgatory
         self.model = PurgatoryModel()
@@ -181,8 +182,8 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_observer_was_told_of_each_end_once(self) -> None:
-        told = {id(operation): label for operation, label in self.settled}
-        assert len(told) == len(self.settled)
+        told = {id(operation): label for operation, label in self.completed}
+        assert len(told) == len(self.completed)
         operations = zip(self.probes, self.model.operations, strict=True)
         assert told == {
             id(probe): operation.counted_as
@@ -206,7 +207,7 @@ TestPurgatory = PurgatoryMachine.TestCase
 TestPurgatory.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
-def test_an_expiry_that_finds_the_lock_taken_does_not_put_the_retry_off() -> None:
+def test_an_expiry_that_finds_the_lock_taken_does_not_delay_the_retry() -> None:
     """The retries come at 1, 3, 7, 15 and 31 ms, whatever else finds the lock taken meanwhile."""
     machine = PurgatoryMachine()
     machine.take_or_release_a_lock(0)

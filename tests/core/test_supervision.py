@@ -104,14 +104,14 @@ late = Late(DelayedOperationPurgatory("early"))
 """
 
 
-def test_who_submits_while_the_interpreter_ends_does_not_hang() -> None:
+def test_a_submission_while_the_interpreter_ends_does_not_hang() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ended.returncode, ended.stdout.split()) == (0, ["1", "1"] * 2), ended.stderr
 
 
-def test_the_heartbeat_goes_by_the_timers_clock() -> None:
+def test_the_heartbeat_is_the_time_of_the_timers_clock() -> None:
     clock = ManualClock()
     timer = SystemTimer("manual", clock=clock)
     with DelayedOperationPurgatory("Produce", timer=timer) as purgatory:
@@ -160,7 +160,7 @@ def test_a_clock_that_jumps_by_hours_expires_all_that_is_due_and_nothing_else() 
     timer.close()
 
 
-def test_who_is_told_of_an_outcome_is_told_by_the_next_call_if_telling_was_interrupted() -> None:
+def test_the_next_call_notifies_the_listener_whose_notification_was_interrupted() -> None:
     clock = ManualClock()
     timer = SystemTimer("manual", clock=clock)
     with DelayedOperationPurgatory("Produce", timer=timer, reaper_enabled=False) as purgatory:
@@ -174,7 +174,7 @@ def test_who_is_told_of_an_outcome_is_told_by_the_next_call_if_telling_was_inter
 
         operation = Probe()
         purgatory.try_complete_else_watch(operation, ["key"])
-        operation.call_when_settled(listener)
+        operation.call_when_completed(listener)
         with pytest.raises(KeyboardInterrupt):
             operation.force_complete()
         assert operation.outcome is Outcome.COMPLETED and not told

@@ -56,5 +56,5 @@ def test_rounds_of_everything_leave_nothing(tmp_path: Path) -> None:
     assert left_at_the_end(many)[0] == 0
     while_it_ran, _, _ = many.partition("HEAP SUMMARY")
     assert "Invalid" not in while_it_ran
-    # What valgrind holds for uninitialised is the interpreter's own, in its random numbers.
+    # The values that valgrind finds uninitialised are the interpreter's own, in its random numbers.
     assert "__pyx" not in while_it_ran

@@ -38,7 +38,7 @@ def two_halves_of_two_thresholds() -> Program:
 
 
 @program
-def two_listeners_come_while_it_settles() -> Program:
+def two_listeners_come_while_it_completes() -> Program:
     return listening_while(lambda world, operation: world.force(operation), COMPLETED, 2)
 
 
@@ -52,7 +52,7 @@ def one_threshold(number: int, delay_ms: int = LONG_MS) -> tuple[World, Waiting]
 def listening_while(
     settle: Callable[[World, Waiting], object], outcome: Outcome, listeners: int = 1
 ) -> Program:
-    """A thread settles an operation that waits for a threshold alone; others ask to be told."""
+    """A thread completes an operation that waits for a threshold alone; others add listeners."""
     world, operation = one_operation()
     operation.may_overlap = True
     world.watch_threshold(operation, "a", 3)
@@ -63,7 +63,7 @@ def listening_while(
             called()
             told.append((number, operation.outcome))
 
-        operation.call_when_settled(hear)
+        operation.call_when_completed(hear)
 
     threads: dict[str, Callable[[], object]] = {
         f"listen {number}": partial(listen, number) for number in range(listeners)

@@ -37,7 +37,7 @@ def app(request: pytest.FixtureRequest, looked: Looked) -> Any:
     return made
 
 
-def test_the_state_is_told_as_json(app: Any, looked: Looked) -> None:
+def test_the_state_is_served_as_json(app: Any, looked: Looked) -> None:
     looked.purgatory.try_complete_else_watch(Probe(), ["a"])
     answer = get(app, f"{PLACE}/state")
     assert answer.headers["content-type"] == "application/json"
@@ -59,16 +59,16 @@ def test_the_page_and_its_parts_are_there(app: Any, name: str, kind: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["nothing", "../secret", "page.html", "state/x", "%2e%2e/x"])
-def test_there_is_nothing_else(app: Any, name: str) -> None:
+def test_other_paths_are_not_found(app: Any, name: str) -> None:
     assert get(app, f"{PLACE}/{name}").status_code == 404
 
 
-def test_it_only_reads(app: Any) -> None:
+def test_the_page_refuses_writes(app: Any) -> None:
     answer = get(app, f"{PLACE}/state", "POST")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_it_is_an_application_by_itself(looked: Looked) -> None:
+def test_the_page_is_an_application_by_itself(looked: Looked) -> None:
     app = debug.asgi_app([looked.purgatory])
     assert get(app, "/").status_code == 200
     assert get(app, "/state").json()["purgatories"][0]["name"] == "Fetch"
@@ -123,6 +123,6 @@ def test_as_wsgi_it_keeps_to_the_standard(looked: Looked) -> None:
     assert ask_wsgi("/state", PLACE, "HEAD")[2] == b""
 
 
-def test_without_its_slash_a_place_leads_to_the_page() -> None:
+def test_a_path_without_its_slash_redirects_to_the_page() -> None:
     status, headers, _ = ask_wsgi("", PLACE)
     assert (status, headers["Location"]) == ("307 Temporary Redirect", f"{PLACE}/")

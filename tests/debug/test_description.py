@@ -1,4 +1,4 @@
-"""What is told of a purgatory is what is there, at a cost that does not grow with what waits."""
+"""A description of a purgatory is exact, and its cost does not grow with pending operations."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def fail(error: Exception) -> object:
     raise error
 
 
-def test_an_empty_purgatory_is_told_of(looked: Looked) -> None:
+def test_an_empty_purgatory_is_described(looked: Looked) -> None:
     one = told(looked)
     assert (one["name"], one["pending"], one["oldest"], one["hottest_keys"]) == ("Fetch", 0, [], [])
     assert one["reaper"] is None
     assert set(one["outcomes"].values()) == {0}
 
 
-def test_the_oldest_come_first_with_their_age_and_what_is_left(looked: Looked) -> None:
+def test_the_oldest_come_first_with_their_age_and_remaining_time(looked: Looked) -> None:
     for number in range(12):
         looked.purgatory.try_complete_else_watch(Probe(1_000 + number), [number, "all"])
         looked.pass_time(10)
@@ -52,7 +52,7 @@ def test_the_oldest_come_first_with_their_age_and_what_is_left(looked: Looked) -
     assert one["hottest_keys"][0] == {"key": "'all'", "waiting": 12, "or_more": False}
 
 
-def test_one_that_waits_for_ever_has_no_end(looked: Looked) -> None:
+def test_an_operation_without_a_timeout_has_no_deadline(looked: Looked) -> None:
     looked.purgatory.try_complete_else_watch(Probe(2**70), ["a"])
     assert told(looked)["oldest"][0]["expires_in_ms"] is None
 
@@ -71,7 +71,7 @@ def test_keys_beyond_the_twentieth_are_counted_only(looked: Looked) -> None:
     assert (len(wait["keys"]), wait["more_keys"]) == (20, 30)
 
 
-def test_of_many_the_first_and_the_last_are_looked_at(looked: Looked) -> None:
+def test_the_first_and_the_last_of_many_are_described(looked: Looked) -> None:
     late_key = "came late"
     for number in range(MAX_COUNTED_KEYS + 50):
         key = late_key if number >= MAX_COUNTED_KEYS - 100 else number
@@ -84,7 +84,7 @@ def test_of_many_the_first_and_the_last_are_looked_at(looked: Looked) -> None:
     ]
 
 
-def test_what_callbacks_raised_is_told_the_last_one_first(looked: Looked) -> None:
+def test_errors_of_callbacks_are_described_the_last_one_first(looked: Looked) -> None:
     class Unprintable(Exception):
         def __repr__(self) -> str:
             raise RuntimeError
@@ -133,7 +133,7 @@ def test_a_key_that_raises_is_passed_over(looked: Looked) -> None:
     key.broken = False
 
 
-def test_all_open_purgatories_of_the_process_are_told_of(looked: Looked) -> None:
+def test_all_open_purgatories_of_the_process_are_described(looked: Looked) -> None:
     with DelayedOperationPurgatory("also here", reaper_enabled=False) as other:
         names = [one["name"] for one in describe()["purgatories"]]
         assert {"also here", "Fetch"} <= set(names)
@@ -142,7 +142,7 @@ def test_all_open_purgatories_of_the_process_are_told_of(looked: Looked) -> None
     assert other.is_closed
 
 
-def test_the_purgatory_of_an_event_loop_is_told_of() -> None:
+def test_the_purgatory_of_an_event_loop_is_described() -> None:
     async def look() -> dict[str, Any]:
         async with AsyncPurgatory("loop") as purgatory:
             waiting = asyncio.create_task(purgatory.wait(["a"], lambda: False, timeout=60))
@@ -162,7 +162,7 @@ def test_a_negative_number_is_refused(looked: Looked) -> None:
         describe([looked.purgatory], limit=-1)
 
 
-def test_it_may_be_looked_at_while_threads_use_it() -> None:
+def test_a_purgatory_may_be_described_while_threads_use_it() -> None:
     """Nothing raises, and nothing is lost."""
     over = threading.Event()
     seen = []

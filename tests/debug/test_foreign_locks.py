@@ -44,7 +44,7 @@ class Holder(threading.Thread):
         self.join()
 
 
-def test_who_holds_a_reentrant_lock_is_told_with_where_it_is(looked: Looked) -> None:
+def test_the_holder_of_a_reentrant_lock_is_described_with_its_stack(looked: Looked) -> None:
     lock = threading.RLock()
     operation = Probe(lock=lock)
     looked.purgatory.try_complete_else_watch(operation, ["a"])
@@ -64,7 +64,7 @@ def test_who_holds_a_reentrant_lock_is_told_with_where_it_is(looked: Looked) -> 
     assert locks(looked) == []
 
 
-def test_a_plain_lock_does_not_tell_who_holds_it(looked: Looked) -> None:
+def test_the_holder_of_a_plain_lock_is_unknown(looked: Looked) -> None:
     lock = threading.Lock()
     looked.purgatory.try_complete_else_watch(Probe(lock=lock), ["a"])
     with lock:
@@ -75,7 +75,7 @@ def test_a_plain_lock_does_not_tell_who_holds_it(looked: Looked) -> None:
         assert wait["lock"].startswith("<locked _thread.lock")
 
 
-def test_the_time_begins_anew_once_the_lock_was_free(looked: Looked) -> None:
+def test_the_time_of_a_taken_lock_begins_anew_once_it_was_free(looked: Looked) -> None:
     lock = threading.Lock()
     looked.purgatory.try_complete_else_watch(Probe(lock=lock), ["a"])
     with lock:
@@ -90,7 +90,7 @@ def test_the_time_begins_anew_once_the_lock_was_free(looked: Looked) -> None:
         assert wait["for_ms"] == 7
 
 
-def test_the_longest_comes_first(looked: Looked) -> None:
+def test_the_longest_wait_for_a_lock_comes_first(looked: Looked) -> None:
     lock = threading.Lock()
     for key in "ab":
         looked.purgatory.try_complete_else_watch(Probe(lock=lock), [key])

@@ -40,7 +40,7 @@ def watched(looked: Looked) -> Watched:
     return Watched(looked)
 
 
-def test_before_the_first_sample_nothing_is_known(watched: Watched) -> None:
+def test_nothing_is_known_before_the_first_sample(watched: Watched) -> None:
     told = watched.told()
     assert (told["known_s"], told["minutes"]) == (0, [])
     assert set(told["per_s"]["1m"].values()) == {0}
@@ -63,7 +63,7 @@ def test_minutes_come_the_last_one_first(watched: Watched) -> None:
     assert told["per_s"]["5m"]["immediate"] == 2 / INTERVAL_S
 
 
-def test_no_more_is_kept_than_is_told(watched: Watched) -> None:
+def test_no_more_samples_are_kept_than_are_described(watched: Watched) -> None:
     watched.go_on(MINUTES * 60 // INTERVAL_S * 2, each=1)
     told = watched.told()
     assert told["known_s"] <= MINUTES * 60 + INTERVAL_S
@@ -82,7 +82,7 @@ def test_a_purgatory_that_is_gone_is_not_held(watched: Watched) -> None:
     assert held() is None
 
 
-def test_one_thread_samples_however_often_it_is_asked_for() -> None:
+def test_one_thread_samples_for_all_readers() -> None:
     past = History()
     before = {thread for thread in threading.enumerate() if thread.name == "purgatory-debug"}
     past.start()
@@ -95,7 +95,7 @@ def test_one_thread_samples_however_often_it_is_asked_for() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_in_the_child_of_a_fork_it_samples_again() -> None:
+def test_a_forked_child_samples_again() -> None:
     past = History()
     past.start()
     child = os.fork()

@@ -60,7 +60,7 @@ def texts(browser: Browser, selector: str) -> list[str]:
     return [str(text) for text in found]
 
 
-def test_the_page_shows_what_waits(address: str, browser: Browser, looked: Looked) -> None:
+def test_the_page_shows_pending_operations(address: str, browser: Browser, looked: Looked) -> None:
     for number in range(25):
         looked.purgatory.try_complete_else_watch(Probe(60_000), [f"key {number}", MARKUP])
     looked.purgatory.try_complete_else_watch(Probe(hooks={"on_complete": fail}, ready=True), ["a"])

@@ -123,7 +123,7 @@ def test_the_reference_has_all_public_names(module: str, listed: set[str]) -> No
     [
         *("try_complete_else_watch", "check_and_complete", "advance", "close"),
         *("DelayedOperation.force_complete", "DelayedOperation.on_expiration"),
-        *("DelayedOperation.cancel", "DelayedOperation.call_when_settled"),
+        *("DelayedOperation.cancel", "DelayedOperation.call_when_completed"),
     ],
 )
 def test_the_reference_has_inherited_methods(name: str, listed: set[str]) -> None:

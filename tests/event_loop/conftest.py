@@ -71,7 +71,7 @@ class LoopClock(Clock):
 
 
 class _Chosen:
-    """Where `run_virtually` runs what it is given."""
+    """The loop of `run_virtually`."""
 
     in_world = False
 
@@ -140,7 +140,7 @@ def run_really(request: pytest.FixtureRequest) -> Callable[[Main[Any]], Any]:
     return run
 
 
-async def settle() -> None:
+async def run_ready() -> None:
     """Let every task go on until it waits."""
     for _ in range(5):
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from purgatory import AsyncPurgatory, Outcome
-from tests.event_loop.conftest import new_purgatory, run_virtually, settle
+from tests.event_loop.conftest import new_purgatory, run_ready, run_virtually
 from tests.event_loop.test_waiting import Flagged
 
 
@@ -23,10 +23,10 @@ def test_a_cancelled_handler_takes_its_operation_off_every_list() -> None:
         async with new_purgatory() as purgatory:
             operation = Flagged()
             handler = asyncio.create_task(purgatory.submit(operation, ["a", "b", "c"]))
-            await settle()
+            await run_ready()
             assert purgatory.watched == 3
             handler.cancel()
-            await settle()
+            await run_ready()
             assert_empty(purgatory)
             assert purgatory.core.timer.size == 0
             assert operation.calls == []
@@ -57,7 +57,7 @@ def test_a_task_group_that_fails_leaves_nothing_behind() -> None:
                 async with asyncio.TaskGroup() as group:
                     for n in range(100):
                         group.create_task(purgatory.wait_for_threshold("log", 1 + n, 60))
-                    await settle()
+                    await run_ready()
                     assert purgatory.num_delayed == 100
                     raise LookupError("one of the handlers failed")
 
@@ -73,11 +73,11 @@ def test_a_cancellation_in_the_middle_of_a_completion_is_not_swallowed() -> None
         async with new_purgatory() as purgatory:
             operation = Flagged()
             handler = asyncio.create_task(purgatory.submit(operation, ["log"]))
-            await settle()
+            await run_ready()
             operation.ready = True
             assert purgatory.notify("log") == 1  # completed, but the handler did not go on yet
             handler.cancel()
-            await settle()
+            await run_ready()
             assert_empty(purgatory)
             return handler.cancelled(), operation.outcome
 
@@ -95,10 +95,10 @@ def test_a_handler_cancelled_by_its_own_completion_ends() -> None:
 
             operation = CancelsItsHandler()
             handlers.append(asyncio.create_task(purgatory.submit(operation, ["log"])))
-            await settle()
+            await run_ready()
             operation.ready = True
             purgatory.notify("log")
-            await settle()
+            await run_ready()
             assert_empty(purgatory)
             return handlers[0].cancelled()
 
@@ -112,7 +112,7 @@ def test_thousands_of_clients_that_vanish_leave_nothing_behind() -> None:
                 asyncio.create_task(purgatory.wait(["log", n], lambda: False, timeout=30))
                 for n in range(5_000)
             ]
-            await settle()
+            await run_ready()
             assert purgatory.watched == 10_000
             alive = weakref.WeakSet(purgatory.core._state.pending_operations())
             for handler in handlers:
@@ -122,7 +122,7 @@ def test_thousands_of_clients_that_vanish_leave_nothing_behind() -> None:
             assert purgatory.core.timer.size == 0
             handlers.clear()
             del handler
-            await settle()  # the loop lets go of what gather returned
+            await run_ready()  # the loop lets go of what gather returned
             gc.collect()
             assert not alive
 

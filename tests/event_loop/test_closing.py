@@ -9,7 +9,7 @@ import pytest
 
 from purgatory import AsyncPurgatory, Outcome, PurgatoryClosedError
 from purgatory.core.closing import ClosePolicy
-from tests.event_loop.conftest import new_purgatory, run_virtually, settle
+from tests.event_loop.conftest import new_purgatory, run_ready, run_virtually
 from tests.event_loop.test_waiting import Flagged
 
 
@@ -32,7 +32,7 @@ def test_closing_ends_every_wait(
             asyncio.create_task(purgatory.wait_for_threshold("log", 1)),
         ]
         submitted = asyncio.create_task(purgatory.submit(operation, ["log"]))
-        await settle()
+        await run_ready()
         assert await purgatory.aclose(policy) == 3
         for wait in waits:
             with pytest.raises(error):
@@ -70,10 +70,10 @@ def test_closing_waits_for_a_lock_of_yours_without_holding_up_the_loop() -> None
 
         purgatory = AsyncPurgatory("Fetch")
         wait = asyncio.create_task(purgatory.submit(Guarded(), ["log"]))
-        await settle()
+        await run_ready()
         lock.acquire()
         closing = asyncio.create_task(purgatory.aclose())
-        await settle()
+        await run_ready()
         assert not closing.done()
         lock.release()
         assert await closing == 1
@@ -91,7 +91,7 @@ def test_an_unknown_policy_is_refused() -> None:
     run_virtually(main)
 
 
-def test_another_loop_is_told_to_make_its_own() -> None:
+def test_another_loop_is_refused_with_advice() -> None:
     async def make() -> AsyncPurgatory:
         return AsyncPurgatory("Fetch")
 
@@ -116,4 +116,4 @@ def test_a_closed_loop_can_not_be_notified() -> None:
             purgatory.notify_threadsafe("log")
         with pytest.raises(PurgatoryClosedError, match="its event loop was closed"):
             purgatory.advance_threadsafe("hw", 1)
-    assert not purgatory._notes
+    assert not purgatory._notifications

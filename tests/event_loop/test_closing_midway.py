@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from purgatory import AsyncPurgatory, DelayedOperation, LockLike, Outcome, PurgatoryClosedError
+from purgatory import AsyncPurgatory, DelayedOperation, Outcome, PurgatoryClosedError
 from purgatory.core.closing import ClosePolicy
+from purgatory.core.locks import LockLike
 from purgatory.core.trampoline import MAX_DEPTH
-from tests.event_loop.conftest import new_purgatory, run_virtually, settle
+from tests.event_loop.conftest import new_purgatory, run_ready, run_virtually
 
 OUTCOME_OF = {"expire": Outcome.EXPIRED, "fail": Outcome.FAILED}
 POLICIES: tuple[ClosePolicy, ...] = ("expire", "fail", "leave")
@@ -44,9 +45,12 @@ class CheckElsewhere:
     def __init__(self, operation: DelayedOperation) -> None:
         self._over = threading.Event()
         self._begun = threading.Event()
-        self._thread = threading.Thread(target=operation._op_do_as_owner, args=(self._check,))
+        self._thread = threading.Thread(target=self._own, args=(operation,))
         self._thread.start()
         assert self._begun.wait(30)
+
+    def _own(self, operation: DelayedOperation) -> None:
+        operation._op_own([threading.get_ident()], unlocked=self._check)
 
     def _check(self) -> None:
         self._begun.set()
@@ -80,12 +84,12 @@ def test_two_tasks_that_close_at_once_both_wait_and_the_first_policy_counts(
         purgatory, lock = new_purgatory(), threading.Lock()
         operation = Noted(lock)
         submitted = asyncio.create_task(purgatory.submit(operation, ["log"]))
-        await settle()
+        await run_ready()
         with lock if policy != "leave" else threading.Lock():
             closings = [
                 asyncio.create_task(purgatory.aclose(chosen)) for chosen in (policy, "expire")
             ]
-            await settle()
+            await run_ready()
             assert [closing.done() for closing in closings] == [policy == "leave"] * 2
         assert await asyncio.gather(*closings) == [1, 0]
         await assert_ended(submitted, policy)
@@ -100,12 +104,12 @@ def test_a_close_that_is_cancelled_midway_is_finished_by_the_next(policy: CloseP
         purgatory, lock = new_purgatory(), threading.Lock()
         operations = [Noted(lock), Noted()]
         tasks = [asyncio.create_task(purgatory.submit(one, ["log"])) for one in operations]
-        await settle()
+        await run_ready()
         lock.acquire()
         if policy == "leave":
             check = CheckElsewhere(operations[0])  # what leaving waits for
         closing = asyncio.create_task(purgatory.aclose(policy))
-        await settle()
+        await run_ready()
         assert not closing.done()
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -130,7 +134,7 @@ def test_a_close_with_a_time_limit_of_its_callers_can_be_repeated(policy: CloseP
     async def main() -> None:
         purgatory, lock = new_purgatory(), threading.Lock()
         submitted = asyncio.create_task(purgatory.submit(Noted(lock), ["log"]))
-        await settle()
+        await run_ready()
         with lock:
             if policy != "leave":
                 with pytest.raises(TimeoutError):
@@ -151,7 +155,7 @@ def test_a_lock_that_is_never_released_does_not_hold_up_the_close_for_ever(
         purgatory, lock = AsyncPurgatory("Fetch"), threading.Lock()
         operation = Noted(lock)
         submitted = asyncio.create_task(purgatory.submit(operation, ["log"]))
-        await settle()
+        await run_ready()
         with lock:
             assert await purgatory.aclose(policy, timeout=0.02) == 1
             if policy == "leave":
@@ -175,7 +179,7 @@ def test_a_handler_that_waits_may_close_when_its_wait_ends(policy: ClosePolicy) 
             return await purgatory.aclose(policy)
 
         handler = asyncio.create_task(handle())
-        await settle()
+        await run_ready()
         purgatory.advance("log", 1)
         assert await handler == 3
         for other in others:
@@ -200,7 +204,7 @@ def test_a_callback_may_have_a_task_close(policy: ClosePolicy) -> None:
 
         other = asyncio.create_task(purgatory.submit(Noted(), ["log"]))
         closer = asyncio.create_task(purgatory.submit(ClosesBehind(), thresholds={"log": 1}))
-        await settle()
+        await run_ready()
         assert purgatory.advance("log", 1) == 1
         assert await closer is Outcome.COMPLETED
         assert await closings[0] == 1
@@ -219,7 +223,7 @@ def test_a_callback_may_close_the_core_however_deep_in_a_chain(
         purgatory = new_purgatory()
         others = [Noted(), Noted(threading.Lock())]
         waits = [asyncio.create_task(purgatory.submit(other, ["log"])) for other in others]
-        await settle()
+        await run_ready()
         finished: list[list[str]] = []
 
         class Link(Noted):
@@ -244,17 +248,17 @@ def test_a_callback_may_close_the_core_however_deep_in_a_chain(
 
 
 @every_policy
-def test_what_waits_and_is_cancelled_while_it_is_closed_is_gone(policy: ClosePolicy) -> None:
+def test_a_wait_cancelled_while_its_purgatory_closes_is_gone(policy: ClosePolicy) -> None:
     async def main() -> None:
         purgatory, lock = new_purgatory(), threading.Lock()
         operation = Noted(lock)
         submitted = asyncio.create_task(purgatory.submit(operation, ["log"]))
-        await settle()
+        await run_ready()
         lock.acquire()
         if policy == "leave":
             check = CheckElsewhere(operation)  # what leaving waits for
         closing = asyncio.create_task(purgatory.aclose(policy))
-        await settle()
+        await run_ready()
         submitted.cancel()
         with pytest.raises(asyncio.CancelledError):
             await submitted
@@ -277,11 +281,11 @@ def test_every_kind_of_wait_for_a_threshold_alone_ends_with_a_clear_error(
         purgatory = new_purgatory()
         told: list[Outcome] = []
         operation = Noted()
-        operation.call_when_settled(lambda: told.append(operation.outcome))  # before it waits
+        operation.call_when_completed(lambda: told.append(operation.outcome))  # before it waits
         submitted = asyncio.create_task(purgatory.submit(operation, thresholds={"log": 1}))
         wait = asyncio.create_task(purgatory.wait_for_threshold("log", 1))
         if not leave_at_once:
-            await settle()
+            await run_ready()
         else:
             await asyncio.sleep(0)
         assert await purgatory.aclose(policy) == 2
@@ -304,7 +308,7 @@ def test_a_close_in_a_task_group_ends_with_its_waits() -> None:
             async with asyncio.TaskGroup() as group:
                 for number in range(3):
                     group.create_task(purgatory.wait_for_threshold("log", 1 + number, 60))
-                await settle()
+                await run_ready()
                 group.create_task(_drop(purgatory.aclose()))
 
         with pytest.raises(ExceptionGroup) as raised:
@@ -329,8 +333,8 @@ def test_an_error_that_ends_many_waits_does_not_gather_their_frames() -> None:
 
         async with new_purgatory() as purgatory:
             handlers = [asyncio.create_task(handle()) for _ in range(50)]
-            await settle()
-            assert purgatory.fail_all("topic", LookupError("the topic was deleted")) == 50
+            await run_ready()
+            assert purgatory.fail_for_key("topic", LookupError("the topic was deleted")) == 50
             await asyncio.gather(*handlers)
         return depths
 

@@ -1,4 +1,4 @@
-"""What one wait raises ends that wait, and touches no other: CancelledError is no exception."""
+"""An error of one wait ends that wait, and touches no other: CancelledError too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory, Outcome
 from purgatory.core.loop_reaper import AGAIN_MS
-from tests.event_loop.conftest import new_purgatory, passed_s, run_virtually, settle
+from tests.event_loop.conftest import new_purgatory, passed_s, run_ready, run_virtually
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 
@@ -48,13 +48,13 @@ def test_a_condition_that_raises_cancelled_ends_its_wait_and_no_other_timeout() 
     assert run_virtually(main) == [(asyncio.CancelledError, 0.05)] + [(TimeoutError, 0.05)] * 3
 
 
-def test_who_notifies_is_not_cancelled_by_a_strangers_condition() -> None:
+def test_a_notifying_task_is_not_cancelled_by_another_tasks_condition() -> None:
     async def main() -> tuple[bool, bool, int]:
         ready = False
         async with new_purgatory() as purgatory:
             bad = asyncio.create_task(purgatory.wait(["log"], asks_a_cancelled_future()))
             good = asyncio.create_task(purgatory.wait(["log"], lambda: ready))
-            await settle()
+            await run_ready()
             ready = True
             completed = purgatory.notify("log")
             assert purgatory.counters.callback_errors["try_complete"] == 1
@@ -101,7 +101,7 @@ def test_any_callback_may_raise_cancelled_on_threads_too(stage: str) -> None:
     timer = SystemTimer("test", clock=clock, executor=InlineExecutor())
     with DelayedOperationPurgatory("Fetch", timer=timer, reaper_enabled=False) as purgatory:
         bad, told = RaisesCancelled(stage), threading.Event()
-        bad.call_when_settled(told.set)
+        bad.call_when_completed(told.set)
         purgatory.try_complete_else_watch(bad, ["key"])
         others = [RaisesCancelled("") for _ in range(2)]
         for other in others:
@@ -119,7 +119,7 @@ def test_any_callback_may_raise_cancelled_on_threads_too(stage: str) -> None:
 @pytest.mark.parametrize("interrupts", [1, 5])
 def test_an_interrupt_in_one_timeout_leaves_the_others_theirs(interrupts: int) -> None:
     class Interrupt(BaseException):
-        """What a signal's handler raises."""
+        """The exception of a signal's handler."""
 
     async def main() -> tuple[list[BaseException | None], list[float]]:
         loop = asyncio.get_running_loop()

@@ -13,8 +13,8 @@ from tests.event_loop.conftest import (
     block,
     new_purgatory,
     passed_s,
+    run_ready,
     run_virtually,
-    settle,
     turns,
 )
 
@@ -26,7 +26,7 @@ def test_ten_thousand_parked_waits_do_not_turn_the_loop() -> None:
                 asyncio.create_task(purgatory.wait(["log"], lambda: False, timeout=86_400))
                 for _ in range(10_000)
             ]
-            await settle()
+            await run_ready()
             before = turns()
             await asyncio.sleep(3_600)
             turned = turns() - before
@@ -53,7 +53,7 @@ def test_an_earlier_timeout_moves_the_loops_timer() -> None:
             tasks = [asyncio.create_task(expire("late", 60))]
             await asyncio.sleep(1)
             tasks.append(asyncio.create_task(expire("early", 2)))
-            await settle()
+            await run_ready()
             tasks.append(asyncio.create_task(expire("earliest", 0.5)))
             await asyncio.gather(*tasks)
         return ended
@@ -61,12 +61,12 @@ def test_an_earlier_timeout_moves_the_loops_timer() -> None:
     assert run_virtually(main) == [("earliest", 1.5), ("early", 3.0), ("late", 60.0)]
 
 
-def test_nothing_is_set_once_everything_is_over() -> None:
+def test_the_loops_timer_is_not_set_once_everything_is_over() -> None:
     async def main() -> bool:
         loop = asyncio.get_running_loop()
         async with new_purgatory() as purgatory:
             wait = asyncio.create_task(purgatory.wait_for_threshold("log", 1, timeout=60))
-            await settle()
+            await run_ready()
             purgatory.advance("log", 1)
             await wait
         return any(not handle.cancelled() for handle in loop._scheduled)  # type: ignore[attr-defined]
@@ -99,7 +99,7 @@ def test_the_heartbeat_is_stale_only_when_a_bucket_is_overdue() -> None:
     assert blocked > 10
 
 
-def test_an_interrupt_of_an_expiration_ends_the_loops_run_and_what_is_left_expires_later() -> None:
+def test_an_interrupted_expiration_ends_the_loops_run_and_the_others_expire_later() -> None:
     loop = VirtualLoop()
     expired: list[str] = []
 

@@ -12,12 +12,12 @@ import pytest
 
 from purgatory import AsyncPurgatory
 from tests.core.probe import core_logs
-from tests.event_loop.conftest import Main, settle
+from tests.event_loop.conftest import Main, run_ready
 
 Run = Callable[[Main[Any]], Any]
 
 
-def test_no_notice_from_another_thread_is_lost(run_really: Run) -> None:
+def test_no_notification_from_another_thread_is_lost(run_really: Run) -> None:
     async def main() -> list[int]:
         ends = [0] * 8
 
@@ -49,11 +49,11 @@ def test_no_notice_from_another_thread_is_lost(run_really: Run) -> None:
     assert run_really(main) == [200] * 8
 
 
-def test_a_value_told_by_another_thread_arrives(run_really: Run) -> None:
+def test_a_value_reported_by_another_thread_arrives(run_really: Run) -> None:
     async def main() -> int:
         async with AsyncPurgatory("Produce") as purgatory:
             wait = asyncio.create_task(purgatory.wait_for_threshold("hw", 100, timeout=30))
-            await settle()
+            await run_ready()
 
             def tell() -> None:
                 for n in range(101):
@@ -76,7 +76,7 @@ def test_conditions_are_checked_on_the_loops_thread_only(run_really: Run) -> Non
 
         async with AsyncPurgatory("Fetch") as purgatory:
             wait = asyncio.create_task(purgatory.wait(["log"], until, timeout=30))
-            await settle()
+            await run_ready()
             ready = True
             await asyncio.to_thread(purgatory.notify_threadsafe, "log")
             await wait
@@ -99,7 +99,7 @@ def test_notify_from_another_thread_says_what_to_use() -> None:
     asyncio.run(main())
 
 
-def test_a_key_that_is_no_key_is_refused_where_it_is_told() -> None:
+def test_an_unhashable_key_is_refused_where_it_is_notified() -> None:
     async def main() -> None:
         async with AsyncPurgatory("Fetch") as purgatory:
             with pytest.raises(TypeError, match="must be hashable"):
@@ -130,7 +130,7 @@ def on_a_thread(*calls: Callable[[], object]) -> None:
     thread.join(60)
 
 
-def test_a_bad_note_stops_none_of_those_after_it() -> None:
+def test_a_bad_notification_stops_none_of_those_after_it() -> None:
     async def main() -> tuple[list[int], list[str]]:
         async with AsyncPurgatory("Fetch") as purgatory:
             ends = [0, 0]
@@ -140,7 +140,7 @@ def test_a_bad_note_stops_none_of_those_after_it() -> None:
                 asyncio.create_task(purgatory.wait(["later"], lambda: ends[1])),
             ]
             beside = asyncio.create_task(purgatory.wait(["log"], lambda: False))
-            await settle()
+            await run_ready()
             ends[0] = 1
             with core_logs() as logs:
                 on_a_thread(
@@ -149,50 +149,50 @@ def test_a_bad_note_stops_none_of_those_after_it() -> None:
                     lambda: purgatory.advance_threadsafe("hw", 9),
                 )
                 await asyncio.wait(waits[:2], timeout=30)
-                await settle()
+                await run_ready()
             ends[1] = 2
             on_a_thread(lambda: purgatory.notify_threadsafe("later"))
             await asyncio.wait(waits, timeout=30)
-            assert not purgatory._notes
+            assert not purgatory._notifications
             beside.cancel()
             return [wait.result() for wait in waits], [str(entry["event"]) for entry in logs]
 
     assert asyncio.run(main()) == ([1, 9, 2], ["note_failed"])
 
 
-def test_a_value_that_is_no_number_is_refused_where_it_is_told() -> None:
+def test_a_value_that_is_no_number_is_refused_where_it_is_reported() -> None:
     async def main() -> None:
         async with AsyncPurgatory("Fetch") as purgatory:
             for value in ("7", None, math.nan, True):
                 with pytest.raises((TypeError, ValueError), match="value"):
                     purgatory.advance_threadsafe("hw", value)  # type: ignore[arg-type]
-            assert not purgatory._notes
+            assert not purgatory._notifications
 
     asyncio.run(main())
 
 
-def test_a_key_is_checked_once_for_many_notes_and_again_after_an_advance() -> None:
+def test_a_key_is_checked_once_for_many_notifications_and_again_after_an_advance() -> None:
     async def main() -> list[int | None]:
         seen: list[int | None] = []
         async with AsyncPurgatory("Fetch") as purgatory:
             wait = asyncio.create_task(
                 purgatory.wait(["log"], lambda: seen.append(purgatory.value("hw")))
             )
-            await settle()
+            await run_ready()
             seen.clear()
             on_a_thread(
                 *[lambda: purgatory.notify_threadsafe("log")] * 3,
                 lambda: purgatory.advance_threadsafe("hw", 7),
                 *[lambda: purgatory.notify_threadsafe("log")] * 3,
             )
-            await settle()
+            await run_ready()
             wait.cancel()
         return seen
 
     assert asyncio.run(main()) == [None, 7]
 
 
-def test_what_is_noted_while_notes_are_served_is_served() -> None:
+def test_notifications_that_come_while_others_are_handled_are_handled() -> None:
     async def main() -> tuple[bool, bool]:
         ready = [False, False]
         async with AsyncPurgatory("Fetch") as purgatory:
@@ -207,10 +207,10 @@ def test_what_is_noted_while_notes_are_served_is_served() -> None:
                 asyncio.create_task(purgatory.wait(["first"], first, timeout=30)),
                 asyncio.create_task(purgatory.wait(["second"], lambda: ready[1], timeout=30)),
             )
-            await settle()
+            await run_ready()
             ready[0] = True
             on_a_thread(lambda: purgatory.notify_threadsafe("first"))
-            await settle()
+            await run_ready()
             assert purgatory.counters.missed_wakeups == 0
             return waits[0].done(), waits[1].done()
 

@@ -17,7 +17,7 @@ from purgatory import (
     close_on_signals,
 )
 from tests.core.probe import core_logs
-from tests.event_loop.conftest import Main, new_purgatory, run_virtually, settle
+from tests.event_loop.conftest import Main, new_purgatory, run_ready, run_virtually
 
 Run = Callable[[Main[Any]], Any]
 HEARD = signal.SIGUSR1
@@ -33,17 +33,19 @@ def calls() -> Iterator[list[int]]:
     signal.signal(HEARD, before)
 
 
-def test_who_waits_on_a_loop_is_told_and_the_servers_handler_is_called(calls: list[int]) -> None:
+def test_waits_on_a_loop_end_at_a_signal_and_the_servers_handler_is_called(
+    calls: list[int],
+) -> None:
     async def main() -> None:
         async with new_purgatory() as purgatory:
             close_on_signals(purgatory, [HEARD])
             wait = asyncio.create_task(purgatory.wait(["log"], lambda: False))
-            await settle()
+            await run_ready()
             for _ in range(3):  # an impatient one
                 signal.raise_signal(HEARD)
             assert calls == [HEARD] * 3
             assert not wait.done()  # a handler of a signal does nothing but ask
-            await settle()
+            await run_ready()
             with pytest.raises(PurgatoryClosedError):
                 await wait
 
@@ -60,7 +62,7 @@ def test_a_loops_own_handlers_are_still_called(run_really: Run) -> None:
             async with AsyncPurgatory("Fetch") as purgatory:
                 close_on_signals(purgatory, [HEARD])
                 wait = asyncio.create_task(purgatory.wait(["log"], lambda: False))
-                await settle()
+                await run_ready()
                 signal.raise_signal(HEARD)
                 with pytest.raises(PurgatoryClosedError):
                     await wait
@@ -69,7 +71,7 @@ def test_a_loops_own_handlers_are_still_called(run_really: Run) -> None:
     run_really(main)
 
 
-def test_who_waits_on_threads_is_answered(calls: list[int]) -> None:
+def test_waits_on_threads_are_answered_at_a_signal(calls: list[int]) -> None:
     with DelayedOperationPurgatory("Fetch") as purgatory:
         close_on_signals(purgatory, [HEARD])
         ended = threading.Event()
@@ -110,7 +112,7 @@ def replaced(logs: list[Any]) -> list[str]:
     return [one["signal"] for one in logs if one["event"] == "signal_handler_replaced"]
 
 
-def test_a_handler_that_the_server_replaces_as_it_starts_is_told(calls: list[int]) -> None:
+def test_a_handler_that_the_server_replaces_as_it_starts_is_logged(calls: list[int]) -> None:
     async def main() -> None:
         async with new_purgatory() as purgatory:
             close_on_signals(purgatory, [HEARD])
@@ -132,7 +134,7 @@ def test_two_purgatories_that_close_at_one_signal_replace_nothing(calls: list[in
             await asyncio.sleep(60)
             signal.raise_signal(HEARD)
             assert calls == [HEARD]
-            await settle()
+            await run_ready()
             assert first.core.is_closed
             assert second.core.is_closed
 
@@ -141,7 +143,7 @@ def test_two_purgatories_that_close_at_one_signal_replace_nothing(calls: list[in
     assert replaced(logs) == []
 
 
-def test_the_servers_handler_is_called_whatever_closing_raises(
+def test_the_servers_handler_is_called_even_if_closing_raises(
     calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread_here(self: threading.Thread) -> None:

@@ -17,7 +17,7 @@ from purgatory import (
     WaitCancelledError,
 )
 from tests.core.probe import core_logs
-from tests.event_loop.conftest import new_purgatory, run_virtually, settle
+from tests.event_loop.conftest import new_purgatory, run_ready, run_virtually
 
 
 class Flagged(DelayedOperation):
@@ -61,10 +61,10 @@ def test_a_wait_returns_what_its_condition_returned_when_notified() -> None:
                 asyncio.create_task(purgatory.wait(["log"], until=partial(first_of, n), timeout=9))
                 for n in (1, 2, 5)
             ]
-            await settle()
+            await run_ready()
             log += [7, 8]
             completed = purgatory.notify("log")
-            await settle()
+            await run_ready()
             log += [9, 10, 11]
             return completed, purgatory.notify("log"), list(await asyncio.gather(*waits))
 
@@ -90,7 +90,7 @@ def test_purgatories_and_timeouts_name_what_they_are_about() -> None:
             waiting = asyncio.create_task(
                 purgatory.wait(["log:7"], until=lambda: False, timeout=0.5)
             )
-            await settle()
+            await run_ready()
             assert repr(purgatory) == "<AsyncPurgatory 'Fetch': 1 pending>"
             with pytest.raises(TimeoutError) as raised:
                 await waiting
@@ -145,7 +145,7 @@ def test_a_timeout_that_is_no_number_is_refused(timeout: float, error: type[Exce
     run_virtually(main)
 
 
-def test_what_a_condition_raises_reaches_who_waits_and_nobody_else() -> None:
+def test_the_error_of_a_condition_reaches_its_waiter_and_no_other() -> None:
     async def main() -> bool:
         broken = False
 
@@ -158,7 +158,7 @@ def test_what_a_condition_raises_reaches_who_waits_and_nobody_else() -> None:
         async with new_purgatory() as purgatory:
             faulty = asyncio.create_task(purgatory.wait(["log"], until, 1))
             sound = asyncio.create_task(purgatory.wait(["log"], lambda: ready, 1))
-            await settle()
+            await run_ready()
             broken = ready = True
             purgatory.notify("log")
             with pytest.raises(LookupError, match="the log is gone"):
@@ -171,12 +171,12 @@ def test_what_a_condition_raises_reaches_who_waits_and_nobody_else() -> None:
     assert [entry["event"] for entry in logs] == ["purgatory_closed"]  # the error is told once
 
 
-def test_what_a_condition_raises_is_logged_where_nobody_waits_any_more() -> None:
+def test_the_error_of_a_condition_is_logged_if_its_waiter_is_gone() -> None:
     async def main() -> None:
         async with new_purgatory() as purgatory:
             broken = False
             wait = asyncio.create_task(purgatory.wait(["log"], lambda: broken and 1 / 0))
-            await settle()
+            await run_ready()
             broken = True
             purgatory.notify("log")
             wait.cancel()
@@ -194,7 +194,7 @@ def test_a_condition_on_several_keys_leaves_them_all_at_once() -> None:
         ready = False
         async with new_purgatory() as purgatory:
             wait = asyncio.create_task(purgatory.wait(["a", "b", "c"], lambda: ready, 1))
-            await settle()
+            await run_ready()
             watched = purgatory.watched
             ready = True
             purgatory.notify("b")
@@ -212,7 +212,7 @@ def test_a_threshold_is_waited_for_and_its_value_returned() -> None:
                 asyncio.create_task(purgatory.wait_for_threshold("log", n, timeout=5))
                 for n in (10, 20, 30)
             ]
-            await settle()
+            await run_ready()
             assert purgatory.advance("log", 9) == 0
             assert purgatory.advance("log", 25) == 2
             assert purgatory.advance("log", 99) == 1
@@ -248,7 +248,7 @@ def test_an_operation_resumes_its_handler_with_its_outcome() -> None:
             ready.ready = True
             for operation in (done, late, ready):
                 wait = asyncio.create_task(purgatory.submit(operation, ["key"]))
-                await settle()
+                await run_ready()
                 if operation is done:
                     operation.ready = True
                     purgatory.notify("key")
@@ -269,7 +269,7 @@ def test_an_operation_may_wait_for_keys_and_for_thresholds() -> None:
             wait = asyncio.create_task(
                 purgatory.submit(operation, ["epoch"], thresholds={"log": 10})
             )
-            await settle()
+            await run_ready()
             counts = [purgatory.watched, purgatory.advance("log", 9)]
             operation.ready = True
             counts += [purgatory.advance("log", 10), purgatory.watched]
@@ -283,13 +283,13 @@ def test_a_full_purgatory_refuses_and_takes_again() -> None:
     async def main() -> dict[str, int]:
         async with new_purgatory(max_pending=2) as purgatory:
             waits = [asyncio.create_task(purgatory.wait_for_threshold("log", n, 1)) for n in (1, 2)]
-            await settle()
+            await run_ready()
             with pytest.raises(PurgatoryFullError, match="max_pending=2"):
                 await purgatory.wait(["x"], lambda: False, 1)
             assert await purgatory.wait(["x"], lambda: True, 1)  # needs no place
             purgatory.advance("log", 1)
             waits.append(asyncio.create_task(purgatory.wait_for_threshold("log", 3, 1)))
-            await settle()
+            await run_ready()
             purgatory.advance("log", 3)
             await asyncio.gather(*waits)
             return purgatory.counters.outcomes
@@ -307,9 +307,9 @@ def test_a_key_that_goes_away_ends_its_waits() -> None:
                 for key in ("failing", "dropped")
             )
             completing = asyncio.create_task(purgatory.submit(Flagged(), ["completing"]))
-            await settle()
-            purgatory.fail_all("failing", ConnectionError("broker 2 died"))
-            purgatory.complete_all("completing")
+            await run_ready()
+            purgatory.fail_for_key("failing", ConnectionError("broker 2 died"))
+            purgatory.complete_for_key("completing")
             purgatory.cancel_for_key("dropped")
             with pytest.raises(ConnectionError, match="broker 2 died"):
                 await failing
@@ -326,7 +326,7 @@ def test_without_a_loop_the_error_says_where_to_make_one() -> None:
         AsyncPurgatory("Fetch")
 
 
-def test_on_trio_the_error_says_what_works_there() -> None:
+def test_the_error_on_trio_says_how_to_wait_there() -> None:
     async def main() -> None:
         AsyncPurgatory("Fetch")
 
@@ -334,7 +334,7 @@ def test_on_trio_the_error_says_what_works_there() -> None:
         trio.run(main)
 
 
-def test_what_works_on_trio() -> None:
+def test_waiting_in_a_thread_works_on_trio() -> None:
     class Flag(DelayedOperation):
         raised = False
 
@@ -353,7 +353,7 @@ def test_what_works_on_trio() -> None:
         trio.run(main, purgatory)
 
 
-def test_what_the_condition_raises_comes_to_the_waiter_with_its_traceback() -> None:
+def test_the_error_of_a_condition_reaches_the_waiter_with_its_traceback() -> None:
     def divide() -> float:
         return 1 / 0
 

@@ -18,7 +18,7 @@ SOON_S, LATE_S = 1e-6, 600e-6
 
 
 class Alarm(BaseException):
-    """What the handler raises."""
+    """The exception of the handler."""
 
 
 class Alarms:
@@ -34,7 +34,7 @@ class Alarms:
         self._rng = rng
         self._where = where
         signal.signal(signal.SIGALRM, self._raise)
-        # What comes in a callback of a weak reference is only printed.
+        # An exception in a callback of a weak reference is only printed.
         sys.unraisablehook = lambda unraisable: None
 
     def _raise(self, number: int, frame: FrameType | None) -> None:

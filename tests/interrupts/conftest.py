@@ -1,4 +1,4 @@
-"""What all interruptions share: nobody reads the thousands of tracebacks that are logged."""
+"""Fixtures of the interruptions: the thousands of tracebacks that are logged are dropped."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ interrupted, and then goes on and checks that nothing is stuck or lost:
         timer.advance_clock()                  # undisturbed
         assert task.runs <= 1 and timer.size == 0
 
-    def test_an_add_that_is_interrupted_leaves_nothing_stuck() -> None:
+    def test_an_interrupted_add_leaves_no_lock_taken() -> None:
         interrupt_everywhere(scenario)
 
 ``interrupt_everywhere`` runs it for n = 1, 2, 3 ... until the call ends undisturbed. The interrupt
@@ -39,12 +39,12 @@ SHOWN_FAILURES = 10
 
 
 class Interrupt(BaseException):
-    """What a signal's handler raises: like KeyboardInterrupt, no Exception."""
+    """The exception of a signal's handler: like KeyboardInterrupt, no Exception."""
 
 
 @dataclass
 class Report:
-    """What ``interrupt_everywhere`` did.
+    """The result of ``interrupt_everywhere``.
 
     Attributes:
         interrupts: how many runs were interrupted.

@@ -17,19 +17,19 @@ import pytest
 from purgatory import AsyncPurgatory, DelayedOperation, PurgatoryClosedError
 from purgatory.core import async_purgatory, loop_reaper
 from purgatory.core.loop_reaper import AGAIN_MS
-from tests.event_loop.conftest import VirtualLoop, new_purgatory, settle
+from tests.event_loop.conftest import VirtualLoop, new_purgatory, run_ready
 from tests.interrupts.interruptions import Interrupt, Scenario, interrupt_everywhere
 from timer import NATIVE
 
 DRIVER = (str(async_purgatory.__file__), str(loop_reaper.__file__))
-"""What this is about: the rest of the library has tests of its own."""
+"""The files under test: the rest of the library has tests of its own."""
 
 LATEST_S = (AGAIN_MS + 2) / 1_000
 """How much later than it should a timeout may come, after one interrupt."""
 
 
 class SignalError(Exception):
-    """What the handler of an alarm raises: it can be mistaken for an error of a callback."""
+    """The exception of an alarm's handler: it can be mistaken for an error of a callback."""
 
 
 # An interrupt may come where a coroutine was just made.
@@ -75,7 +75,7 @@ class Stage:
                 task = asyncio.create_task(wait)
                 task.add_done_callback(self._note_end)
                 self.tasks.append(task)
-            await settle()
+            await run_ready()
 
         self.run(park())
 
@@ -105,7 +105,7 @@ class Stage:
         """Close everything, and see that nothing is left: no wait, no entry, no timer, no lock."""
         core = self.purgatory.core
         self.run(self.purgatory.aclose())
-        self.run(settle())
+        self.run(run_ready())
         self.results()
         assert self.purgatory.watched == self.purgatory.num_delayed == core.timer.size == 0
         core._check()
@@ -146,7 +146,9 @@ def test_timeouts_come_though_the_loops_driver_is_interrupted(
 
 
 @each_error
-def test_no_note_of_another_thread_is_lost(error: Callable[[], BaseException]) -> None:
+def test_no_interrupted_notification_of_another_thread_is_lost(
+    error: Callable[[], BaseException],
+) -> None:
     def scenario() -> Scenario:
         with Stage() as stage:
             purgatory = stage.purgatory
@@ -160,7 +162,7 @@ def test_no_note_of_another_thread_is_lost(error: Callable[[], BaseException]) -
                     note()  # it raised: whoever told tells again
             yield partial(stage.resume, 0.001)
             assert stage.results() in ([True, 7], [error, 7], [True, error])
-            assert not purgatory._notes
+            assert not purgatory._notifications
             stage.close_and_check()
 
     interrupt_everywhere(scenario, error, where=DRIVER)
@@ -199,7 +201,7 @@ def test_a_cancelled_wait_that_is_interrupted_leaves_nothing_behind(
 
             def cancel() -> None:
                 stage.tasks[0].cancel()
-                stage.run(settle())
+                stage.run(run_ready())
 
             yield cancel
             assert stage.tasks[0].done()
@@ -211,7 +213,7 @@ def test_a_cancelled_wait_that_is_interrupted_leaves_nothing_behind(
 
 
 @each_error
-def test_an_operation_that_another_thread_settles_wakes_its_task(
+def test_an_operation_that_another_thread_completes_wakes_its_task(
     error: Callable[[], BaseException],
 ) -> None:
     def scenario() -> Scenario:
@@ -229,7 +231,7 @@ def test_an_operation_that_another_thread_settles_wakes_its_task(
 
 
 @each_error
-def test_an_interrupted_event_is_told_again_and_completes_all(
+def test_an_interrupted_event_is_reported_again_and_completes_all(
     error: Callable[[], BaseException],
 ) -> None:
     def scenario() -> Scenario:
@@ -242,7 +244,7 @@ def test_an_interrupted_event_is_told_again_and_completes_all(
             for event in (partial(purgatory.notify, "log"), partial(purgatory.advance, "hw", 7)):
                 if (yield event) is not None:
                     event()
-            stage.run(settle())
+            stage.run(run_ready())
             stage.results()
             stage.close_and_check()
 
@@ -264,7 +266,7 @@ def test_a_close_that_is_interrupted_is_finished_by_the_next(
             )
             yield lambda: stage.run(purgatory.aclose(policy))
             stage.run(purgatory.aclose(policy))
-            stage.run(settle())
+            stage.run(run_ready())
             stage.results()
             stage.park(stage.until_ready())
             assert stage.results()[-1] is PurgatoryClosedError

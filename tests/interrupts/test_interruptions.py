@@ -73,7 +73,7 @@ def test_an_exception_that_the_call_swallows_counts_as_an_interrupt() -> None:
     assert {place.function for place in report.places} >= {"Account.__init__", "Account.clean_up"}
 
 
-def test_a_second_interrupt_comes_in_what_cleans_up_after_the_first_and_in_later_calls() -> None:
+def test_a_second_interrupt_comes_in_the_cleanup_after_the_first_and_in_later_calls() -> None:
     found: set[str] = set()
 
     def scenario() -> Scenario:
@@ -89,7 +89,7 @@ def test_a_second_interrupt_comes_in_what_cleans_up_after_the_first_and_in_later
     assert found == {"cleaning up", "later call"}
 
 
-def test_what_is_raised_besides_is_no_interrupt() -> None:
+def test_an_unrelated_exception_is_no_interrupt() -> None:
     def scenario() -> Scenario:
         def call() -> None:
             raise Interrupt

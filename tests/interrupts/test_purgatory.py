@@ -19,15 +19,14 @@ import pytest
 from purgatory import (
     DelayedOperation,
     DelayedOperationPurgatory,
-    LockLike,
     Outcome,
     PurgatoryClosedError,
     PurgatoryFullError,
     core,
 )
-from purgatory.core import _operation_pure
 from purgatory.core import operation as operation_module
-from purgatory.core.states import DONE
+from purgatory.core.locks import LockLike
+from purgatory.core.outcome import DONE
 from tests.core.probe import LONG_MS, pass_time
 from tests.core.recorded_life import IN_THE_TABLE, recorded_moves
 from tests.interrupts.instructions import code_of, uncovered
@@ -37,7 +36,7 @@ from timer import InlineExecutor, ManualClock, SystemTimer
 CORE = (str(Path(str(core.__file__)).parent),)
 """The timer has tests of its own."""
 
-THE_OPERATION = (str(operation_module.__file__), str(_operation_pure.__file__))
+THE_OPERATION = (str(operation_module.__file__),)
 
 SHORT_MS = 50
 
@@ -54,7 +53,7 @@ CALLBACKS: dict[Outcome, list[list[str]]] = {
         ["on_complete", "on_expiration"],
     ],
 }
-"""What may have been called. A callback that an interrupt keeps from beginning counts as begun."""
+"""The callbacks that may have run. One that an interrupt keeps from beginning counts as begun."""
 
 
 WITH_A_LOCK = {
@@ -67,7 +66,7 @@ WITH_A_LOCK = {
 
 
 class SignalError(Exception):
-    """What a signal's handler may raise, too: it can be mistaken for an error of a callback."""
+    """Another exception of a signal's handler: it can be mistaken for an error of a callback."""
 
 
 class Waiting(DelayedOperation):
@@ -110,10 +109,12 @@ class World:
     def __init__(self, max_pending: int | None = None) -> None:
         self.clock = ManualClock()
         self.timer = SystemTimer("test", clock=self.clock, executor=InlineExecutor())
-        self.settled: list[int] = []
+        self.completed: list[int] = []
         self.purgatory = self.make_purgatory(
             max_pending=max_pending,
-            on_settled=lambda operation, counted_as, wait_ns: self.settled.append(id(operation)),
+            on_completed=lambda operation, counted_as, wait_ns: self.completed.append(
+                id(operation)
+            ),
         )
         self.ready = False
         self.locks: list[Any] = []
@@ -130,7 +131,7 @@ class World:
     def new(self, delay_ms: int = LONG_MS, lock: LockLike | None = None) -> Waiting:
         operation = Waiting(self, delay_ms, lock)
         self.made.append(operation)
-        operation.call_when_settled(operation.tell)
+        operation.call_when_completed(operation.tell)
         return operation
 
     def park(self, delay_ms: int = LONG_MS, lock: LockLike | None = None) -> Waiting:
@@ -161,7 +162,7 @@ class World:
             assert one._op_stage == DONE
             assert one.told >= 1 or self.a_listener_may_fail, "who waits was not told"
             assert one.wait(0) is one.outcome
-            assert self.settled.count(id(one)) <= 1
+            assert self.completed.count(id(one)) <= 1
         counted = purgatory.counters.outcomes
         assert abs(sum(counted.values()) - len(taken)) <= self.interrupts, counted
         self.pass_time(10 * LONG_MS)
@@ -285,14 +286,14 @@ def forget(world: World) -> Iterator[Callable[[], object]]:
     yield lambda: world.purgatory.forget("n")
 
 
-def complete_all(world: World) -> Iterator[Callable[[], object]]:
+def complete_for_key(world: World) -> Iterator[Callable[[], object]]:
     world.park(), world.park()
-    yield lambda: world.purgatory.complete_all("a")
+    yield lambda: world.purgatory.complete_for_key("a")
 
 
-def fail_all(world: World) -> Iterator[Callable[[], object]]:
+def fail_for_key(world: World) -> Iterator[Callable[[], object]]:
     world.park(), world.park()
-    yield lambda: world.purgatory.fail_all("a", OSError("gone"))
+    yield lambda: world.purgatory.fail_for_key("a", OSError("gone"))
 
 
 def cancel_for_key(world: World) -> Iterator[Callable[[], object]]:
@@ -328,12 +329,16 @@ def wait(world: World) -> Iterator[Callable[[], object]]:
 
 def listen(world: World) -> Iterator[Callable[[], object]]:
     operation = world.park()
-    yield lambda: operation.call_when_settled(operation.tell)
+    yield lambda: operation.call_when_completed(operation.tell)
 
 
 def wait_for_a_value(world: World) -> Iterator[Callable[[], object]]:
     world.purgatory.advance("n", 7)
     yield lambda: world.purgatory.wait_for_threshold("n", 7, 0)
+
+
+def wait_for_a_condition(world: World) -> Iterator[Callable[[], object]]:
+    yield lambda: world.purgatory.wait(["a"], lambda: True, 0)
 
 
 def future(world: World) -> Iterator[Callable[[], object]]:
@@ -366,8 +371,27 @@ def refuse(world: World) -> Iterator[Callable[[], object]]:
 CALLS: list[Call] = [
     *(submit, submit_what_completes, submit_with_a_lock, submit_where_the_lock_is_taken),
     *(check, check_in_vain, check_with_a_lock, check_where_the_lock_is_taken),
-    *(check_what_raises, expire, retry, advance, forget, complete_all, fail_all, cancel_for_key),
-    *(force, cancel, maybe_try, safe_try, wait, listen, wait_for_a_value, future),
+    *(
+        check_what_raises,
+        expire,
+        retry,
+        advance,
+        forget,
+        complete_for_key,
+        fail_for_key,
+        cancel_for_key,
+    ),
+    *(
+        force,
+        cancel,
+        maybe_try,
+        safe_try,
+        wait,
+        listen,
+        wait_for_a_value,
+        wait_for_a_condition,
+        future,
+    ),
     *(cancel_a_future, read_sizes, refuse),
 ]
 
@@ -472,7 +496,7 @@ def close_interrupted(policy: Any, first: int, step: int) -> None:
     interrupt_everywhere(scenario, first=first, step=step, where=CORE)
 
 
-@pytest.mark.parametrize("call", [check_what_raises, expire, cancel, fail_all, refuse])
+@pytest.mark.parametrize("call", [check_what_raises, expire, cancel, fail_for_key, refuse])
 def test_an_interrupt_makes_no_move_that_is_not_in_the_table(call: Call) -> None:
     with recorded_moves() as moves:
         number = CALLS.index(call)

@@ -49,7 +49,7 @@ def call_with_little_room(name: str) -> None:
     raised = 0
     for room in ROOMS:
         world = World()
-        # What logs an error, and who is told, may find no room either.
+        # The log of an error, and a listener, may find no room either.
         world.a_listener_may_fail = True
         world.interrupts = 10
         world.park(), world.park(lock=world.lock()), world.park_for(5), world.park(SHORT_MS)

@@ -41,7 +41,7 @@ class ProduceServer:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address."""
         return f"127.0.0.1:{self._server.server_port}"
 
     def stall(self) -> None:

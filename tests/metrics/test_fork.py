@@ -1,4 +1,4 @@
-"""What a child of this process reports: its own counts, with locks of its own."""
+"""A child of this process reports its own counts, with locks of its own."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ server = Server()
 """
 
 
-def test_a_program_that_configured_no_log_is_printed_nothing_that_is_no_fault() -> None:
+def test_a_program_that_configured_no_log_prints_only_faults() -> None:
     ran = run(SILENT.format(fault=""))
     assert (ran.stdout, ran.stderr) == ("", "")
 
@@ -176,7 +176,7 @@ def test_a_program_that_configured_no_log_is_printed_nothing_that_is_no_fault() 
         ("server.timer.call_later(0, int, 'no number')", "timer_task_failed timer="),
     ],
 )
-def test_its_faults_go_to_standard_error(fault: str, begin: str) -> None:
+def test_the_faults_of_a_program_without_a_log_go_to_standard_error(fault: str, begin: str) -> None:
     ran = run(SILENT.format(fault=fault))
     assert ran.stdout == ""
     assert ran.stderr.startswith(begin)

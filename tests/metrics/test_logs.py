@@ -76,8 +76,8 @@ def test_a_close_is_one_event_however_often_it_is_called(server: Server, logs: L
 
 def test_a_listener_that_fails_is_one_event(server: Server, logs: Logs) -> None:
     probe = server.submit(Named())
-    probe.call_when_settled(lambda: 1 / 0)
-    probe.call_when_settled(lambda: None)
+    probe.call_when_completed(lambda: 1 / 0)
+    probe.call_when_completed(lambda: None)
     probe.force_complete()
     assert [entry["event"] for entry in logs] == ["listener_failed"]
     assert (logs[0]["purgatory"], logs[0]["operation"]) == ("Produce", "<the operation>")
@@ -200,7 +200,7 @@ def test_a_log_that_raises_harms_nothing(server: Server) -> None:
     assert server.timer.failures == 1
 
 
-def test_what_is_logged_of_an_object_never_raises() -> None:
+def test_the_text_of_an_object_in_the_log_never_raises() -> None:
     class Unspeakable(Exception):
         def __repr__(self) -> str:
             raise self

@@ -57,7 +57,7 @@ def setting() -> Setting:
     return Setting()
 
 
-def test_gauges_follow_what_is_pending(setting: Setting) -> None:
+def test_gauges_follow_pending_operations(setting: Setting) -> None:
     setting.submit(1_000, "a", "b")
     setting.pass_time(250)
     setting.submit(1_000, "b")
@@ -172,16 +172,16 @@ def test_a_label_that_can_not_be_written_is_refused(setting: Setting) -> None:
     assert b"Produce" in generate_latest(setting.registry)
 
 
-def test_what_was_refused_is_not_observed_under_kafkas_names(setting: Setting) -> None:
+def test_a_refused_purgatory_is_not_observed_under_kafkas_names(setting: Setting) -> None:
     fetch, other = setting.another("Fetch"), setting.another("Fetch")
     metrics.register(fetch, setting.registry)
     with pytest.raises(ValueError, match="registered already"):
         metrics.register(other, setting.registry, kafka_names=True)
-    assert other.on_settled is None
+    assert other.on_completed is None
 
 
 class Client:
-    """What is thrown away with its purgatory: the collector of garbage finds both."""
+    """An object that goes with its purgatory: the collector finds both."""
 
     def __init__(self, registry: CollectorRegistry, name: str) -> None:
         self.itself = self
@@ -252,7 +252,7 @@ def test_the_reapers_heartbeat_is_a_unix_time() -> None:
     assert 1.7e9 < stamp < 1e11
 
 
-def test_brokers_of_one_process_are_told_apart_by_a_label_of_their_own() -> None:
+def test_brokers_of_one_process_have_a_label_of_their_own() -> None:
     registry = CollectorRegistry()
     with (
         DelayedOperationPurgatory("Produce") as first,

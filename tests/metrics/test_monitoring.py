@@ -148,7 +148,7 @@ def test_the_variables_of_the_dashboard_hold_for_every_query(dashboard: Json) ->
             assert chosen or "expires_total" in query or "purgatory_relay" in query, query
 
 
-def test_the_dashboard_begins_with_the_few_that_stand_out(dashboard: Json) -> None:
+def test_the_dashboard_begins_with_the_main_panels(dashboard: Json) -> None:
     first, *panels = dashboard["panels"][:5]
     assert (first["type"], first["title"]) == ("row", "Overview")
     for panel in panels:
@@ -174,11 +174,11 @@ def test_promtool_takes_configuration_and_rules() -> None:
     assert f"{len(alerts())} rules found" in told
 
 
-def test_the_alerts_fire_when_they_shall() -> None:
+def test_the_alerts_fire_at_their_thresholds() -> None:
     assert "SUCCESS" in promtool("test", "rules", MONITORING / "alerts_test.yml")
 
 
-def test_promtool_has_nothing_to_say_about_a_scrape() -> None:
+def test_promtool_accepts_a_scrape() -> None:
     registry = CollectorRegistry()
     with DelayedOperationPurgatory("Produce", max_pending=1) as purgatory:
         metrics.register(purgatory, registry)

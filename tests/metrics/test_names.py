@@ -18,7 +18,7 @@ from purgatory import (
     PurgatoryFullError,
     metrics,
 )
-from purgatory.core.states import WAIT_BOUNDS_MS
+from purgatory.core.outcome import WAIT_BOUNDS_MS
 from tests.core.probe import Probe, Setting
 from tests.core.test_supervision import kill
 from timer import InlineExecutor, ManualClock, SystemTimer
@@ -85,7 +85,7 @@ def test_kafkas_names_come_on_request(registry: CollectorRegistry) -> None:
         assert scraped(registry) == OWN_NAMES | KAFKA_NAMES
 
 
-def test_labels_are_bounded_whatever_is_watched(registry: CollectorRegistry) -> None:
+def test_labels_are_bounded_however_many_keys_are_watched(registry: CollectorRegistry) -> None:
     setting = Setting()
     metrics.register(setting.purgatory, registry)
 
@@ -143,7 +143,7 @@ def test_the_limit_and_rejections_are_reported(registry: CollectorRegistry) -> N
         assert values == [2, 2, 3]
 
 
-def test_without_a_limit_none_is_reported(registry: CollectorRegistry) -> None:
+def test_no_limit_is_reported_without_one(registry: CollectorRegistry) -> None:
     metrics.register(Setting().purgatory, registry)
     assert "purgatory_pending_operations_limit" not in {
         sample.name for family in registry.collect() for sample in family.samples
@@ -156,7 +156,7 @@ class Fetch(Probe):
     is_from_follower = False
 
 
-def test_kafkas_expiries_equal_what_expired(registry: CollectorRegistry) -> None:
+def test_kafkas_expiries_equal_the_expired_operations(registry: CollectorRegistry) -> None:
     clock = ManualClock()
     timer = SystemTimer("manual", clock=clock, executor=InlineExecutor())
     seen: list[str] = []
@@ -165,7 +165,7 @@ def test_kafkas_expiries_equal_what_expired(registry: CollectorRegistry) -> None
             name,
             timer=timer,
             reaper_enabled=False,
-            on_settled=lambda operation, counted_as, wait_ns: seen.append(counted_as),
+            on_completed=lambda operation, counted_as, wait_ns: seen.append(counted_as),
         )
         for name in ("Produce", "Fetch")
     )

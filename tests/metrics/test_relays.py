@@ -1,4 +1,4 @@
-"""What a scrape says of relays."""
+"""The metrics of relays in a scrape."""
 
 from __future__ import annotations
 

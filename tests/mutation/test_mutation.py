@@ -77,7 +77,7 @@ def test_it_is_noted_which_tests_run_which_lines(tmp_path: Path) -> None:
     environment = {**os.environ, "WHO_RUNS": str(path), "PURGATORY_PURE": "1"}
     command = [*PYTEST, "-p", "tests.mutation.who_runs", test]
     subprocess.run(command, cwd=ROOT, check=True, env=environment, capture_output=True)
-    source = (ROOT / "timer" / "_timer_pure.py").read_text(encoding="utf-8").splitlines()
+    source = (ROOT / "timer" / "system_timer.py").read_text(encoding="utf-8").splitlines()
     line = source.index("            self.failures += 1") + 1
     known = read_map(path)
-    assert known.of_lines("timer/_timer_pure.py", line, line, most_s=60) == [test]
+    assert known.of_lines("timer/system_timer.py", line, line, most_s=60) == [test]

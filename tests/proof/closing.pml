@@ -17,7 +17,7 @@ inline note_end(o) {
 #endif
 }
 
-/* Checked._op_abandon, of whose server nobody else can be. */
+/* DelayedOperation._op_abandon, of whose owner nobody else can be. */
 inline abandon(o) {
     d_step {
         turn == NOBODY ->
@@ -57,7 +57,7 @@ inline abandon(o) {
     fi
 }
 
-/* Closing._settle_in_turn, for one. */
+/* Closing._complete_in_order, for one. */
 inline close_one(o) {
     d_step { AT(close_look_outcome); seen = (op[o].outcome == PENDING) };
     if
@@ -66,12 +66,12 @@ inline close_one(o) {
 #if POLICY == LEAVE
         d_step {
             AT(claim_abandon);
-            got = (op[o].server == NOBODY);
+            got = (op[o].owner == NOBODY);
 #ifdef BREAK_LET_GO_UNCLAIMED
             got = true;
 #endif
             if
-            :: got -> op[o].server = ABANDONED
+            :: got -> op[o].owner = ABANDONED
             :: else
             fi
         };
@@ -103,11 +103,11 @@ inline give_up_on(o) {
 }
 
 #define STILL_CHECKED(o) \
-    (op[o].still_checked && op[o].server != NOBODY && op[o].server != ABANDONED)
-#ifdef BREAK_CLOSE_LEAVES_SETTLING
+    (op[o].still_checked && op[o].owner != NOBODY && op[o].owner != ABANDONED)
+#ifdef BREAK_CLOSE_LEAVES_COMPLETING
 #define WAITED_FOR(o) (op[o].pending || STILL_CHECKED(o))
 #else
-#define WAITED_FOR(o) (op[o].pending || op[o].settling || STILL_CHECKED(o))
+#define WAITED_FOR(o) (op[o].pending || op[o].completing || STILL_CHECKED(o))
 #endif
 
 /* stop_intake, then Closing.close. */
@@ -170,7 +170,7 @@ progress_close:
         passed = false;
 #ifndef DEADLINE
         assert(!op[0].pending && !op[1].pending);
-        assert(!op[0].settling && !op[1].settling);
+        assert(!op[0].completing && !op[1].completing);
         returned = true
 #endif
     }

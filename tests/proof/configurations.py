@@ -1,4 +1,4 @@
-"""What Spin is asked: each configuration of the model as it is, and with each rule broken."""
+"""The runs of Spin: each configuration of the model as it is, and with each rule broken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Configuration(NamedTuple):
     """One question to Spin."""
 
     script: str
-    """What the threads do: a macro of ``scripts.pml``."""
+    """The threads' calls: a macro of ``scripts.pml``."""
     policy: str = ""
     """How it is closed, if it is."""
     search: Search = "safety"
@@ -23,7 +23,7 @@ class Configuration(NamedTuple):
 
     @property
     def macros(self) -> list[str]:
-        """What is defined for it."""
+        """The macros that it defines."""
         policy = [f"POLICY={self.policy}"] if self.policy else []
         return [self.script, *policy, *([self.broken] if self.broken else [])]
 
@@ -71,10 +71,10 @@ BROKEN = [
     Configuration("EVENTS", broken="BREAK_SERVING_UNCLAIMED"),
     Configuration("EVENTS", broken="BREAK_EXPIRY_UNCHECKED"),
     Configuration("BOTH_SUBMIT", broken="BREAK_EXPIRY_SEEN_AFTER_CHECK"),
-    Configuration("FROM_OUTSIDE", broken="BREAK_SETTLING_UNCLAIMED"),
+    Configuration("FROM_OUTSIDE", broken="BREAK_COMPLETING_UNCLAIMED"),
     Configuration("FROM_OUTSIDE", search="progress", broken="BREAK_LOSER_KEEPS_NOTES"),
-    Configuration("FROM_OUTSIDE", broken="BREAK_SETTLED_STAYS_WATCHED"),
-    Configuration("FROM_OUTSIDE", broken="BREAK_SETTLED_STAYS_ON_TIMER"),
+    Configuration("FROM_OUTSIDE", broken="BREAK_COMPLETED_STAYS_WATCHED"),
+    Configuration("FROM_OUTSIDE", broken="BREAK_COMPLETED_STAYS_ON_TIMER"),
     Configuration("FROM_OUTSIDE", broken="BREAK_WATCHING_UNLOOKED"),
     Configuration("FROM_OUTSIDE", broken="BREAK_TIMEOUT_UNLOOKED"),
     Configuration("THRESHOLDS", broken="BREAK_VALUE_TOLD_LATE"),
@@ -85,7 +85,7 @@ BROKEN = [
     Configuration("LOCK", search="progress", broken="BREAK_RETRY_GOES_ROUND"),
     Configuration("LOCK_FORCED", broken="BREAK_RETRY_UNLOOKED"),
     Configuration("CLOSE", "EXPIRED", broken="BREAK_INTAKE_STOPPED_LATE"),
-    Configuration("CLOSE", "EXPIRED", broken="BREAK_CLOSE_LEAVES_SETTLING"),
+    Configuration("CLOSE", "EXPIRED", broken="BREAK_CLOSE_LEAVES_COMPLETING"),
     Configuration("CLOSE_FORCED", "EXPIRED", broken="BREAK_CLOSE_LEAVES_CHECKS"),
     Configuration("CLOSE", "LEAVE", broken="BREAK_LET_GO_UNCLAIMED"),
     Configuration("CLOSE", "LEAVE", broken="BREAK_LET_GO_KEEPS_KEYS"),

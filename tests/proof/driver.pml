@@ -5,7 +5,7 @@
 
 #define EXPIRES(o) (op[o].in_home)
 #define RETRIES(o, s) (retry[RETRY(o, s)].in_home && retry[RETRY(o, s)].entry == CURRENT)
-/* A retry of what is settled is not waited for: none may be there. */
+/* A retry of a completed operation is not waited for: none may be there. */
 #define OWES(o) \
     ((RETRIES(o, 1) || RETRIES(o, 2)) && op[o].outcome == PENDING && op[o].keys != 0)
 #define RETRY_DUE (OWES(0) || OWES(1))
@@ -24,10 +24,10 @@ active proctype Driver() {
         };
 #ifdef BREAK_EXPIRY_UNCHECKED
         op[o].held_at_expiry = HOLDS(o);
-        settle(o, EXPIRED, true);
+        complete(o, EXPIRED, true);
         won = false;
 #else
-        d_step { /* Checked.run */
+        d_step { /* DelayedOperation.run */
             AT(note_expiry);
             if
             :: !op[o].expiry_due && op[o].outcome == PENDING -> op[o].held_at_expiry = HOLDS(o)

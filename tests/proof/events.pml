@@ -85,12 +85,12 @@ inline forget(k) {
 
 /* DelayedOperation.force_complete and cancel, called by a user. */
 inline force(o) {
-    settle(o, COMPLETED, false);
+    complete(o, COMPLETED, false);
     won = false
 }
 
 inline cancel(o) {
-    settle(o, CANCELLED, false);
+    complete(o, CANCELLED, false);
     won = false
 }
 

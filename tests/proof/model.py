@@ -38,7 +38,7 @@ _ERRORS = (
     ("left on a list", r"assertion violated .*on_lists==0"),
     ("left on the timer", r"assertion violated .*in_home"),
     ("left pending", r"assertion violated .*(pending|closed)"),
-    ("left unsettled", r"assertion violated .*settl"),
+    ("left incomplete", r"assertion violated .*(completing|is_done)"),
     ("another assertion", r"assertion violated"),
     ("deadlock", r"pan:\d+: invalid end state"),
     ("goes round for ever", r"pan:\d+: non-progress cycle"),
@@ -47,7 +47,7 @@ _ERRORS = (
 
 
 class Answer(NamedTuple):
-    """What Spin found."""
+    """The result of Spin."""
 
     error: str
     """Which property does not hold; empty if all do."""
@@ -115,7 +115,7 @@ def is_as_it_should_be(configuration: Configuration, answer: Answer) -> bool:
 
 
 def line_of(configuration: Configuration, answer: Answer) -> str:
-    """What is printed of it."""
+    """The printed line."""
     found = answer.error or "holds"
     if not is_as_it_should_be(configuration, answer):
         found = f"WRONG: {answer.error or 'nothing was found'}"

@@ -11,7 +11,7 @@
 
 #include "scripts.pml"
 #include "state.pml"
-#include "settle.pml"
+#include "complete.pml"
 #include "serve.pml"
 #include "submit.pml"
 #include "events.pml"
@@ -47,13 +47,13 @@ progress_stranger: /* not while he holds it */
 
 /* What is so for one operation, once nothing runs any more. */
 inline judge(o) {
-    assert(op[o].server == NOBODY || op[o].server == ABANDONED);
-    assert(op[o].wins <= 1); /* one call was told that it settled it */
-    assert(!op[o].settling);
+    assert(op[o].owner == NOBODY || op[o].owner == ABANDONED);
+    assert(op[o].wins <= 1); /* one call was told that it completed it */
+    assert(!op[o].completing);
     assert(!retry[RETRY(o, 1)].in_home && !retry[RETRY(o, 2)].in_home);
     if
     :: op[o].outcome != PENDING ->
-        assert(op[o].wins == 1 && op[o].settled);
+        assert(op[o].wins == 1 && op[o].is_done);
         assert(op[o].calls == (op[o].outcome == CANCELLED -> 0 : 1));
         assert(op[o].on_lists == 0 && op[o].on_numbers == 0); /* nothing is left on a list, */
         assert(!op[o].in_home && !op[o].pending) /* nor on the timer, nor in the books */
@@ -70,7 +70,7 @@ inline judge(o) {
 #ifdef TIMEOUTS
         assert(op[o].in_home);
 #endif
-        assert(!closed) /* a purgatory that was closed has settled it, or let go of it */
+        assert(!closed) /* a purgatory that was closed has completed or abandoned it */
     :: op[o].outcome == PENDING && !op[o].books -> skip
     fi
 }

@@ -1,6 +1,6 @@
-/* Serving what is noted with an operation: purgatory/core/_operation_pure.py. */
+/* The owner does the noted work of an operation: purgatory/core/operation.py. */
 
-/* Checked._op_process_as. */
+/* _PureOperation._op_own. */
 inline serve(o) {
     do
     :: atomic { AT(process_look_outcome); gone = (op[o].outcome != PENDING) };
@@ -23,12 +23,12 @@ inline serve(o) {
         fi;
         d_step {
             AT(claim_owner);
-            got = (op[o].server == NOBODY);
+            got = (op[o].owner == NOBODY);
 #ifdef BREAK_SERVING_UNCLAIMED
             got = true;
 #endif
             if
-            :: got -> op[o].server = ME; begin_to_try()
+            :: got -> op[o].owner = ME; begin_to_try()
             :: else
             fi;
             due = false
@@ -41,12 +41,12 @@ inline serve(o) {
         lock(o);
         if
         :: got ->
-            serve_noted(o);
+            do_due(o);
             d_step { AT(release_lock); users_lock[LOCK_OF(o)] = NOBODY };
-            d_step { AT(release_owner); op[o].server = NOBODY; got = false; completed = false }
+            d_step { AT(release_owner); op[o].owner = NOBODY; got = false; completed = false }
         :: else ->
             retry_later(o);
-            d_step { AT(release_owner); op[o].server = NOBODY };
+            d_step { AT(release_owner); op[o].owner = NOBODY };
             look_for_retry(o);
             if
             :: waits -> waits = false; break
@@ -54,8 +54,8 @@ inline serve(o) {
             fi
         fi
 #else
-        serve_noted(o);
-        d_step { AT(release_owner); op[o].server = NOBODY; got = false; completed = false }
+        do_due(o);
+        d_step { AT(release_owner); op[o].owner = NOBODY; got = false; completed = false }
 #endif
 #ifdef BREAK_NO_LOOK_AFTER_RELEASE
         ; break
@@ -82,7 +82,7 @@ inline lock(o) {
     }
 }
 
-/* Checked._op_schedule_retry, as its server. */
+/* DelayedOperation._op_schedule_retry, as its owner. */
 inline retry_later(o) {
     d_step { AT(retry_look); number = op[o].retry };
     if
@@ -124,7 +124,7 @@ inline forget_looks(entry) {
     if :: looked_at[3] == entry -> looked_at[3] = NONE :: else fi
 }
 
-/* Checked._op_is_left_to: `waits` says whether the server has nothing more to do. */
+/* DelayedOperation._op_is_deferred_to: `waits` says whether the owner has nothing more to do. */
 inline look_for_retry(o) {
 #ifndef BREAK_RETRY_UNLOOKED
     d_step { AT(waits_look_outcome); gone = (op[o].outcome != PENDING) };
@@ -166,26 +166,26 @@ inline look_for_retry(o) {
 inline begin_to_try() { skip }
 #endif
 
-/* Checked._op_fail_without_lock, which Closing._give_up_on does as well. */
+/* DelayedOperation._op_fail_without_lock, which Closing._give_up_on does as well. */
 inline fail_without_lock(o) {
     d_step {
         AT(fail_claim);
-        got = (op[o].server == NOBODY);
+        got = (op[o].owner == NOBODY);
         if
-        :: got -> op[o].server = ME
+        :: got -> op[o].owner = ME
         :: else
         fi
     };
     if
     :: got ->
-        settle(o, FAILED, false);
-        d_step { AT(fail_release); won = false; got = false; op[o].server = NOBODY }
+        complete(o, FAILED, false);
+        d_step { AT(fail_release); won = false; got = false; op[o].owner = NOBODY }
     :: else
     fi
 }
 
-/* Checked._op_do_due, under the locks: `completed` says whether a check completed it. */
-inline serve_noted(o) {
+/* _PureOperation._op_do_due, under the locks: `completed` says whether a check completed it. */
+inline do_due(o) {
     d_step { expiring = false; completed = false; gone = false };
     do
     :: atomic { AT(noted_look_check); due = op[o].check_due };
@@ -222,7 +222,7 @@ inline serve_noted(o) {
         };
         if
         :: seen ->
-            settle(o, COMPLETED, true);
+            complete(o, COMPLETED, true);
             completed = won;
             won = false
         :: else
@@ -250,7 +250,7 @@ inline serve_noted(o) {
                 d_step { AT(drop_abandon_expiry); op[o].expiry_due = false };
                 d_step { AT(drop_abandon_forced); op[o].verdict = PENDING }
             :: else ->
-                settle(o, verdict, true);
+                complete(o, verdict, true);
                 won = false
             fi
         :: else

@@ -13,7 +13,7 @@
 #define KEYS 2
 #define ME (_pid + 1)
 #define NOBODY 0
-#define ABANDONED 100 /* the server, for good, of what was let go of */
+#define ABANDONED 100 /* the owner, for good, of what was let go of */
 #define NONE 0
 
 /* Outcomes. */
@@ -48,7 +48,7 @@ mtype = {
     retry_look, retry_make, retry_is_due, retry_point, retry_home, retry_home_again,
     retry_point_again, waits_look_outcome, waits_look_keys, waits_drop_retry, waits_is_due,
     waits_look_gave_up, waits_look_closed,
-    /* settling: settle.pml */
+    /* completing: complete.pml */
     claim_completer, drop_expiry, drop_forced, set_outcome, leave_look_entry, leave_cancel,
     leave_look_retry, leave_drop_retry, leave_look_state, leave_lists, call_back, called_back,
     finish_look_state, finish_look_owner, note_still_checked, count_done, set_done, cancel_look_entry, cancel_pop,
@@ -65,8 +65,8 @@ mtype = {
 
 typedef Operation {
     byte outcome;
-    byte server;        /* claims["owner"] */
-    byte settler;       /* claims["completer"] */
+    byte owner;        /* claims["owner"] */
+    byte completer;       /* claims["completer"] */
     bool check_due;
     bool expiry_due;
     byte verdict;       /* PENDING for none */
@@ -76,14 +76,14 @@ typedef Operation {
     byte on_lists;      /* on which keys' lists it stands: by_key */
     byte on_numbers;    /* the same of numbers_by_key */
     bool pending;       /* in books.pending */
-    bool settling;      /* in books.settling */
+    bool completing;      /* in state.completing */
     bool still_checked; /* in books.still_checked */
     byte entry;         /* _timer_entry: at what the task points */
     bool in_home;       /* its entry stands in its bucket: it waits for its timeout */
     byte retry;         /* _op_retry: NONE, or 1 or 2 */
-    bool settled;       /* its stage is DONE */
+    bool is_done;       /* its stage is DONE */
     byte inside;        /* which thread is in a callback that the library called */
-    byte wins;          /* how many calls were told that they settled it */
+    byte wins;          /* how many calls were told that they completed it */
     byte calls;         /* how often on_complete (or on_failure) was called */
     bool held_at_expiry /* whether its condition held when its time was up */
 };

@@ -14,7 +14,7 @@ MAP = _MODEL / "map.md"
 
 
 class Mapped(NamedTuple):
-    """Where a step stands in the code."""
+    """The place of a step in the code."""
 
     path: Path
     function: str

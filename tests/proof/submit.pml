@@ -1,6 +1,6 @@
 /* Coming in: purgatory/core/operation.py, and WatcherList.watch. */
 
-/* DelayedOperation._op_submit. */
+/* _PureOperation._op_submit. */
 inline submit(o) {
     d_step {
         turn == NOBODY ->
@@ -31,14 +31,14 @@ inline submit(o) {
     fi
 }
 
-/* Checked._op_check_or_else, with WatcherList.watch. */
+/* _PureOperation._op_own, with WatcherList.watch. */
 inline check_else_watch(o) {
     d_step { AT(else_note); op[o].check_due = true };
     d_step {
         AT(else_claim);
-        got = (op[o].server == NOBODY);
+        got = (op[o].owner == NOBODY);
         if
-        :: got -> op[o].server = ME; begin_to_try()
+        :: got -> op[o].owner = ME; begin_to_try()
         :: else
         fi
     };
@@ -60,15 +60,15 @@ inline check_else_watch(o) {
 #else
         check_twice(o);
 #endif
-        d_step { AT(else_release_owner); op[o].server = NOBODY; got = false };
+        d_step { AT(else_release_owner); op[o].owner = NOBODY; got = false };
     fi;
-    /* The look after the release. Who was not the server looks as well: it serves. */
+    /* The look after the release. Who was not the owner looks as well: it serves. */
     serve(o)
 }
 
-/* Checked._op_check_twice. */
+/* _PureOperation._op_check_twice. */
 inline check_twice(o) {
-    serve_noted(o);
+    do_due(o);
     if
     :: !completed ->
         d_step { AT(twice_look); seen = (op[o].outcome == PENDING) };
@@ -78,7 +78,7 @@ inline check_twice(o) {
         fi;
 #ifndef BREAK_NO_SECOND_CHECK
         d_step { AT(twice_note); op[o].check_due = true };
-        serve_noted(o)
+        do_due(o)
 #endif
     :: else
     fi
@@ -105,7 +105,7 @@ inline watch(o) {
     }
 }
 
-/* DelayedOperation._op_start_timeout. */
+/* _PureOperation._op_start_timeout. */
 inline start_timeout(o) {
 #ifdef TIMEOUTS
     d_step { AT(start_point); op[o].entry = CURRENT };

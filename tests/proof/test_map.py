@@ -33,8 +33,8 @@ def test_each_line_of_the_map_stands_in_its_function() -> None:
 def test_a_line_that_is_not_there_is_noticed() -> None:
     mapped = mapped_steps()["claim_completer"]
     assert lines_of(mapped.path, mapped.function)
-    assert not lines_of(mapped.path, "Settled._op_nothing")
+    assert not lines_of(mapped.path, "_PureOperation._op_nothing")
 
 
-def test_each_broken_rule_is_tried_and_told() -> None:
+def test_each_broken_rule_is_tried_and_described() -> None:
     assert breaks() == {one.broken for one in BROKEN} == set(described_breaks())

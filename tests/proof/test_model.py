@@ -16,7 +16,7 @@ CONFIGURATIONS = [
 ]
 SAMPLE = {
     "BREAK_NO_SECOND_CHECK",
-    "BREAK_SETTLING_UNCLAIMED",
+    "BREAK_COMPLETING_UNCLAIMED",
     "BREAK_LOCK_WAITED_FOR",
     "BREAK_CLOSE_LEAVES_CHECKS",
 }
@@ -46,7 +46,7 @@ def test_a_broken_rule_is_found(configuration: Configuration) -> None:
     assert error and error in described_breaks()[configuration.broken]
 
 
-def test_what_is_not_as_it_should_be_is_told() -> None:
+def test_each_failure_of_spin_is_reported() -> None:
     right, [wrong, *_] = RIGHT[0], BROKEN
     assert model.is_as_it_should_be(right, model.Answer("", 1, 0.1))
     assert "WRONG: deadlock" in model.line_of(right, model.Answer("deadlock", 1, 0.1))

@@ -40,7 +40,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def program(name: str, package: str) -> str:
-    """Where a program is; skips where there is none, but fails in CI."""
+    """Return the path of a program; skip if there is none, but fail in CI."""
     path = shutil.which(name) or shutil.which(name, path="/usr/sbin")
     if path is None:
         reason = f"{name} is missing: install the package {package}"
@@ -62,7 +62,7 @@ class Redis:
         self.port = lasting_port()
 
     def url(self) -> str:
-        """Where clients find it."""
+        """The URL for clients."""
         return f"redis://127.0.0.1:{self.port}"
 
     def start(self) -> None:
@@ -148,7 +148,7 @@ class RedisCluster:
             )
 
     def url(self) -> str:
-        """Where clients find the first node, and so the others."""
+        """The URL of the first node, by which clients find the others."""
         return self.nodes[0].url()
 
     def start(self) -> None:
@@ -201,7 +201,7 @@ class PausablePostgres:
         self.folder = server._folder
 
     def url(self) -> str:
-        """Where clients find it."""
+        """The URL for clients."""
         return self.server.url()
 
     def start(self) -> None:

@@ -23,7 +23,7 @@ class Store:
         self.reads: list[list[str]] = []
 
     def read(self, keys: list[str]) -> dict[str, int]:
-        """What a `SharedPurgatory` calls."""
+        """The function that a `SharedPurgatory` calls."""
         self.reads.append(keys)
         return {key: self.values[key] for key in keys if key in self.values}
 

@@ -276,7 +276,7 @@ async def _works_once_the_server_is_there(one: SharedPurgatory, store: Store) ->
     "kind", ["postgres", "redis", pytest.param("cluster", marks=pytest.mark.exhaustive)]
 )
 @on_loop
-async def test_a_server_that_never_responds_keeps_nobody_from_starting(kind: str) -> None:
+async def test_a_server_that_never_responds_keeps_no_process_from_starting(kind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         relay: Relay
@@ -323,7 +323,7 @@ async def _refusal(relay: Relay) -> str:
 
 
 @on_loop
-async def test_what_postgres_refuses(postgres: PausablePostgres) -> None:
+async def test_errors_that_postgres_raises_end_the_relay(postgres: PausablePostgres) -> None:
     rules = postgres.folder / "data" / "pg_hba.conf"
     before = rules.read_text()
     address = f"127.0.0.1:{postgres.server.port}"
@@ -363,7 +363,7 @@ async def test_a_pooler_of_transactions_is_refused(postgres: PausablePostgres) -
 
 
 @on_loop
-async def test_a_pooler_of_sessions_works_if_that_is_said(postgres: PausablePostgres) -> None:
+async def test_a_pooler_of_sessions_works_if_it_is_declared(postgres: PausablePostgres) -> None:
     store, channel = Store(), f"channel {next(_NUMBERS)}"
     with running_pgbouncer(postgres, "session") as dsn:
         assert "session_pooling=True" in await _refusal(PostgresRelay(dsn))
@@ -383,7 +383,7 @@ async def test_a_pooler_of_sessions_works_if_that_is_said(postgres: PausablePost
 
 
 @on_loop
-async def test_what_redis_refuses(tmp_path: Path) -> None:
+async def test_errors_that_redis_raises_end_the_relay(tmp_path: Path) -> None:
     (tmp_path / "users").write_text(
         "user default on nopass ~* &* +@all\n"
         "user locked on >right ~* &* +@all\n"
@@ -495,7 +495,7 @@ async def test_the_socket_of_a_killed_process_is_removed(tmp_path: Path) -> None
 
 
 @on_loop
-async def test_a_stopped_process_blocks_nobody_and_gets_the_highest_numbers(
+async def test_a_stopped_process_blocks_no_other_and_gets_the_highest_numbers(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "s"

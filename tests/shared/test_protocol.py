@@ -1,4 +1,4 @@
-"""What `SharedPurgatory` promises, in hundreds of histories of processes, a store and a bad relay.
+"""The promises of `SharedPurgatory`, in random histories of processes, a store and a bad relay.
 
 Each history is one seed of a world, so a failure's seed repeats it.
 """

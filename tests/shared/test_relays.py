@@ -1,4 +1,4 @@
-"""What holds of every relay, by real servers: Unix sockets, PostgreSQL, Redis and its cluster."""
+"""Promises of every relay, by real servers: Unix sockets, PostgreSQL, Redis and its cluster."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Network:
         raise NotImplementedError
 
     def garbage(self) -> list[bytes]:
-        """What no relay sends."""
+        """Messages that no relay sends."""
         raise NotImplementedError
 
     def message(self, key: str, number: int) -> bytes:
-        """What a relay sends."""
+        """Messages of a relay."""
         raise NotImplementedError
 
 
@@ -194,7 +194,7 @@ def redis_network(request: pytest.FixtureRequest) -> RedisNetwork:
 def process(
     network: Network, store: Store, resync: float = HOUR_S, name: str = "Fetch"
 ) -> SharedPurgatory:
-    """What a worker process has: a purgatory with a relay of its own."""
+    """A worker process: a purgatory with a relay of its own."""
     return SharedPurgatory(name, network.make(), store.read, resync)
 
 
@@ -366,7 +366,7 @@ async def test_garbage_is_ignored(network: Network) -> None:
 
 
 @on_loop
-async def test_what_is_sent_right_before_the_end_arrives(network: Network) -> None:
+async def test_a_number_sent_right_before_the_end_arrives(network: Network) -> None:
     store = Store()
     async with process(network, store) as one:
         waits = [asyncio.create_task(one.wait_for_threshold(key, 1, 60)) for key in "abc"]
@@ -380,7 +380,7 @@ async def test_what_is_sent_right_before_the_end_arrives(network: Network) -> No
         assert await in_time(asyncio.gather(*waits)) == [1, 1, 1]
 
 
-# What is left behind.
+# Leftovers.
 
 
 @on_loop
@@ -579,7 +579,7 @@ async def test_closing_ends_all_waits_and_leaves_nothing(network: Network) -> No
 
 
 @on_loop
-async def test_a_relay_that_nobody_uses_stays_live(
+async def test_an_unused_relay_stays_live(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relay = network.make()
@@ -617,7 +617,7 @@ async def test_a_socket_bound_within_one_tick_of_the_clock_is_found(tmp_path: Pa
 
 
 @on_loop
-async def test_what_a_full_socket_is_owed_is_bounded(tmp_path: Path) -> None:
+async def test_the_backlog_of_a_full_socket_is_bounded(tmp_path: Path) -> None:
     network = UnixNetwork(tmp_path / "s")
     relay = network.make()
     async with SharedPurgatory("Fetch", relay, Store().read, HOUR_S):
@@ -683,7 +683,7 @@ async def test_redis_hears_of_a_number_before_the_loop_turns(redis: Redis) -> No
 
 
 @on_loop
-async def test_what_is_begun_at_once_goes_on_where_it_waits() -> None:
+async def test_a_send_that_begins_at_once_continues_in_its_task() -> None:
     steps: list[str] = []
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -83,7 +83,7 @@ def running_nats() -> Iterator[str]:
 
 @pytest.fixture(params=RELAYS)
 def relay(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """What RELAY is set to."""
+    """The value of RELAY."""
     if request.param == "unix":
         yield str(tmp_path / "s")
     elif request.param == "redis":

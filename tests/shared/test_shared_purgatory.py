@@ -149,7 +149,7 @@ def test_options_that_are_wrong_are_refused(options: dict[str, Any], text: str) 
     asyncio.run(main())
 
 
-def test_it_is_made_on_a_loop_and_entered() -> None:
+def test_a_shared_purgatory_is_made_on_a_loop_and_entered() -> None:
     relay = FakeRelay()
     with pytest.raises(RuntimeError, match="needs a running event loop of asyncio"):
         SharedPurgatory("Fetch", relay, Store(relay).read)
@@ -272,7 +272,7 @@ def test_a_message_ends_a_wait_while_its_key_is_read() -> None:
     run(body)
 
 
-def test_a_key_is_read_once_for_all_who_wait() -> None:
+def test_a_key_is_read_once_for_all_its_waits() -> None:
     async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
         store.values["k"] = 3
         waits = [purgatory.wait_for_threshold("k", number % 4) for number in range(100)]
@@ -341,7 +341,7 @@ def test_waits_time_out_are_cancelled_and_are_refused() -> None:
     run(body, max_pending=2)
 
 
-def test_what_until_raises_is_raised_where_it_waits() -> None:
+def test_the_error_of_until_is_raised_in_the_wait() -> None:
     async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
         waiting = asyncio.create_task(purgatory.wait(["k"], lambda: store.values["k"]))
         with pytest.raises(KeyError):
@@ -361,7 +361,7 @@ def test_what_until_raises_is_raised_where_it_waits() -> None:
     run(body)
 
 
-def test_it_closes_with_waits_and_says_so() -> None:
+def test_closing_ends_waits_with_an_error_that_says_so() -> None:
     async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
         wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
         await asyncio.sleep(0.1)
@@ -489,7 +489,7 @@ def test_unknown_keys_and_none_are_ignored(logs: list[Any]) -> None:
     run(body)
 
 
-def test_the_resync_finds_what_no_message_said() -> None:
+def test_the_resync_finds_values_without_a_message() -> None:
     async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
         wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
         await asyncio.sleep(0.1)
@@ -639,7 +639,7 @@ def test_a_subscription_that_fails_begins_another_connection(logs: list[Any]) ->
     run(body, resync=HOUR_S)
 
 
-def test_what_is_sent_of_a_key_becomes_its_highest_number() -> None:
+def test_pending_numbers_of_a_key_become_the_highest() -> None:
     async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
         relay.may_publish.clear()
         await purgatory.advance("first", 1)
@@ -661,7 +661,7 @@ def test_what_is_sent_of_a_key_becomes_its_highest_number() -> None:
     run(body)
 
 
-def test_what_is_being_sent_is_sent_before_the_relay_ends() -> None:
+def test_numbers_that_are_being_sent_are_sent_before_the_relay_ends() -> None:
     async def main() -> None:
         relay = FakeRelay()
         relay.may_publish.clear()

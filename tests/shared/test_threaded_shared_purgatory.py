@@ -130,7 +130,7 @@ def test_a_thread_that_is_interrupted_leaves_nothing() -> None:
         assert thread.ident is not None
         interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
         interrupt(ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt))
-        # It is raised once the thread runs: waking the condition of all futures lets it.
+        # The interrupt is raised once the thread runs: waking the condition of all futures lets it.
         for future in _futures_of(purgatory):
             with future._condition:
                 future._condition.notify_all()
@@ -149,7 +149,7 @@ def _futures_of(purgatory: ThreadedSharedPurgatory) -> list[Any]:
 
 
 @pytest.mark.parametrize("pending", ["fail", "leave", "expire"])
-def test_it_closes_while_threads_wait(pending: Any) -> None:
+def test_a_threaded_purgatory_closes_while_threads_wait(pending: Any) -> None:
     purgatory, relay = pair({})
     with ThreadPoolExecutor(10) as pool:
         waits = [pool.submit(purgatory.wait_for_threshold, f"k{n % 3}", 1) for n in range(10)]
@@ -221,7 +221,7 @@ def test_a_relay_is_used_by_one_loop_after_the_other() -> None:
     assert relay.counts.reconnects == 2
 
 
-def test_no_coroutine_is_left_that_nobody_awaited(recwarn: pytest.WarningsRecorder) -> None:
+def test_every_coroutine_is_awaited(recwarn: pytest.WarningsRecorder) -> None:
     purgatory, _relay = pair({})
     purgatory.close()
     with pytest.raises(PurgatoryClosedError):

@@ -57,7 +57,7 @@ SERVERS = {
 
 
 class Soak:
-    """What the clients have seen, and what is wrong.
+    """The values that clients have seen, and their errors.
 
     Args:
         url: of the server.

@@ -29,12 +29,13 @@ from purgatory import (
     AsyncPurgatory,
     DelayedOperation,
     DelayedOperationPurgatory,
-    LockLike,
     Outcome,
     PurgatoryFullError,
     WaitCancelledError,
 )
-from timer import Histogram, SystemTimer
+from purgatory.core.locks import LockLike
+from timer import SystemTimer
+from timer.histogram import Histogram
 
 CLIENTS = 6
 HANDLERS = 200
@@ -84,7 +85,7 @@ class ThreadedLoad:
     def __init__(self, seed: int, observed: Counter[str]) -> None:
         self.observed = observed
         self.purgatory = DelayedOperationPurgatory(
-            "Soak", max_pending=MAX_PENDING, on_settled=self._settled
+            "Soak", max_pending=MAX_PENDING, on_completed=self._settled
         )
         self.submitted = 0
         self.wrong: list[str] = []
@@ -191,9 +192,9 @@ class ThreadedLoad:
         if luck < 0.1:
             self.purgatory.cancel_for_key(key)
         elif luck < 0.2:
-            self.purgatory.complete_all(key)
+            self.purgatory.complete_for_key(key)
         elif luck < 0.3:
-            self.purgatory.fail_all(key, Fault("the key went away"))
+            self.purgatory.fail_for_key(key, Fault("the key went away"))
 
     def _count(self) -> None:
         with self._count_lock:

@@ -51,7 +51,7 @@ _LINE_POINTS = 40
 
 @dataclass(frozen=True)
 class Comparison:
-    """What theory and simulation say of one value.
+    """One value by theory and by simulation.
 
     Args:
         experiment: its name.

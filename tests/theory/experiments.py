@@ -173,7 +173,7 @@ class Experiment:
     own_law: Estimate | None = None
 
     def expected(self, value: float, kept: KeptRun) -> float:
-        """What theory says for a value, of this run."""
+        """The value by theory, for this run."""
         if self.law is not None:
             return self.law(value)
         assert self.own_law is not None, "one of both is given"

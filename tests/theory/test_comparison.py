@@ -222,7 +222,7 @@ def use_only(monkeypatch: pytest.MonkeyPatch, *experiments: Experiment) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["ends", pytest.param("all", marks=pytest.mark.exhaustive)])
-def test_all_laws_are_compared_and_written(
+def test_each_law_is_compared_and_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     experiments: tuple[Experiment, ...] = EXPERIMENTS

@@ -1,4 +1,4 @@
-"""What the tests of the timer share: a clock that is moved by hand, and a timer on it."""
+"""Fixtures of the timer's tests: a clock that is moved by hand, and a timer on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees of a class does not tell whether its native parts are in use."""
+"""Public names and docstrings of a class are the same with native parts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 
 
 def public_names(one: type) -> set[str]:
-    """What its users see."""
+    """The names that its users see."""
     return {name for name in dir(one) if not name.startswith("_")}
 
 

@@ -1,4 +1,4 @@
-"""What ``add`` does with each delay, and what it refuses."""
+"""``add``, with each kind of delay, and its refusals."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_expiration_on_a_whole_millisecond_is_not_rounded_further(
     assert timer.next_expiration_ms() == 1_010
 
 
-def test_with_a_coarser_tick_a_task_runs_when_its_bucket_begins(ran: list[object]) -> None:
+def test_a_task_runs_when_its_bucket_begins_with_a_coarser_tick(ran: list[object]) -> None:
     clock = ManualClock(100)
     timer = inline_timer(clock, tick_ms=20)
     timer.add(NamedTask(137, "at 237", ran))
@@ -177,20 +177,20 @@ class BrokenRepr:
 
 
 @pytest.mark.parametrize("thing", [None, 5, "task", print, TimerTask, NamedTask, Duck()])
-def test_what_is_no_task_is_refused_by_name(timer: SystemTimer, thing: Any) -> None:
+def test_an_object_that_is_no_task_is_refused_by_name(timer: SystemTimer, thing: Any) -> None:
     with pytest.raises(TypeError) as info:
         timer.add(thing)
     assert str(info.value) == f"task must be a TimerTask, not {thing!r} ({type(thing).__name__})"
     assert timer.size == 0
 
 
-def test_what_is_no_task_and_cannot_be_shown_is_refused_by_type(timer: SystemTimer) -> None:
+def test_an_object_that_is_no_task_and_has_no_repr_is_refused_by_type(timer: SystemTimer) -> None:
     with pytest.raises(TypeError, match="task must be a TimerTask, not <BrokenRepr whose repr"):
         timer.add(BrokenRepr())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sets_its_delay", [False, True])
-def test_a_task_whose_init_forgot_that_of_its_base_is_told_so(
+def test_a_task_that_did_not_call_the_init_of_its_base_is_refused(
     timer: SystemTimer, sets_its_delay: bool
 ) -> None:
     class Careless(TimerTask):
@@ -238,7 +238,7 @@ def test_call_later_passes_its_arguments(
     assert ran == [(1, "two")]
 
 
-def test_what_call_later_returns_is_a_task_as_any_other(
+def test_call_later_returns_an_ordinary_task(
     clock: ManualClock, timer: SystemTimer, ran: list[object]
 ) -> None:
     timer.call_later(function=int, delay_ms=5).cancel()
@@ -259,7 +259,9 @@ def test_what_call_later_returns_is_a_task_as_any_other(
     assert ran == ["a", "a", "b"]
 
 
-def test_what_cannot_be_called_fails_when_it_is_due(clock: ManualClock, timer: SystemTimer) -> None:
+def test_an_object_that_cannot_be_called_fails_when_it_is_due(
+    clock: ManualClock, timer: SystemTimer
+) -> None:
     timer.call_later(5, None)  # type: ignore[arg-type]
     move(clock, timer, 5)
     assert timer.failures == 1
@@ -279,7 +281,7 @@ def test_zero_is_due_at_the_next_advance_though_a_millisecond_has_begun(
     assert ran == [1]
 
 
-def test_by_the_machines_clock_zero_is_due_at_the_next_advance() -> None:
+def test_zero_is_due_at_the_next_advance_by_the_machines_clock() -> None:
     timer = SystemTimer("zero", executor=InlineExecutor())
     ran: list[int] = []
     for number in range(100):

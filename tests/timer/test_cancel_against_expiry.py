@@ -26,9 +26,9 @@ from timer import (
     TaskExecutor,
     TimerClosedError,
     TimerTask,
-    TimerTaskEntry,
-    TimerTaskList,
 )
+from timer.timer_task import TimerTaskEntry
+from timer.timer_task_list import TimerTaskList
 
 LONG_S = 60
 ROUNDS = 60
@@ -199,7 +199,7 @@ def test_two_threads_that_drive_one_timer_run_each_task_once(workers: str) -> No
 
 @pytest.mark.pure
 def test_a_task_moves_to_another_timer_though_the_lock_of_the_first_is_held() -> None:
-    """So two timers have no order of locks: tasks may be moved both ways at once."""
+    """Two timers have no order of locks: tasks may be moved both ways at once."""
     clock = ManualClock()
     first, second = (
         SystemTimer(name, clock=clock, executor=InlineExecutor()) for name in ("first", "second")
@@ -216,7 +216,7 @@ def test_a_task_moves_to_another_timer_though_the_lock_of_the_first_is_held() ->
 
 
 def test_adding_again_from_two_threads_leaves_one_run_for_each_round() -> None:
-    """Whoever adds last decides; a task is never in two buckets at once."""
+    """The last add decides; a task is never in two buckets at once."""
     clock = ManualClock()
     timer = SystemTimer("again", clock=clock, executor=InlineExecutor())
     task = Counted(50)
@@ -285,7 +285,7 @@ class Rubbish:
 def _collector_at_every_object() -> Iterator[None]:
     """Let the garbage collector run at nearly every object that is made."""
     before = gc.get_threshold()
-    # What other tests have left, it would have to look through, and so looks at all more seldom.
+    # The collector would look through the leftovers of other tests, and so would run less often.
     gc.freeze()
     gc.collect()
     gc.set_threshold(1, 50, 50)

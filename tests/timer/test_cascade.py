@@ -1,4 +1,4 @@
-"""What other threads see while a large bucket moves to finer levels."""
+"""Other threads are not held up while a large bucket moves to finer levels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from tests.timer.named_task import NamedTask
-from timer import ManualClock, SystemTimer, TimerTaskEntry
-from timer._timer_pure import MAX_CASCADE_UNDER_LOCK
+from timer import ManualClock, SystemTimer
+from timer.system_timer import MAX_CASCADE_UNDER_LOCK
+from timer.timer_task import TimerTaskEntry
 
 LONG_S = 60
 pytestmark = pytest.mark.pure

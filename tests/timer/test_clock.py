@@ -1,4 +1,4 @@
-"""Where the time comes from, and how a thread waits for it."""
+"""Clocks: the time, and how a thread waits for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from timer import Clock, ManualClock, SystemClock, Wake
+from timer import Clock, ManualClock, SystemClock
+from timer.wake import Wake
 
 MS = 1_000_000
 LONG_S = 60
@@ -114,7 +115,7 @@ def test_moves_from_many_threads_add_up() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_whoever_waits_on_a_manual_clock_is_woken_by_a_move(threads: int) -> None:
+def test_a_move_of_a_manual_clock_wakes_its_waiters(threads: int) -> None:
     clock = ManualClock()
     woken: list[bool] = []
 
@@ -136,7 +137,7 @@ def test_whoever_waits_on_a_manual_clock_is_woken_by_a_move(threads: int) -> Non
 
 
 def test_a_move_just_before_a_wait_is_registered_is_seen() -> None:
-    """Whoever looked at the time before registering would sleep through the move."""
+    """A wait that looked at the time before registering would sleep through the move."""
     clock = ManualClock()
 
     class MovesBeforeAppend(list[Wake]):

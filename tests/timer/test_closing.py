@@ -12,7 +12,7 @@ from timer import ManualClock, SystemTimer, TimerClosedError
 LONG_S = 60
 
 
-def test_close_drops_what_is_pending_and_says_how_many(
+def test_close_drops_pending_tasks_and_returns_their_number(
     clock: ManualClock, timer: SystemTimer, ran: list[object]
 ) -> None:
     tasks = [NamedTask(delay_ms, delay_ms, ran) for delay_ms in (1, 19, 20, 450, 30_000)]
@@ -116,7 +116,7 @@ def test_close_waits_for_the_running_task_and_runs_none_after_it(
     other.join(LONG_S)
 
 
-def test_close_gives_up_waiting_for_a_running_task_when_told_to(clock: ManualClock) -> None:
+def test_close_gives_up_waiting_for_a_running_task_after_its_timeout(clock: ManualClock) -> None:
     timer = SystemTimer("stuck", clock=clock)
     started, go_on = threading.Event(), threading.Event()
 
@@ -135,7 +135,7 @@ def test_close_gives_up_waiting_for_a_running_task_when_told_to(clock: ManualClo
 
 
 @pytest.mark.parametrize("pending", [False, True])
-def test_close_wakes_a_thread_that_waits_for_what_is_due(clock: ManualClock, pending: bool) -> None:
+def test_close_wakes_a_thread_that_waits_for_a_due_task(clock: ManualClock, pending: bool) -> None:
     timer = SystemTimer("waiting", clock=clock)
     if pending:
         timer.call_later(1_000_000, print)

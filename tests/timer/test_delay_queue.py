@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timer import DelayQueue, TimerTaskList
+from timer.delay_queue import DelayQueue
+from timer.timer_task_list import TimerTaskList
 
 
 def offer(queue: DelayQueue, expiration_ms: int, level: int = 1, index: int = 0) -> TimerTaskList:
@@ -68,7 +69,7 @@ def test_buckets_come_in_the_order_of_their_expiration(expirations: list[int]) -
     assert polled == sorted(expirations)
 
 
-def test_who_waits_is_told_of_an_earlier_bucket_only() -> None:
+def test_a_driver_is_notified_of_an_earlier_bucket_only() -> None:
     told: list[int | None] = []
     queue = DelayQueue(on_earlier=lambda: told.append(queue.first_expiration_ms))
     for index, expiration_ms in enumerate([50, 60, 40, 45, 10]):
@@ -91,7 +92,7 @@ def test_a_bucket_that_has_its_expiration_is_not_queued_again() -> None:
     assert len(queue) == 1
 
 
-def test_what_is_no_longer_first_is_not_removed() -> None:
+def test_a_bucket_that_is_no_longer_first_is_not_removed() -> None:
     """A finalizer may add between the look and the removal; the bucket comes round once more."""
     queue = DelayQueue()
     late = offer(queue, 10)
@@ -105,8 +106,8 @@ def test_what_is_no_longer_first_is_not_removed() -> None:
     assert len(queue) == 0
 
 
-def test_who_waits_is_told_before_the_bucket_counts_as_queued() -> None:
-    """So an interrupt in between has the next add tell again."""
+def test_a_driver_is_notified_before_the_bucket_counts_as_queued() -> None:
+    """An interrupt in between has the next add notify again."""
     bucket = TimerTaskList()
     told: list[int] = []
     queue = DelayQueue(on_earlier=lambda: told.append(bucket.expiration_ms))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.timer.named_task import inline_timer
-from timer import Clock, ManualClock, SystemClock, SystemTimer, _timer_pure
+from timer import Clock, ManualClock, SystemClock, SystemTimer, system_timer
 from timer.timer_task_list import TimerTaskList
 from timer.wake import Wake
 
@@ -67,7 +67,7 @@ def test_a_driver_that_sleeps_is_woken_by_an_earlier_task(
     assert timer.size == 1
 
 
-def test_a_driver_that_sleeps_elsewhere_is_told_of_an_earlier_task(timer: SystemTimer) -> None:
+def test_a_driver_that_sleeps_elsewhere_is_notified_of_an_earlier_task(timer: SystemTimer) -> None:
     told: list[int | None] = []
     timer.on_earlier = lambda: told.append(timer.next_expiration_ms())
     for delay_ms in (300, 380, 20, 20, 30, 5):
@@ -83,7 +83,7 @@ def test_a_driver_returns_when_its_timeout_is_over(clock: ManualClock, timer: Sy
     assert timer.size == 1
 
 
-def test_with_nothing_due_a_call_without_a_timeout_returns_at_once(
+def test_a_call_without_a_timeout_returns_at_once_if_nothing_is_due(
     clock: ManualClock, timer: SystemTimer
 ) -> None:
     assert not timer.advance_clock()
@@ -94,7 +94,7 @@ def test_with_nothing_due_a_call_without_a_timeout_returns_at_once(
     assert timer.advance_clock(-1)
 
 
-def test_by_the_machines_clock_no_task_of_a_thousand_runs_early(real_timer: SystemTimer) -> None:
+def test_no_task_of_a_thousand_runs_early_by_the_machines_clock(real_timer: SystemTimer) -> None:
     early: list[int] = []
     ran: list[int] = []
 
@@ -182,7 +182,7 @@ def test_a_driver_that_sleeps_by_the_machines_clock_is_woken_by_an_earlier_task(
 
 @pytest.mark.pure
 @pytest.mark.parametrize("delay_ms", [5, 440])
-def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
+def test_a_task_added_to_a_bucket_behind_a_faster_driver_is_not_lost(
     clock: ManualClock, timer: SystemTimer, delay_ms: int
 ) -> None:
     """While one driver takes a bucket in hand, another one has done with all that it held."""
@@ -199,7 +199,7 @@ def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
 
     clock.advance(delay_ms)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_timer_pure, "MAX_CASCADE_UNDER_LOCK", 0)
+        patch.setattr(system_timer, "MAX_CASCADE_UNDER_LOCK", 0)
         patch.setattr(TimerTaskList, "flush", be_overtaken)
         timer.advance_clock()
     assert sorted(ran) == ["first", "late"]
@@ -210,7 +210,7 @@ def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
     ("delay_ms", "step"),
     [(5, "_submit_due"), pytest.param(440, "_cascade_few", marks=pytest.mark.pure)],
 )
-def test_what_a_driver_that_was_broken_off_has_left_is_due_now(
+def test_the_leftovers_of_an_interrupted_driver_are_due_now(
     clock: ManualClock, timer: SystemTimer, delay_ms: int, step: str
 ) -> None:
     ran: list[int] = []

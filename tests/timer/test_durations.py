@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-from collections.abc import Callable
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -13,8 +11,10 @@ from typing import Any
 import pytest
 
 from purgatory import AsyncPurgatory, DelayedOperation, DelayedOperationPurgatory, Outcome
-from timer import InlineExecutor, ManualClock, SingleThreadExecutor, SystemTimer, Wake
+from timer import InlineExecutor, ManualClock, SystemTimer
 from timer.durations import checked_interval_s, checked_ms, checked_timeout_s
+from timer.executor import SingleThreadExecutor
+from timer.wake import Wake
 
 HALF_A_SECOND = timedelta(seconds=0.5)
 
@@ -22,13 +22,6 @@ HALF_A_SECOND = timedelta(seconds=0.5)
 class Waiting(DelayedOperation):
     def try_complete(self) -> bool:
         return False
-
-
-@pytest.fixture
-def messages(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """Returns what was logged about durations."""
-    caplog.set_level(logging.DEBUG)
-    return lambda: [text for text in caplog.messages if text.startswith("suspicious_")]
 
 
 @pytest.fixture
@@ -42,7 +35,7 @@ def purgatory(clock: ManualClock) -> DelayedOperationPurgatory:
     return DelayedOperationPurgatory("Fetch", timer=timer, reaper_enabled=False)
 
 
-# What is taken.
+# Accepted values.
 
 
 @pytest.mark.parametrize(
@@ -112,7 +105,7 @@ def test_a_purgatory_of_a_loop_takes_timedeltas() -> None:
     asyncio.run(main())
 
 
-# What is refused, by name.
+# Refused values, by name.
 
 
 @pytest.mark.parametrize("given", [True, 0.5, math.nan, "250", None, Fraction(3)], ids=repr)
@@ -123,7 +116,7 @@ def test_other_milliseconds_are_refused(given: object) -> None:
     assert str(refusal.value).startswith(f"{expected}{given!r} ({type(given).__name__})")
 
 
-def test_a_fraction_of_milliseconds_is_told_how_seconds_are_given() -> None:
+def test_the_error_for_a_fraction_of_milliseconds_shows_a_timedelta() -> None:
     with pytest.raises(
         TypeError, match=r"not 0\.5 \(float\); 0\.5 s are timedelta\(seconds=0\.5\)"
     ):
@@ -152,50 +145,3 @@ def test_an_interval_is_above_0(given: Any) -> None:
     with pytest.raises(ValueError, match="resync must be more than 0 seconds"):
         checked_interval_s("resync", given)
     assert checked_interval_s("resync", HALF_A_SECOND) == 0.5
-
-
-# What is suspicious.
-
-
-def test_a_short_delay_is_logged_once_per_purgatory(
-    purgatory: DelayedOperationPurgatory, messages: Callable[[], list[str]]
-) -> None:
-    for delay_ms in (0, -5, 100, 60_000):
-        purgatory.try_complete_else_watch(Waiting(delay_ms), ["log"])
-    assert messages() == []
-    for _ in range(3):
-        purgatory.try_complete_else_watch(Waiting(30), ["log"])
-    (message,) = messages()
-    assert "purgatory='Fetch'" in message
-    assert "delay_ms=30 " in message
-    assert "30 seconds would be 30_000" in message
-    purgatory.close()
-
-
-def test_a_long_timeout_is_logged_once_per_call_site(messages: Callable[[], list[str]]) -> None:
-    operation = Waiting(0)
-    operation.force_complete()
-    for _ in range(3):
-        operation.wait(timeout=30_000)
-    (message,) = messages()
-    assert "30000 ms would be timeout=30" in message
-    assert "500 minutes" in message
-    assert "test_durations.py:" in message
-    operation.wait(timeout=30_000)
-    assert len(messages()) == 2
-
-
-def test_a_timeout_of_minus_1_is_logged(messages: Callable[[], list[str]]) -> None:
-    operation = Waiting(0)
-    operation.force_complete()
-    operation.wait(timeout=-1)
-    assert "None waits for ever" in messages()[0]
-
-
-def test_what_can_not_be_mistaken_is_not_logged(messages: Callable[[], list[str]]) -> None:
-    operation = Waiting(timedelta(hours=1))
-    operation.force_complete()
-    for timeout in (timedelta(hours=10), None, math.inf, 900, 0.5, 0):
-        operation.wait(timeout=timeout)
-    assert not Wake().wait(-1)
-    assert messages() == []

@@ -1,4 +1,4 @@
-"""Who runs expired tasks: the driving thread, one worker, or a pool of the user's."""
+"""Executors run expired tasks: the driving thread, one worker, or a pool of the user's."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 import structlog
 
 from tests.timer.named_task import NamedTask
-from timer import InlineExecutor, ManualClock, SingleThreadExecutor, SystemTimer
+from timer import InlineExecutor, ManualClock, SystemTimer
 from timer.backend import NATIVE
-from timer.executor import _new_runner
+from timer.executor import SingleThreadExecutor, _new_runner
 
 LONG_S = 60
 
@@ -38,7 +38,7 @@ def test_inline_runs_on_the_thread_that_submits() -> None:
     assert threads == [threading.get_ident()]
 
 
-def test_inline_runs_what_a_task_submits_after_that_task() -> None:
+def test_inline_runs_the_tasks_of_a_task_after_it() -> None:
     executor = InlineExecutor()
     ran: list[str] = []
 
@@ -50,7 +50,7 @@ def test_inline_runs_what_a_task_submits_after_that_task() -> None:
     assert ran == ["outer", "inner"]
 
 
-def test_inline_leaves_what_another_thread_submits_to_the_one_that_is_running() -> None:
+def test_inline_has_the_running_thread_run_the_tasks_of_another() -> None:
     executor = InlineExecutor()
     ran: list[tuple[str, int]] = []
 
@@ -68,7 +68,7 @@ def test_inline_leaves_what_another_thread_submits_to_the_one_that_is_running() 
     assert ran == [("first", here), ("other", here)]
 
 
-def test_inline_runs_what_comes_between_its_last_look_and_the_end_of_its_turn() -> None:
+def test_inline_runs_a_task_that_comes_between_its_last_look_and_the_end_of_its_turn() -> None:
     executor = InlineExecutor()
     ran: list[str] = []
     others = [threading.Thread(target=executor.submit, args=(ran.append, "late"))]
@@ -91,7 +91,7 @@ def test_inline_runs_what_comes_between_its_last_look_and_the_end_of_its_turn() 
     assert ran == ["first", "late"]
 
 
-def test_inline_has_one_runner_after_two_threads_found_the_last_one_broken_off() -> None:
+def test_inline_has_one_runner_after_two_threads_found_the_last_one_interrupted() -> None:
     executor = InlineExecutor()
     ended = executor._runner
     executor._replace(ended)
@@ -101,7 +101,7 @@ def test_inline_has_one_runner_after_two_threads_found_the_last_one_broken_off()
     assert executor._runner is replaced
 
 
-def test_inline_goes_on_after_an_interrupt() -> None:
+def test_inline_resumes_after_an_interrupt() -> None:
     executor = InlineExecutor()
     ran: list[str] = []
 
@@ -135,7 +135,7 @@ def test_an_idle_worker_has_no_thread() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
-def test_the_worker_survives_whatever_a_task_raises(
+def test_the_worker_survives_every_exception_of_a_task(
     worker: SingleThreadExecutor, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
@@ -170,7 +170,7 @@ def test_a_shutdown_from_the_workers_own_thread_does_not_wait_for_itself(
     assert done.wait(LONG_S)
 
 
-def test_a_shutdown_gives_up_waiting_when_told_to(
+def test_a_shutdown_gives_up_waiting_after_its_timeout(
     worker: SingleThreadExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     go_on = threading.Event()
@@ -195,7 +195,7 @@ def test_a_log_that_raises_does_not_escape_from_a_shutdown(worker: SingleThreadE
     assert logged == ["executor_still_runs"]
 
 
-def test_a_finalizer_that_submits_while_the_worker_starts_neither_blocks_nor_starts_a_second(
+def test_a_finalizer_that_submits_while_the_worker_starts_neither_blocks_nor_starts_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The garbage collector may run a finalizer wherever an object is made: here, a thread."""
@@ -272,7 +272,7 @@ def test_a_task_that_waits_for_a_slow_worker_can_still_be_cancelled() -> None:
     timer.close()
 
 
-def test_when_the_pool_was_shut_down_the_task_runs_on_the_driving_thread(
+def test_a_task_runs_on_the_driving_thread_after_its_pool_was_shut_down(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = ManualClock()
@@ -349,7 +349,7 @@ class Later:
             self.calls.pop()()
 
 
-def test_what_a_pool_has_run_is_let_go_of_and_what_it_has_not_is_counted() -> None:
+def test_tasks_that_a_pool_has_run_are_freed_and_the_others_are_counted() -> None:
     clock, pool = ManualClock(), Later()
     timer = SystemTimer("pool", clock=clock, executor=pool)
     for number in range(1_000):
@@ -447,7 +447,7 @@ def test_a_child_runs_its_own_tasks_though_the_worker_was_busy_when_it_was_born(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_child_waits_for_no_lock_of_the_timer_and_cannot_cancel_what_is_not_its_own() -> None:
+def test_a_child_waits_for_no_lock_of_the_timer_and_cannot_cancel_tasks_of_its_parent() -> None:
     clock, ran = ManualClock(), list[str]()
     timer = SystemTimer("forked", clock=clock, executor=InlineExecutor())
     task = timer.call_later(5, ran.append, "the parent's")

@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from timer import Histogram
-from timer.histogram import MAX_PENDING
+from timer.histogram import MAX_PENDING, Histogram
 
 MS = 1_000_000
 
@@ -58,7 +57,7 @@ def test_values_from_many_threads_are_all_counted() -> None:
 
 
 @pytest.mark.pure
-def test_what_is_noted_stays_bounded_when_nobody_looks() -> None:
+def test_pending_values_stay_bounded_without_a_reader() -> None:
     histogram = Histogram([1])
     most = 0
     for _ in range(10 * MAX_PENDING):

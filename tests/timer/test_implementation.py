@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from tests.timer.described_alike import assert_described_alike
-from timer import NATIVE, Histogram, SystemTimer, TimerTask
-from timer._timer_pure import SystemTimer as PureTimer
-from timer.histogram import PureHistogram
-from timer.timer_task import PureTask
+from timer import NATIVE, SystemTimer, TimerTask
+from timer.histogram import Histogram, _PureHistogram
+from timer.system_timer import _PureTimer
+from timer.timer_task import _PureTask
 
 ROOT = Path(__file__).parents[2]
-PAIRS = [(TimerTask, PureTask), (SystemTimer, PureTimer), (Histogram, PureHistogram)]
+PAIRS = [(TimerTask, _PureTask), (SystemTimer, _PureTimer), (Histogram, _PureHistogram)]
 
 
 def native_in(**environment: str) -> str:
-    """What ``timer.NATIVE`` is in a process with this environment."""
+    """The value of ``timer.NATIVE`` in a process with this environment."""
     told = subprocess.run(
         [sys.executable, "-c", "import timer; print(timer.NATIVE)"],
         env={**os.environ, **environment},
@@ -50,7 +50,7 @@ def test_the_native_parts_run_where_they_can_be_built() -> None:
 
 @pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")
 @pytest.mark.parametrize(("public", "pure"), PAIRS, ids=lambda one: one.__name__)
-def test_what_is_native_says_of_itself_what_pure_python_says(public: type, pure: type) -> None:
+def test_native_classes_have_the_docstrings_of_the_pure_ones(public: type, pure: type) -> None:
     assert_described_alike(public, pure)
 
 
@@ -59,7 +59,7 @@ def test_what_is_native_says_of_itself_what_pure_python_says(public: type, pure:
 def test_a_wheel_is_built_with_and_without_a_compiler_and_runs(
     tmp_path: Path, compiler: str, native: str
 ) -> None:
-    """It is installed where no compiler is: nothing is built there."""
+    """The wheel is installed where no compiler is: nothing is built there."""
     python = tmp_path / "venv" / "bin" / "python"
     wheels = tmp_path / "wheels"
     quiet = ("--quiet", "--disable-pip-version-check")

@@ -28,13 +28,13 @@ from timer import (
     NATIVE,
     InlineExecutor,
     ManualClock,
-    SingleThreadExecutor,
     SystemTimer,
     TaskExecutor,
     TimerClosedError,
-    Wake,
-    _timer_pure,
+    system_timer,
 )
+from timer.executor import SingleThreadExecutor
+from timer.wake import Wake
 
 # From Python 3.12 on the tests also interrupt a generator that is thrown away: it is only printed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -134,7 +134,7 @@ def add_what_is_due_at_once() -> Scenario:
 
 
 def add_again() -> Scenario:
-    """What waits already is moved, or stays where it was: it runs once in any case."""
+    """A pending task is moved, or stays where it was: it runs once in any case."""
     bench = Bench()
     task = bench.tasks[-1]
     task.delay_ms = 444
@@ -181,8 +181,8 @@ def advance() -> Scenario:
 
 
 def advance_with_large_buckets() -> Scenario:
-    """What a coarse bucket held cascades one by one, not within the section that took it."""
-    with mock.patch.object(_timer_pure, "MAX_CASCADE_UNDER_LOCK", 0):
+    """The entries of a coarse bucket cascade one by one, not within the section that took them."""
+    with mock.patch.object(system_timer, "MAX_CASCADE_UNDER_LOCK", 0):
         yield from advance()
 
 
@@ -264,7 +264,7 @@ def a_task_that_adds_and_cancels() -> Scenario:
     bench.timer.call_later(450, nest)
     bench.clock.advance(450)
     yield bench.timer.advance_clock
-    # What is interrupted within a task was begun, and is not begun again.
+    # A task that was interrupted was begun, and is not begun again.
     bench.check(uncertain=(victim, *added))
 
 
@@ -314,12 +314,12 @@ def test_an_interrupt_at_each_instruction_of_the_longest_calls_loses_no_task(
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_a_second_interrupt_loses_no_task_either(scenario: Callable[[], Scenario]) -> None:
+def test_a_second_interrupt_loses_no_task(scenario: Callable[[], Scenario]) -> None:
     interrupt_twice(scenario, PAIRS, where=TIMER)
 
 
 def test_a_recursion_error_at_any_instruction_loses_no_task() -> None:
-    """It is an Exception, which is caught where tasks and executors fail."""
+    """A RecursionError is an Exception, which is caught where tasks and executors fail."""
     interrupt_everywhere(advance, RecursionError, step=5, where=TIMER)
 
 
@@ -424,7 +424,7 @@ def submit_inline() -> Scenario:
         assert ran == ["outer", "inner", "last"]
     assert "last" in ran
     assert len(set(ran)) == len(ran), "run twice"
-    # What was queued is run; the submit that was interrupted may not have come so far.
+    # Queued tasks are run; the interrupted submit may not have come so far.
     assert ("outer" in ran) >= ("inner" in ran)
 
 
@@ -460,7 +460,7 @@ def shut_down() -> Scenario:
 
 
 @pytest.mark.parametrize("scenario", [close, submit_inline, work, submit_to_a_worker, shut_down])
-def test_an_interrupted_close_or_executor_goes_on_when_called_again(
+def test_an_interrupted_close_or_executor_resumes_when_called_again(
     scenario: Callable[[], Scenario],
 ) -> None:
     report = interrupt_everywhere(scenario, where=TIMER)

@@ -1,4 +1,4 @@
-"""What only native parts can get wrong: references, the garbage collector, wrong types, memory."""
+"""Faults of native parts only: references, the garbage collector, wrong types, memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,8 @@ from typing import Any
 
 import pytest
 
-from timer import (
-    NATIVE,
-    Histogram,
-    InlineExecutor,
-    ManualClock,
-    SystemTimer,
-    TimerTask,
-    system_timer,
-)
+from timer import NATIVE, InlineExecutor, ManualClock, SystemTimer, TimerTask, system_timer
+from timer.histogram import Histogram
 from timer.timer_task import CallLater
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")
@@ -98,7 +91,7 @@ def holding_by_what_was_set(held: list[object]) -> TimerTask:
     ids=lambda one: one.__name__,
 )
 @pytest.mark.parametrize("pends", [True, False])
-def test_a_task_of_call_later_is_freed_with_what_it_calls(
+def test_a_task_of_call_later_is_freed_with_its_function(
     hold: Callable[[list[object]], TimerTask], pends: bool
 ) -> None:
     """Its function or an argument owns the task: only the garbage collector can end that."""
@@ -136,7 +129,7 @@ def test_a_task_of_call_later_leaves_nothing_behind() -> None:
     assert (sys.getrefcount(argument), sys.getrefcount(test_which)) == before
 
 
-def test_what_pends_is_freed_with_its_timer_at_once() -> None:
+def test_pending_tasks_are_freed_with_their_timer_at_once() -> None:
     timer, _ = new_timer()
     task = Owner(30)
     timer.add(task)
@@ -201,7 +194,7 @@ def test_references_are_neither_lost_nor_kept() -> None:
 
 
 class ClockThatMeddles(ManualClock):
-    """Whoever reads it lets another thread, or a signal's handler, come in between."""
+    """A read of the clock lets another thread, or a signal's handler, come in between."""
 
     meddle: Callable[[], object] = staticmethod(int)
 
@@ -211,7 +204,7 @@ class ClockThatMeddles(ManualClock):
         return super().now_ns()
 
 
-def test_what_is_put_off_while_the_time_is_read_is_not_begun_early() -> None:
+def test_a_task_that_is_rescheduled_while_the_clock_is_read_does_not_run_early() -> None:
     clock = ClockThatMeddles()
     timer = SystemTimer("put off", clock=clock, executor=InlineExecutor())
     ran: list[int] = []
@@ -245,7 +238,7 @@ def test_a_second_interpreter_gets_pure_python() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "task", object(), TimerTask, ManualClock()])
-def test_what_is_no_task_is_refused(wrong: Any) -> None:
+def test_an_object_that_is_no_task_is_refused(wrong: Any) -> None:
     timer, _ = new_timer()
     with pytest.raises(TypeError, match="task must be a TimerTask"):
         timer.add(wrong)
@@ -255,7 +248,7 @@ def test_what_is_no_task_is_refused(wrong: Any) -> None:
     assert timer.size == 0
 
 
-def test_what_was_not_made_whole_does_not_crash() -> None:
+def test_an_uninitialized_object_does_not_crash() -> None:
     """``__new__`` alone leaves the least that the methods need."""
     timer = SystemTimer.__new__(SystemTimer)
     for use in (
@@ -314,8 +307,8 @@ def test_the_attributes_of_a_users_task_stand_in_the_task() -> None:
     assert after - before > 56 * len(dicts)
 
 
-def test_whoever_sets_what_init_sets_need_not_call_it() -> None:
-    """What derives from a task, and is made in great numbers, saves the call."""
+def test_a_task_that_sets_the_attributes_of_init_need_not_call_it() -> None:
+    """A class of tasks that is made in great numbers saves the call."""
 
     class Quick(Owner):
         def __init__(self, delay_ms: int) -> None:
@@ -376,7 +369,7 @@ def test_many_threads_that_switch_all_the_time_lose_no_task() -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize(("executor", "times"), [(None, 2), (InlineExecutor(), 0)])
-def test_the_worker_lets_others_in_while_much_is_due(
+def test_the_worker_yields_to_other_threads_while_many_tasks_are_due(
     executor: InlineExecutor | None, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the parts of 256 in which it runs them; whoever drives inline is not delayed."""

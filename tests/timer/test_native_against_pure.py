@@ -37,7 +37,7 @@ class Side:
         self.timer.on_earlier = lambda: self.told.append("earlier")
         self.tasks: list[Any] = []
         self.thens: list[Callable[[Side], object] | None] = []
-        """What each task does when it runs."""
+        """The action of each task when it runs."""
         side = self
 
         class Task(module.TimerTask):  # type: ignore[name-defined,misc]
@@ -78,7 +78,7 @@ class Side:
         )
 
     def answer(self, call: Callable[[Side], object]) -> object:
-        """What a call gives or raises, and all that was told by then."""
+        """The result or error of a call, and all that was recorded by then."""
         try:
             given = call(self)
         except Exception as error:
@@ -190,7 +190,7 @@ class Compared(RuleBasedStateMachine):
 
     @rule(delta_ms=st.integers(0, 500))
     def move_the_clock_alone(self, delta_ms: int) -> None:
-        """Nobody drives meanwhile: later adds find the wheel behind."""
+        """No thread drives meanwhile: later adds find the wheel behind."""
         if self.sides:
             self.both(lambda side: side.clock.advance(delta_ms))
 

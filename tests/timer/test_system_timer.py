@@ -99,10 +99,10 @@ def test_tasks_of_one_millisecond_run_in_the_order_in_which_they_were_added(
     assert ran == list(range(50))
 
 
-def test_what_fell_from_a_coarser_bucket_runs_before_what_was_added_for_that_millisecond_later(
+def test_cascaded_tasks_run_before_tasks_added_later_for_that_millisecond(
     clock: ManualClock, timer: SystemTimer, ran: list[object]
 ) -> None:
-    """It was added before, but "second" is the first in the fine bucket."""
+    """The coarse task was added before, but "second" is the first in the fine bucket."""
     move(clock, timer, 15)
     timer.add(NamedTask(30, "first", ran))  # due at 45, in the bucket that begins at 40
     timer.add(NamedTask(13, "mover", ran))
@@ -172,7 +172,7 @@ def test_an_interrupt_in_a_task_passes_through_and_the_rest_runs_at_the_next_cal
     assert timer.size == 0
 
 
-def test_the_size_counts_what_is_neither_cancelled_nor_begun(
+def test_the_size_counts_tasks_that_are_neither_cancelled_nor_begun(
     clock: ManualClock, timer: SystemTimer
 ) -> None:
     sizes: list[int] = []
@@ -282,7 +282,7 @@ def test_any_clock_will_do() -> None:
     assert (clock.frame, ran) == (3, ["a"])
 
 
-def test_with_a_coarse_tick_a_task_that_is_early_is_not_late() -> None:
+def test_a_task_that_runs_early_by_a_coarse_tick_is_not_late() -> None:
     clock = ManualClock()
     timer = inline_timer(clock, tick_ms=1_000)
     for _ in range(100):

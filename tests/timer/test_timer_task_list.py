@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.timer.named_task import NamedTask
-from timer import TimerTask, TimerTaskEntry, TimerTaskList
+from timer import TimerTask
+from timer.timer_task import TimerTaskEntry
+from timer.timer_task_list import TimerTaskList
 
 
 def entry_for(name: str) -> TimerTaskEntry:
@@ -64,7 +66,7 @@ def test_removing_while_looking_is_safe() -> None:
     assert len(bucket) == 0
 
 
-def test_an_emptied_bucket_is_idle_and_what_it_held_can_still_be_removed() -> None:
+def test_an_emptied_bucket_is_idle_and_its_entries_can_still_be_removed() -> None:
     bucket, entries = filled("ab")
     bucket.expiration_ms = 400
     held = bucket.entries
@@ -74,7 +76,7 @@ def test_an_emptied_bucket_is_idle_and_what_it_held_can_still_be_removed() -> No
     assert list(held.values()) == entries[1:]
 
 
-def test_what_falls_into_a_bucket_keeps_its_home_and_is_listed_while_its_fate_is_open() -> None:
+def test_a_cascaded_entry_keeps_its_home_and_is_listed_while_it_waits() -> None:
     above, entries = filled("abc")
     below, (own,) = filled("d")
     homes = [(entry.bucket, entry.number) for entry in entries]

@@ -11,15 +11,10 @@ from tests.timer.named_task import (
     move_from_bucket_to_bucket,
     name_of,
 )
-from timer import (
-    DelayQueue,
-    ManualClock,
-    SystemTimer,
-    TimerTask,
-    TimerTaskEntry,
-    TimerTaskList,
-    TimingWheel,
-)
+from timer import ManualClock, SystemTimer, TimerTask, TimingWheel
+from timer.delay_queue import DelayQueue
+from timer.timer_task import TimerTaskEntry
+from timer.timer_task_list import TimerTaskList
 
 
 def entry_at(expiration_ms: int) -> TimerTaskEntry:
@@ -189,7 +184,7 @@ def test_with_20_buckets_the_same_two_tasks_stop_only_where_they_change_level() 
 
 
 @pytest.mark.parametrize("expiration_ms", [99, 100, 119])
-def test_what_expires_within_the_present_tick_is_refused(expiration_ms: int) -> None:
+def test_an_entry_that_expires_within_the_present_tick_is_refused(expiration_ms: int) -> None:
     wheel = new_wheel(tick_ms=20, start_ms=100)
     assert not wheel.add(entry_at(expiration_ms))
     assert len(wheel.queue) == 0
@@ -210,7 +205,7 @@ def test_an_entry_goes_in_without_the_lock_only_where_the_bucket_is_queued() -> 
 
 @pytest.mark.parametrize("cascades", [False, True])
 @pytest.mark.parametrize("queued_again", [False, True])
-def test_an_entry_that_comes_too_late_into_a_bucket_is_told_so(
+def test_an_entry_that_comes_too_late_into_a_bucket_is_not_taken(
     cascades: bool, queued_again: bool
 ) -> None:
     """The bucket is emptied between the look at it and the insertion."""
@@ -243,7 +238,7 @@ def test_an_entry_that_comes_too_late_into_a_bucket_is_told_so(
     assert entry in old[1] if cascades else entry.bucket is old[0]
 
 
-def test_a_bucket_is_queued_once_whatever_it_holds() -> None:
+def test_a_bucket_is_queued_once_however_many_entries_it_holds() -> None:
     wheel = new_wheel()
     for _ in range(100):
         place(wheel, 7)
@@ -299,7 +294,7 @@ def test_a_task_leaves_any_level_straight_to_execution_when_it_is_overdue() -> N
 @pytest.mark.parametrize("level", [1, 2, 3, 4])
 @pytest.mark.parametrize("offset_ms", [-1, 0, 1])
 @pytest.mark.parametrize("start_ms", [0, 1, 7_777])
-def test_at_the_edge_of_each_level_a_task_runs_in_its_very_millisecond(
+def test_a_task_at_the_edge_of_each_level_runs_in_its_very_millisecond(
     level: int, offset_ms: int, start_ms: int
 ) -> None:
     clock = ManualClock(start_ms)
@@ -323,7 +318,7 @@ def test_the_tasks_of_a_bucket_fall_in_the_order_in_which_they_were_added() -> N
         assert levels[level - 1]["buckets"][bucket]["tasks"] == [0, 1, 2, 3, 4]
 
 
-def test_the_range_of_each_level_is_told_in_the_snapshot() -> None:
+def test_a_snapshot_has_the_range_of_each_level() -> None:
     clock = ManualClock(1_234)
     timer = inline_timer(clock)
     timer.call_later(500, print)

@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 from tests.interrupts.own_process import run_in_own_process
-from timer import Wake
+from timer.wake import Wake
 
 LONG_S = 60
 ROOT = Path(__file__).parents[2]
@@ -25,13 +25,13 @@ def test_a_wait_that_is_over_before_it_began_ends(timeout_s: float) -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [None, float("inf"), 10.0**40, LONG_S, 0])
-def test_who_was_woken_before_does_not_wait(timeout_s: float | None) -> None:
+def test_a_wake_up_before_the_wait_ends_it_at_once(timeout_s: float | None) -> None:
     wake = Wake()
     wake.set()
     assert wake.wait(timeout_s)
 
 
-def test_woken_twice_it_does_not_wait_once() -> None:
+def test_two_wake_ups_before_a_wait_spare_one_wait() -> None:
     wake = Wake()
     wake.set()
     wake.set()
@@ -42,7 +42,7 @@ def test_woken_twice_it_does_not_wait_once() -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [None, 10.0**40, LONG_S])
-def test_another_thread_wakes_who_waits(timeout_s: float | None) -> None:
+def test_another_thread_wakes_the_waiting_one(timeout_s: float | None) -> None:
     wake, woken = Wake(), threading.Event()
 
     def wait() -> None:
@@ -91,7 +91,7 @@ def test_a_wait_ends_though_a_handler_outlasts_it() -> None:
     run_in_own_process(outlast_the_timeout_in_a_handler)
 
 
-def test_nothing_waits_at_a_simple_queue() -> None:
+def test_no_code_waits_at_a_simple_queue() -> None:
     found = [
         path.relative_to(ROOT).as_posix()
         for package in ("timer", "purgatory")

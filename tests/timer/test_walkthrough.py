@@ -66,7 +66,7 @@ def test_each_state_is_reproduced(number: int) -> None:
 @pytest.mark.parametrize(
     "step", [step for step in WALK["steps"] if "polled" in step], ids=lambda step: step["event"]
 )
-def test_each_advance_polls_runs_and_reinserts_the_same(step: dict[str, Any]) -> None:
+def test_each_advance_polls_runs_and_reinserts_the_documented_tasks(step: dict[str, Any]) -> None:
     walk = Walk()
     walk.take_first(WALK["steps"].index(step))
     before = state_of(walk.timer)

@@ -1,4 +1,4 @@
-"""What the interpreter asks of a type, where Cython's answer would not do."""
+"""The slots of a type that Cython would fill in otherwise: for the garbage collector."""
 
 from cpython.object cimport PyObject
 

@@ -8,7 +8,6 @@ cdef enum:
 
 
 cdef struct Ranked:
-    int64_t high  # of numbers beyond 64 bits, what is above their low 63; 0 of all others
     int64_t number
     int64_t order  # of those with the same number
     Py_ssize_t place
@@ -21,8 +20,6 @@ cdef struct Heap:
 
 
 cdef inline bint comes_before(Ranked* one, Ranked* other) noexcept nogil:
-    if one.high != other.high:
-        return one.high < other.high
     return one.number < other.number or (one.number == other.number and one.order < other.order)
 
 

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Counts of durations by bucket, as `timer.histogram` explains them.
 
-Ground rules: as in `task`: what is counted is counted in one step, under the interpreter's lock.
+Ground rules: as in `task`: a duration is counted in one step, under the interpreter's lock.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
@@ -11,13 +11,13 @@ from timer.native.whole_numbers cimport within_64_bits
 
 from operator import index as whole_number
 
-from timer.errors import no_init
+from timer.errors import uninitialized_error
 
 cdef int64_t LARGE = INT64_MAX // 4
 
 
 cdef class NativeHistogram:
-    """What `timer.Histogram` is made of, in place of `timer.histogram.PureHistogram`."""
+    """The base of `timer.Histogram`, in place of `timer.histogram._PureHistogram`."""
 
     def __init__(self, bounds_ms):
         cdef Py_ssize_t index
@@ -61,7 +61,7 @@ cdef class NativeHistogram:
     cdef int count(self, int64_t value_ns) except -1:
         cdef Py_ssize_t index = 0
         if self.counts is NULL:
-            raise no_init(self)
+            raise uninitialized_error(self)
         while index < self.size and value_ns > self.bounds_ns[index]:
             index += 1
         self.counts[index] += 1
@@ -74,7 +74,7 @@ cdef class NativeHistogram:
     def counted(self):
         cdef Py_ssize_t index
         if self.counts is NULL:
-            raise no_init(self)
+            raise uninitialized_error(self)
         # Whole numbers in a list are nothing that the collector looks at: it does not come here.
         counts = []
         for index in range(self.size + 1):

@@ -1,4 +1,4 @@
-"""Doubly linked lists whose links lie in what they link: nothing is allocated, and any may leave.
+"""Doubly linked lists of objects with links of their own: no allocation, and any may leave.
 
 A list is a root that is linked to itself while it is empty.
 """

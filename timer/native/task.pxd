@@ -17,7 +17,7 @@ cdef class NativeTask:
     cdef Link link  # the first field: `object_of` relies on that
     cdef Pending* pending  # of its timer; NULL while it is on none
     cdef readonly int64_t _timer_expiration_ms
-    # What it refers to. No `object`s: those would have to be filled in where a task is made.
+    # Its references. No `object`s: those would have to be filled in where a task is made.
     cdef Delay delay
     cdef PyObject* entry
     cdef char has_delay_ms  # whether its delay is an int of 64 bits, as nearly all are

@@ -4,10 +4,10 @@
 Ground rules
 ------------
 * All is done under the interpreter's lock, and nothing here calls Python between two steps: no
-  other thread, signal or finalizer comes in between. What drops a reference, which may call a
-  finalizer, does so last. What is called, or calls anything, is owned by a variable meanwhile.
-* A task that is pending is on one list of one timer, which owns a reference to it. Whoever takes it
-  off that list decides its fate: ``cancel``, or the timer, as it begins the task, or ``close``.
+  other thread, signal or finalizer comes in between. References, which may have finalizers, are
+  dropped last. An object that is called, or calls anything, is owned by a variable meanwhile.
+* A task that is pending is on one list of one timer, which owns a reference to it. The call that
+  takes it off that list decides its fate: ``cancel``, the timer, as it begins the task, or ``close``.
 * Public methods have the docstrings of those in pure Python (`timer.backend`).
 """
 
@@ -23,12 +23,12 @@ from timer.native.links cimport append, unlink
 from functools import partial
 
 from timer.durations import checked_delay_ms
-from timer.errors import no_init
+from timer.errors import uninitialized_error
 
 
 @cython.no_gc
 cdef class NativeTask:
-    """What `timer.TimerTask` is made of, in place of `timer.timer_task.PureTask`."""
+    """The base of `timer.TimerTask`, in place of `timer.timer_task._PureTask`."""
 
     def __init__(self, delay_ms):
         set_delay(self, delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms))
@@ -45,7 +45,7 @@ cdef class NativeTask:
         if self.has_delay_ms:
             return self.delay.ms
         if self.delay.other is NULL:
-            raise no_init(self)
+            raise uninitialized_error(self)
         return <object> self.delay.other
 
     @delay_ms.setter
@@ -57,13 +57,13 @@ cdef class NativeTask:
             leave(self)
             return True
         if not self.is_whole:
-            raise no_init(self)
+            raise uninitialized_error(self)
         entry = self._timer_entry
         return entry is not None and entry.remove()
 
     @property
     def _timer_entry(self):
-        """What a wheel in pure Python knows it by. Setting it does what ``__init__`` does."""
+        """Its entry on a wheel in pure Python. Setting it does what ``__init__`` does."""
         return None if self.entry is NULL else <object> self.entry
 
     @_timer_entry.setter
@@ -81,9 +81,9 @@ cdef class NativeTask:
 
 
 cdef class NativeCall(NativeTask):
-    """What `timer.timer_task.CallLater` is made of, in place of `timer.timer_task.PureCall`.
+    """The base of `timer.timer_task.CallLater`, in place of `timer.timer_task._PureCall`.
 
-    Unlike other tasks it is known to the garbage collector: what it calls may own it.
+    Unlike other tasks it is known to the garbage collector: its function may own it.
     """
 
     def __init__(self, delay_ms, function, tuple args not None):
@@ -100,7 +100,7 @@ cdef class NativeCall(NativeTask):
         self.begin_with(function, ())
 
     cdef int begin_with(self, function, tuple args) except -1:
-        before = self.function, self.args  # what these let go of may run a finalizer: last
+        before = self.function, self.args  # dropped last: that may run a finalizer
         self.function = function
         self.args = args
         return 0
@@ -109,8 +109,8 @@ cdef class NativeCall(NativeTask):
 cdef object _new(PyTypeObject* type, object args, PyObject* kwargs):
     """Make a task as ``object`` does, which leaves attributes of classes that derive cheap.
 
-    In Python 3.11 and 3.12 nothing else makes room for them in the task itself. What Cython would do
-    here only allocates the task, and leaves each with a whole dict of its own.
+    In Python 3.11 and 3.12 nothing else makes room for them in the task itself. Cython's own code
+    here would only allocate the task, and leave each with a whole dict of its own.
     """
     return PyBaseObject_Type.tp_new(type, (), NULL)
 

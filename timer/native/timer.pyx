@@ -1,18 +1,18 @@
 # cython: language_level=3, cdivision=True
-"""What is on a timer: adding, the moves of the wheel, and running what is due.
+"""The tasks on a timer: adding, the moves of the wheel, and running due tasks.
 
 Everything that is not done for each task is in Python, in `timer.system_timer`.
 
 Ground rules
 ------------
 * As in `task`: a method runs from its first to its last step under the interpreter's lock, but
-  where it calls Python. It does that only where its own lists are in order: at the clock (before
+  where it calls Python, which it does only where its own lists are in order: at the clock (before
   anything was changed), at ``run`` of a task (which was taken off its list before), at the
   executor, and at ``on_earlier`` (after all).
 * To make any object that the collector keeps track of, a list too, is to call Python: on 3.11 the
-  collector comes right there, and runs finalizers. So what is looked through is looked through
-  without making any: what is found goes into a list that was made before, as it is or as whole
-  numbers, of which the collector knows nothing. No pointer is read before such a call and used after
+  collector comes right there, and runs finalizers. Hence lists are searched without making any
+  object: the results go into a list that was made before, as they are or as whole numbers, of which
+  the collector knows nothing. No pointer is read before such a call and used after
   it, but into a wheel that a variable owns: ``__init__`` may put another one in its place.
 * Signals are handled by Python code, so an exception of a signal's handler comes out of one of
   these calls, and from nowhere else.
@@ -50,27 +50,27 @@ from time import monotonic_ns
 from timer.durations import checked_delay_ms
 from timer.errors import (
     TimerClosedError,
-    clock_below_0,
-    no_init,
-    not_a_task,
-    not_a_whole_task,
+    negative_time_error,
+    uninitialized_error,
+    wrong_type_error,
+    uninitialized_task_error,
 )
-from timer.levels import IDLE_MS, check_levels
+from timer.snapshot import IDLE_MS, check_levels
 
 cdef int64_t NS_PER_MS = 1_000_000
 cdef int64_t IDLE = IDLE_MS
 cdef int MANY = 256  # tasks that are run, or fall, before others may run
 
 
-cdef enum:  # what a timer has in hand, off the wheel
-    CASCADING  # what large buckets held, and is to fall to finer ones
+cdef enum:  # the lists of tasks that a timer has in hand, off the wheel
+    CASCADING  # from large buckets, to fall to finer ones
     DUE
-    SUBMITTED  # what an executor of the user's has, and has yet to begin
+    SUBMITTED  # given to an executor of the user's, which has yet to begin them
     HANDS
 
 
 cdef class NativeTimer:
-    """What `timer.SystemTimer` is made of, in place of `timer._timer_pure`."""
+    """The base of `timer.SystemTimer`, in place of `_PureTimer`."""
 
     cdef Pending pending
     cdef NativeWheel wheel
@@ -134,20 +134,20 @@ cdef class NativeTimer:
             An int of no class that derives from it: to count with it calls nothing.
         """
         if not self.is_started and self._now_ns is None:
-            raise no_init(self)
+            raise uninitialized_error(self)
         read = self._now_ns  # owned meanwhile: the clock may have another one put in its place
         now_ns = read()
         if type(now_ns) is not int:
             now_ns = int(operator.index(now_ns))
         if now_ns < 0:
-            raise clock_below_0(now_ns)
+            raise negative_time_error(now_ns)
         return now_ns
 
     # Adding.
 
     def add(self, task):
         if not isinstance(task, NativeTask):
-            raise not_a_task(task)
+            raise wrong_type_error(task)
         add_task(self, <NativeTask> task)
 
     def call_later(self, delay_ms, function, *args):
@@ -164,7 +164,7 @@ cdef class NativeTimer:
         return task
 
     cdef int tell_earlier(self) except -1:
-        """Tell who drives, if anybody sleeps meanwhile, that a bucket comes before all others."""
+        """Wake the driver, if it sleeps: a bucket comes before all others."""
         if self._sleepers or self.on_earlier is not None:
             self._wake_driver()
         return 0
@@ -178,7 +178,7 @@ cdef class NativeTimer:
         Exact. O(1); in pure Python O(buckets in use), as adding and cancelling cost nothing for it.
         """
         if not self.is_started:
-            raise no_init(self)
+            raise uninitialized_error(self)
         return self.pending.count
 
     @property
@@ -194,7 +194,7 @@ cdef class NativeTimer:
     def next_expiration_ms(self):
         """Return when the next bucket is due, or None: what a driver may sleep until. O(1)."""
         if not self.is_started:
-            raise no_init(self)
+            raise uninitialized_error(self)
         if not is_empty(&self.in_hand[CASCADING]) or (self._own_executor is None and not is_empty(&self.in_hand[DUE])):
             return self.now_ms(True)
         return self.wheel.queue.ranked[0].number if self.wheel.queue.size else None
@@ -255,7 +255,7 @@ cdef class NativeTimer:
         return not is_empty(&self.in_hand[DUE])
 
     def _poll(self):
-        """Take in hand what the first due bucket holds, and move the wheels. O(m)."""
+        """Take the tasks of the first due bucket in hand, and move the wheels. O(m)."""
         cdef int64_t now_ms = self.now_ms(False)
         cdef Bucket* bucket = self.wheel.first_due(now_ms)
         cdef Link* taken
@@ -269,7 +269,7 @@ cdef class NativeTimer:
         return True
 
     def _cascade_some(self):
-        """Let some of what was taken from large buckets fall to where it belongs; False: all."""
+        """Let some tasks of large buckets fall to finer ones; False: that was all."""
         cdef int left = MANY
         cdef Link* link
         cdef Placed placed
@@ -291,7 +291,7 @@ cdef class NativeTimer:
         return False
 
     def _run_some_due(self):
-        """Run some of what is due; False: it was all."""
+        """Run some due tasks; False: that was all."""
         cdef int left = MANY
         while not is_empty(&self.in_hand[DUE]):
             if not left:
@@ -322,7 +322,7 @@ cdef class NativeTimer:
                 raise
 
     def _run(self, NativeTask task not None):
-        """Run what was handed over, unless it was cancelled since, or begun by another call."""
+        """Run a task that was handed over, unless it was cancelled or begun since."""
         now_ns = None if self.reads_system_clock else self.users_time()
         if task.pending is &self.pending and task.is_handed_over:
             self.run(task, now_ns)
@@ -353,7 +353,7 @@ cdef class NativeTimer:
             traceback = error.__traceback__
             if traceback is None or traceback.tb_next is None or task._timer_may_run_again:
                 self.put_back(task)
-                raise  # whoever comes next runs it
+                raise  # the next driver runs it
             self.note_failure(task, error)
         except Exception as error:
             if not task._timer_may_run_again:
@@ -439,18 +439,18 @@ cdef int add_task(object timer, NativeTask task) except -1:
     cdef int64_t delay_ms, now_ms
     cdef Placed placed
     if not task.is_whole:
-        raise not_a_whole_task(task)
+        raise uninitialized_task_error(task)
     if task.has_delay_ms:
         delay_ms = task.delay.ms
     else:
         delay_ms = within_64_bits(checked_delay_ms(task.delay_ms))
     if delay_ms < 0:
         delay_ms = 0
-    # Rounded up: the millisecond that has begun must not count as a whole one. But where nothing is
-    # to be waited for, it has begun.
+    # Rounded up: the millisecond that has begun must not count as a whole one. But without a delay,
+    # it has begun.
     now_ms = core.now_ms(delay_ms > 0)
     if not core.is_started:
-        raise no_init(core)
+        raise uninitialized_error(core)
     if not core._closed and task.pending is NULL and task.entry is not NULL:
         if <object> task.entry is not None:
             task.cancel()  # of a wheel in pure Python: this may call anything
@@ -503,7 +503,7 @@ cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
 
 
 cdef int _clear(PyObject* self) noexcept:
-    """Let go of all that may be part of a cycle; what the methods need stays."""
+    """Let go of all that may be part of a cycle; the methods' own needs stay."""
     cdef NativeTimer core = <NativeTimer> self
     core.take_all()
     core._sleepers = core.on_earlier = core._now_ns = None

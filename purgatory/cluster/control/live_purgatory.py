@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from purgatory.cluster.traced_brokers import ElapsedClock, operation_keys, operation_kind
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
-from purgatory.core.states import FOREVER_MS, Outcome
+from purgatory.core.outcome import FOREVER_MS, Outcome
 from purgatory.settings.addresses import host_and_port
-from timer import SystemTimer, TimerSnapshot, TimerTask
+from timer import SystemTimer, TimerTask
+from timer.snapshot import TimerSnapshot
 
 if TYPE_CHECKING:
     from purgatory.cluster.broker import Broker
@@ -112,12 +113,12 @@ class LivePurgatory:
         self.pending = self._core.num_delayed
         self.outcomes = dict(self._core.counters.outcomes)
         self.levels = _levels(timer.snapshot(_identity))
-        self._next_listener = self._core.on_settled
-        self._core.on_settled = self._record_completion
+        self._next_listener = self._core.on_completed
+        self._core.on_completed = self._record_completion
 
     def release(self) -> None:
         """Stop observing."""
-        self._core.on_settled = self._next_listener
+        self._core.on_completed = self._next_listener
         self._batch.reported -= len(self._reported)
         self._reported.clear()
 

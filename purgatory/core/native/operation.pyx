@@ -4,13 +4,13 @@
 
 Ground rules
 ------------
-* Who claims an operation, as its owner or its completer, does so in one step with the look whether
-  it is free, and notes the number of its thread there: no call lies between, so the number is asked
-  for before, and what a store lets go of is owned until after.
+* A call claims an operation, as its owner or its completer, in one step with the look whether it is
+  free, and notes the number of its thread there: no call lies between, so the number is asked for
+  before, and an object that a store replaces is owned until after.
 * Signals are handled by Python code, so an exception of a signal's handler comes out of a call of
   Python, and from nowhere else. Each such call lies in a ``try`` that gives back what is claimed,
   notes the operation in the state, and tries once to go on, as in pure Python.
-* The order of an operation's stages, and what may follow what, is that of `purgatory.core.states`.
+* The order of an operation's stages is that of `purgatory.core.outcome`.
 """
 
 from cpython.object cimport PyObject
@@ -26,67 +26,35 @@ from timer.native.task cimport leave as leave_list, set_delay
 
 from functools import partial
 
-from purgatory.core.errors import drop_tracebacks
-from purgatory.core.errors import FAULTS
-from purgatory.core.states import (
+from purgatory.core.errors import (
+    FAULTS,
+    closed_error,
+    drop_tracebacks,
+    full_error,
+    reused_error,
+    uninitialized_error as uninitialized_operation_error,
+    wrong_type_error,
+)
+from purgatory.core.outcome import (
     CALLED_BACK as AFTER_CALLS,
     CALLING_BACK as IN_CALLS,
     OBSERVING as IN_OBSERVER,
     DEFERRED as WHEN_DEFERRED,
     DONE as WHEN_DONE,
     FOREVER_MS,
-    SHORT_DELAY_MS,
 )
 from purgatory.core.locks import check_lock
-from purgatory.core.states import Outcome
-from purgatory.core.errors import is_closed, is_full, is_no_operation, is_unfinished, was_submitted
+from purgatory.core.outcome import Outcome
 from purgatory.core.locks import do_under
 from timer.durations import checked_delay_ms
-from timer.errors import TimerClosedError, no_init
+from timer.errors import TimerClosedError, uninitialized_error
 
 cdef extern from "Python.h":
     PyObject* Py_False
 
 
-# A class's method is looked up once, and again when the class has changed: CPython gives a class a
-# version tag, and takes it away from a class, and from those that derive from it, when any name in
-# it is set. Where an instance has a dict, or the class its own way to get attributes, the tag does
-# not tell, and the method is called by its name.
-cdef extern from *:
-    """
-    #if PY_VERSION_HEX < 0x030E0000
-    static unsigned int asked_tag = 0;
-    static PyObject* asked_method = NULL;  /* borrowed from the class, for as long as it has that tag */
-
-    static PyObject* find_asked(PyTypeObject* type, PyObject* name) {
-        PyObject* found;
-        if (type->tp_dictoffset != 0 || type->tp_getattro != PyObject_GenericGetAttr) return NULL;
-        found = _PyType_Lookup(type, name);
-        if (found == NULL || !PyFunction_Check(found) || type->tp_version_tag == 0) return NULL;
-        if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return NULL;
-        asked_tag = type->tp_version_tag;
-        return asked_method = found;
-    }
-
-    static PyObject* ask(PyObject* operation, PyObject* name) {
-        PyTypeObject* type = Py_TYPE(operation);
-        PyObject* method = asked_method;
-        PyObject* arguments[2] = {NULL, operation};
-        PyObject* result;
-        if (asked_tag == 0 || type->tp_version_tag != asked_tag) {
-            method = find_asked(type, name);
-            if (method == NULL) return PyObject_CallMethodNoArgs(operation, name);
-        }
-        Py_INCREF(method);  /* which may be taken out of the class meanwhile */
-        result = PyObject_Vectorcall(method, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-        Py_DECREF(method);
-        return result;
-    }
-    #else
-    #define ask PyObject_CallMethodNoArgs
-    #endif
-    """
-    PyObject* ask(object operation, object name)
+cdef extern from "Python.h":
+    PyObject* ask "PyObject_CallMethodNoArgs" (object operation, object name)
 
 
 cdef str TRY_COMPLETE = "try_complete"
@@ -101,12 +69,12 @@ cdef short CALLED_BACK = AFTER_CALLS
 cdef short OBSERVING = IN_OBSERVER
 cdef short DONE = WHEN_DONE
 cdef int64_t FOREVER = FOREVER_MS
-cdef int64_t SHORT_DELAY = SHORT_DELAY_MS
 cdef tuple CANCEL = (CANCELLED, None)
 cdef tuple NAMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
 cdef Py_ssize_t MAX_DEPTH = 16  # as in `purgatory.core.trampoline`
-cdef size_t ABANDONED = SIZE_MAX  # the owner, for good, of what was abandoned
-cdef object PUT_ON_LISTS = object()  # what a submission has called between its two checks
+cdef size_t ABANDONED = SIZE_MAX  # the owner, for good, of abandoned operations
+cdef object NO_CALL = object()  # between two checks: so there is only one
+cdef object PUT_ON_LISTS = object()  # the call of a submission between its two checks
 
 
 cdef enum Found:  # by a check
@@ -117,7 +85,7 @@ cdef enum Found:  # by a check
 
 
 cdef object taken(PyObject* result):
-    """Return what C called Python for; raise what that raised (NULL)."""
+    """Return the result of a call of Python from C; raise its error (NULL)."""
     if result is NULL:
         raise_what_is_set()
     taken = <object> result
@@ -130,7 +98,7 @@ cdef int raise_what_is_set() except -1:
 
 
 cdef class NativeOperation(NativeWatched):
-    """What `purgatory.DelayedOperation` is made of, in place of `purgatory.core._operation_pure`."""
+    """The base of `purgatory.DelayedOperation`, in place of `_PureOperation`."""
 
     cdef public object _op_lock
     cdef public object _op_error
@@ -153,7 +121,9 @@ cdef class NativeOperation(NativeWatched):
     def _op_init(self, delay_ms, lock=None):
         if self._op_state is not None:
             raise RuntimeError("an operation can't be made again after it was submitted")
-        set_delay(self, delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms))
+        if type(delay_ms) is not int:
+            delay_ms = FOREVER_MS if delay_ms is None else checked_delay_ms(delay_ms)
+        set_delay(self, delay_ms)
         if lock is not None:
             check_lock(lock)
         self._op_lock = lock
@@ -173,7 +143,7 @@ cdef class NativeOperation(NativeWatched):
     def on_failure(self, error):
         pass
 
-    # What its users do.
+    # Users call these.
 
     def force_complete(self):
         return self.complete(COMPLETED, None, False)
@@ -184,25 +154,28 @@ cdef class NativeOperation(NativeWatched):
     def maybe_try_complete(self):
         self._op_check_due = True
         self._op_resume_if_interrupted()
-        return self.process()
+        return self.own(this_number(), NO_CALL, None)
 
     def safe_try_complete_or_else(self, f):
-        return self.check_or_else(f)
+        if not self.is_whole:
+            raise uninitialized_error(self)
+        self._op_check_due = True
+        return self.own(this_number(), f, None)
 
     def run(self):
         self._op_resume_if_interrupted()  # the timer comes again to what was interrupted
         self._op_expiry_due = True
-        self.process()
+        self.own(this_number(), NO_CALL, None)
 
     # 1. Completing it, once.
 
     cdef bint complete(self, object outcome, object error, bint resuming) except -1:
-        """Complete it, or, ``resuming``, go on. True for who set the outcome."""
+        """Complete it, or, ``resuming``, go on. True for the call that set the outcome."""
         cdef NativeTrampoline trampoline
         cdef bint is_ours
         cdef size_t me = this_number()
         if not self.is_whole:
-            raise no_init(self)
+            raise uninitialized_error(self)
         if self.completer:
             # The owner must not go round and round on these.
             self._op_expiry_due = False
@@ -288,7 +261,7 @@ cdef class NativeOperation(NativeWatched):
             self.run_callbacks()
         if state is not None:
             counted_as = self.counted_as()
-            if state.on_settled is not None and self._op_stage < OBSERVING:
+            if state.on_completed is not None and self._op_stage < OBSERVING:
                 self._op_stage = OBSERVING
                 state.call_observer(self, NAMES[<int> counted_as], self._op_wait_ns)
             if self.owner and self.owner != self.completer:
@@ -337,9 +310,9 @@ cdef class NativeOperation(NativeWatched):
         return self.complete(outcome, error, resuming)
 
     def _op_resume_if_interrupted(self):
-        """Go on if who completed it was interrupted, and nobody has gone on yet."""
+        """Resume if its completer was interrupted, and no call has resumed yet."""
         if not self.is_whole:
-            raise no_init(self)
+            raise uninitialized_error(self)
         if (
             self._op_outcome is not PENDING
             and self._op_stage not in (DEFERRED, DONE)
@@ -353,33 +326,62 @@ cdef class NativeOperation(NativeWatched):
 
     # 2. Checking it, by one owner at a time.
 
-    cdef bint process(self) except -1:
-        """Own it, and do what is due, until nothing is. True if a check here completed it."""
+    cdef bint own(self, size_t me, object between, object unlocked) except -1:
+        """Own the operation and do what is due, until nothing is: the only loop of ownership.
+
+        As ``_PureOperation._op_own``; ``between`` may be ``PUT_ON_LISTS``.
+        """
         cdef NativeTrampoline trampoline
-        cdef bint completed = False, is_ours = False, is_interrupted = True
-        cdef size_t me = this_number()
+        cdef bint completed = False, is_ours = False, is_interrupted = True, is_too_deep
         try:
-            while self._op_outcome is PENDING and is_due(self) and not self.owner:
+            while True:
+                if between is NO_CALL and unlocked is None:
+                    if self._op_outcome is not PENDING or not is_due(self):
+                        break
+                if self.owner:
+                    if between is NO_CALL:
+                        break
+                    self.call(between)
+                    between = NO_CALL
+                    self._op_check_due = True
+                    continue
                 self.owner = me
                 is_ours = True
                 retry = None
-                if self._op_lock is None:
-                    completed |= self.do_due()
+                if unlocked is not None:
+                    unlocked()
+                    unlocked = None
+                elif self._op_lock is None:
+                    if between is NO_CALL:
+                        completed |= self.do_due()
+                    else:
+                        completed = self.check_twice(between)
+                        between = NO_CALL
                 else:
                     trampoline = this_trampoline()
-                    if trampoline.depth >= MAX_DEPTH:
+                    is_too_deep = trampoline.depth >= MAX_DEPTH
+                    if is_too_deep and between is NO_CALL:
                         # Completed here, its callbacks would run later, and without the user's lock.
                         trampoline.deferred.append((self, self._op_process, self._op_state))
                         self.owner = 0
                         break
-                    found = do_under(self._op_lock, trampoline, self._op_do_due)
-                    if found is None:
+                    found = None
+                    if not is_too_deep:
+                        work = self._op_do_due
+                        if between is not NO_CALL:
+                            work = partial(self._op_check_twice, between)
+                        found = do_under(self._op_lock, trampoline, work)
+                    if found is not None:
+                        completed |= found
+                    elif between is NO_CALL:
                         retry = self._op_schedule_retry()
-                    elif found:
-                        completed = True
+                    else:
+                        self.call(between)
+                        self._op_check_due = True
+                    between = NO_CALL
                 self.owner = 0
                 is_ours = False
-                if retry is not None and self._op_is_left_to(retry):
+                if retry is not None and self._op_is_deferred_to(retry):
                     break
             is_interrupted = False
         finally:
@@ -389,52 +391,11 @@ cdef class NativeOperation(NativeWatched):
                 self.note_interrupted()
         return completed
 
-    cdef bint check_or_else(self, object f) except -1:
-        """Check it, call ``f``, or what ``PUT_ON_LISTS`` stands for, check it again."""
-        cdef NativeTrampoline trampoline
-        cdef bint completed = False, is_ours = False, is_interrupted = True
-        cdef size_t me = this_number()
-        if not self.is_whole:
-            raise no_init(self)
-        self._op_check_due = True
-        try:
-            if self.owner:
-                self.call(f)
-                self._op_check_due = True
-                completed = self.process()
-                is_interrupted = False
-                return completed
-            self.owner = me
-            is_ours = True
-            if self._op_lock is None:
-                completed = self.check_twice(f)
-            else:
-                found = None
-                trampoline = this_trampoline()
-                if trampoline.depth < MAX_DEPTH:
-                    found = do_under(self._op_lock, trampoline, partial(self._op_check_twice, f))
-                if found is None:
-                    self.call(f)
-                    self._op_check_due = True
-                else:
-                    completed = found
-            self.owner = 0
-            is_ours = False
-            if is_due(self):
-                completed |= self.process()
-            is_interrupted = False
-            return completed
-        finally:
-            if is_interrupted:
-                if is_ours:
-                    self.owner = 0
-                self.note_interrupted()
-
-    cdef bint call(self, object f) except -1:
-        """Call ``f``; or put it on its lists: True if there is no place for it."""
+    cdef bint call(self, object between) except -1:
+        """Call ``between``; or put it on its lists: True if there is no place for it."""
         cdef NativeState state = self._op_state
-        if f is not PUT_ON_LISTS:
-            f()
+        if between is not PUT_ON_LISTS:
+            between()
         elif state.max_pending is not None and not state.try_admit(self):
             self.is_refused = True
             return True
@@ -442,10 +403,10 @@ cdef class NativeOperation(NativeWatched):
             state.watchers.watch(self)
         return False
 
-    cdef bint check_twice(self, object f) except -1:
+    cdef bint check_twice(self, object between) except -1:
         if self.do_due():
             return True
-        if self._op_outcome is PENDING and self.call(f):
+        if self._op_outcome is PENDING and self.call(between):
             return False
         self._op_check_due = True
         return self.do_due()
@@ -483,7 +444,7 @@ cdef class NativeOperation(NativeWatched):
         return self.complete(outcome, reason, False) and outcome is COMPLETED
 
     cdef bint end_check(self, PyObject* answer) except -1:
-        """As its owner, look at what ``try_complete`` returned or raised; then own it no more."""
+        """As its owner, look at the result of ``try_complete``, or its error; then own it no more."""
         cdef bint completed = False, is_interrupted = True
         try:
             completed = self.look_at_result(answer) == HELD
@@ -493,17 +454,17 @@ cdef class NativeOperation(NativeWatched):
             if is_interrupted:
                 self.note_interrupted()
         if is_due(self):
-            completed |= self.process()
+            completed |= self.own(this_number(), NO_CALL, None)
         return completed
 
     cdef Found look_at_result(self, PyObject* answer) except UNKNOWN:
-        """Look at what ``try_complete`` returned, which is released, or raised (NULL)."""
+        """Look at the result of ``try_complete``, which is released, or its error (NULL)."""
         cdef bint is_ours
         raised = None
         try:
             completed = taken(answer)
             if not completed:
-                # Anything but False may be a forgotten `return`: what counts is what was done.
+                # Anything but False may be a forgotten `return`: the outcome counts.
                 is_ours = self._op_outcome is COMPLETED and self.completed_by == this_number()
                 return HELD if is_ours else DID_NOT_HOLD
             if self._op_outcome is PENDING and not self.completer:
@@ -531,30 +492,19 @@ cdef class NativeOperation(NativeWatched):
         return 0
 
     def _op_process(self):
-        return self.process()
+        return self.own(this_number(), NO_CALL, None)
 
     def _op_do_due(self):
         return self.do_due()
 
-    def _op_check_twice(self, f):
-        return self.check_twice(f)
+    def _op_check_twice(self, between):
+        return self.check_twice(between)
 
-    def _op_do_as_owner(self, work):
-        """Do ``work`` as its owner, unless it has another."""
-        cdef size_t me = this_number()
-        if self.owner:
-            return
-        self.owner = me
-        try:
-            work()
-        except BaseException:
-            self.owner = 0
-            self.note_interrupted()
-            raise
-        self.owner = 0
+    def _op_own(self, me, between=NO_CALL, unlocked=None):
+        return self.own(this_number(), between, unlocked)
 
     def _op_own_for_good(self):
-        """Become its owner, and stay it, unless somebody is at it."""
+        """Become its owner for good, unless another call owns it."""
         if not self.owner:
             self.owner = ABANDONED
         return self.owner == ABANDONED
@@ -575,15 +525,13 @@ cdef class NativeOperation(NativeWatched):
             return 0
         if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= FOREVER_MS:
             return 0
-        if self.has_delay_ms and 0 < self.delay.ms < SHORT_DELAY and not state.short_delay_logged:
-            state.log_short_delay(self)
         try:
             if state.native_timer is not None:
                 add_task(state.native_timer, self)
             else:
                 state.timer.add(self)
         except TimerClosedError:
-            if not state.is_closed:  # who closes comes to it himself
+            if not state.is_closed:  # the close comes to it
                 raise
         if self._op_outcome is not PENDING or not self._op_keys:
             self.leave_timer()
@@ -591,7 +539,7 @@ cdef class NativeOperation(NativeWatched):
 
     # 4. Notifying its listeners.
 
-    def call_when_settled(self, listener):
+    def call_when_completed(self, listener):
         cdef list listeners = [listener]  # made before the look: it may run a finalizer
         if self._op_listeners is None:
             self._op_listeners = listeners
@@ -602,7 +550,7 @@ cdef class NativeOperation(NativeWatched):
             self.notify()
 
     cdef int notify(self) except -1:
-        """Call the listeners, each once: by whoever pops it, who puts it back if interrupted."""
+        """Call the listeners, each once: the call that pops one puts it back if interrupted."""
         while self._op_listeners:
             listener = self._op_listeners.pop(0)
             try:
@@ -642,10 +590,10 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
     cdef bint entered, completed, is_taken = False
     cdef size_t me = this_number()
     if not isinstance(submitted, NativeOperation):
-        raise is_no_operation(submitted)
+        raise wrong_type_error(submitted)
     operation = <NativeOperation> submitted
     if not operation.is_whole:
-        raise is_unfinished(operation)
+        raise uninitialized_operation_error(operation)
     now_ns = state.now()
     entered = enter(state.lock)
     if operation._op_state is None:
@@ -665,14 +613,15 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
     leave(state.lock, entered)
     if not is_taken:
         if operation._op_state is not None:
-            raise was_submitted(operation, operation._op_state.name)
-        raise is_closed(operation, state.name)
+            raise reused_error(operation, operation._op_state.name)
+        raise closed_error(operation, state.name)
     try:
         if now_ns > state.reaper_look_ns:
             state.check_reaper(now_ns)
-        completed = operation.check_or_else(PUT_ON_LISTS)
+        operation._op_check_due = True
+        completed = operation.own(me, PUT_ON_LISTS, None)
         if operation.is_refused:
-            refusal = is_full(operation, state.name, state.max_pending)
+            refusal = full_error(operation, state.name, state.max_pending)
             state.log_full(operation)
             operation.cancel()
         elif not completed and operation._op_outcome is PENDING:
@@ -691,7 +640,7 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
 
 
 cdef int check_each(list operations) except -1:
-    """Check these, and return how many that completed."""
+    """Check these; return how many this completed."""
     cdef int completed = 0
     cdef NativeOperation operation
     cdef PyObject* answer
@@ -706,9 +655,9 @@ cdef int check_each(list operations) except -1:
             or operation._op_forced_outcome is not None
         ):
             operation._op_check_due = True
-            completed += operation.process()
+            completed += operation.own(me, NO_CALL, None)
             continue
-        # operation.process(), written out for what most checks come to: it does not hold.
+        # operation.own(me, NO_CALL, None), written out for most checks: the condition is false.
         operation.owner = me
         operation._op_check_due = False
         answer = ask(operation, TRY_COMPLETE)
@@ -718,11 +667,11 @@ cdef int check_each(list operations) except -1:
         Py_DECREF(<object> answer)
         operation.owner = 0
         if is_due(operation):
-            completed += operation.process()
+            completed += operation.own(me, NO_CALL, None)
     return completed
 
 
-# What is unreachable lets go of all that may lead back to it; what the methods need stays.
+# An unreachable operation lets go of all that may lead back to it; the methods' own needs stay.
 
 cdef int _clear(PyObject* self) noexcept:
     cdef NativeOperation operation = <NativeOperation> self

@@ -1,14 +1,16 @@
 # cython: language_level=3
-"""What is called for every request and every event, as `purgatory.core._purgatory_pure` explains it.
+"""The calls of every request and every event, as `purgatory.core.purgatory` explains them.
 
 Ground rules
 ------------
-* As there. What is read from the lists is read under the lock, since a key may be compared by Python
-  code; it is checked after that.
+* As there. The lists are read under the lock, since a key may be compared by Python code; their
+  operations are checked after that.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
 
 from purgatory.core.native.state cimport NativeState
 from purgatory.core.native.operation cimport check_each, submit
@@ -44,7 +46,7 @@ cdef bint are_plain(object keys) except -1:
 
 
 cdef class NativePurgatory:
-    """What `purgatory.DelayedOperationPurgatory` is made of, in place of `_purgatory_pure`."""
+    """The base of `purgatory.DelayedOperationPurgatory`, in place of `_PurePurgatory`."""
 
     cdef NativeState state
 
@@ -100,8 +102,12 @@ cdef class NativePurgatory:
         cdef PyObject* found
         cdef list operations = None
         cdef dict values
-        if type(value) is not int:
-            value = checked_number("value", key, value)
+        cdef int overflow = 1
+        cdef int64_t number = 0
+        if type(value) is int:
+            number = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if overflow:
+            value = number = checked_number("value", key, value)
         if state.interrupted:
             self._resume_interrupted()
         try:
@@ -112,9 +118,9 @@ cdef class NativePurgatory:
             if known is None or value > known:
                 values[key] = value
             watchers = state.watchers.on(key)
-            if watchers is not None and watchers.reaches(value):
+            if watchers is not None and watchers.reaches(number):
                 operations = []
-                watchers.pop_reached(value, operations)
+                watchers.pop_reached(number, operations)
                 state.counters.checks += len(operations)
             leave(state.lock, entered)
             entered = False
@@ -130,7 +136,7 @@ cdef class NativePurgatory:
 
 
 cdef inline NativeState state_of(NativePurgatory core):
-    """Return its state, which one has whose ``__init__`` called ours."""
+    """Return its state; an instance has none whose ``__init__`` did not call its base's."""
     if core.state is None:
         raise AttributeError(f"{type(core).__name__!r} object has no attribute '_state'")
     return core.state

@@ -26,7 +26,7 @@ cdef class NativeState:
     cdef public object name
     cdef public object timer
     cdef public bint expires
-    cdef public object on_settled
+    cdef public object on_completed
     cdef public object max_pending
     cdef public object now_ns
     cdef public object reaper
@@ -42,7 +42,6 @@ cdef class NativeState:
     cdef readonly NativeCounters counters
     cdef public int64_t reaper_look_ns
     cdef public int64_t full_log_ns
-    cdef public bint short_delay_logged
     cdef readonly Py_ssize_t pending_count
     cdef object native_timer  # None: another one, whose methods are called by their names
     cdef bint reads_system_clock

@@ -1,12 +1,12 @@
 # cython: language_level=3
-"""What is kept of every operation, as `purgatory.core.state` explains it.
+"""The data of every operation, as `purgatory.core.state` explains it.
 
 Ground rules
 ------------
-* The state owns a reference to what is pending, and to what is being completed. Each such operation stands
-  on the one list or the other, by a link in itself; it goes from one to the other in one step.
+* The state owns a reference to each operation that is pending or being completed. Such an operation
+  stands on the one list or the other, by a link in itself; it goes from one to the other in one step.
 * An operation is on watch lists only while it stands in the state.
-* Whatever changes here without a call of Python is one step; what may call it is done under the lock.
+* Changes without a call of Python are one step; code that may call it runs under the lock.
 * A list that is made may be one, as `timer.native.timer` says: it is there before a link is read.
 """
 
@@ -33,14 +33,14 @@ from timer.native.whole_numbers cimport within_64_bits
 from time import monotonic_ns
 from weakref import WeakValueDictionary
 
-from purgatory.core.states import OUTCOMES, STAGES, WAIT_BOUNDS_MS, Outcome
+from purgatory.core.outcome import OUTCOMES, STAGES, WAIT_BOUNDS_MS, Outcome
 from timer.native.timer import NativeTimer
 
 cdef object PENDING = Outcome.PENDING
 
 
 cdef class NativeCounters:
-    """What `purgatory.core.counters.Counters` is made of, in place of `PureCounters`."""
+    """The base of `purgatory.core.counters.Counters`, in place of `_PureCounters`."""
 
     def __cinit__(self):
         self.by_outcome = {
@@ -53,7 +53,7 @@ cdef class NativeCounters:
 
 
 cdef class NativeState:
-    """What `purgatory.core.state.PurgatoryState` is made of, in place of `PureState`."""
+    """The base of `purgatory.core.state.PurgatoryState`, in place of `_PureState`."""
 
     def __cinit__(self):
         start_empty(&self.pending)
@@ -80,7 +80,6 @@ cdef class NativeState:
         self.counters = counters
         self.reaper_look_ns = 0
         self.full_log_ns = 0
-        self.short_delay_logged = False
         self.reads_system_clock = self.now_ns is monotonic_ns
         self.native_timer = None
         if isinstance(self.timer, NativeTimer) and type(self.timer).add is NativeTimer.add:
@@ -101,7 +100,7 @@ cdef class NativeState:
         return 0
 
     cdef object detach(self, NativeWatched operation):
-        """Take an operation that is being completed off all lists; return what a key raised."""
+        """Take an operation that is being completed off all lists; return the error of a key."""
         cdef bint entered = enter(self.lock)
         try:
             if operation.membership == IS_PENDING:
@@ -165,16 +164,16 @@ cdef class NativeState:
                 pass
         return 0
 
-    # What it holds, under the lock.
+    # Reading, under the lock.
 
     def pending_operations(self):
-        """Return what is pending, in the order in which it came."""
+        """Return the pending operations, in the order in which they came."""
         cdef list operations = []
         add_operations(&self.pending, operations)
         return operations
 
     def pending_ends(self, Py_ssize_t limit):
-        """Return those that came first and those that came last, under the lock. O(limit)."""
+        """Return the first and the last pending operations, under the lock. O(limit)."""
         cdef list first = [], last = []
         cdef Link* link
         cdef Py_ssize_t deferred = self.pending_count
@@ -192,7 +191,7 @@ cdef class NativeState:
         return first, last
 
     def completing_operations(self):
-        """Return what has its outcome, and has yet to be counted."""
+        """Return the operations that have their outcome, and have yet to be counted."""
         cdef list operations = []
         add_operations(&self.completing, operations)
         return operations
@@ -225,7 +224,7 @@ cdef NativeWatched operation_of(Link* link):
 
 
 cdef int add_operations(Link* root, list operations) except -1:
-    """Add who is on a list to ``operations``; nothing here calls Python."""
+    """Add the operations on a list to ``operations``; nothing here calls Python."""
     cdef Link* link = root.next
     while link is not root:
         operations.append(operation_of(link))
@@ -255,10 +254,10 @@ cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
 
 
 cdef int _clear(PyObject* self) noexcept:
-    """Drop all that may be part of a cycle; what the methods need stays."""
+    """Drop all that may be part of a cycle; the methods' own needs stay."""
     cdef NativeState state = <NativeState> self
     state.drop_all()
-    state.reaper = state.on_settled = state.now_ns = state.timer = None
+    state.reaper = state.on_completed = state.now_ns = state.timer = None
     state.native_timer = state.closing_error = state.gave_up_error = None
     return 0
 

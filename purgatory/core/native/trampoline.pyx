@@ -1,16 +1,15 @@
 # cython: language_level=3
-"""What a thread is in the middle of, as `purgatory.core.trampoline` explains it.
+"""The context of a thread, as `purgatory.core.trampoline` explains it.
 
 Ground rules
 ------------
 * All state is the thread's own, or its greenlet's: nothing is shared, nothing is locked.
-* What asks for it may call Python, where there are greenlets: so it is asked first, before anything
-  is looked at that must not change until it is claimed.
+* The look-up may call Python, where there are greenlets: it comes first, before a look at anything
+  that must not change until it is claimed.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
-from libc.stdint cimport uint64_t
 
 import sys
 import threading
@@ -20,21 +19,10 @@ from types import BuiltinFunctionType
 cdef extern from "Python.h":
     PyObject* PyThreadState_GetDict()
 
-# Whether a dict has changed since; 0: that is not known, and the dict is looked into each time.
-cdef extern from *:
-    """
-    #if PY_VERSION_HEX < 0x030E0000
-    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    #define dict_version(dict) (((PyDictObject*) (dict))->ma_version_tag)
-    #else
-    #define dict_version(dict) 0
-    #endif
-    """
-    uint64_t dict_version(dict namespace) noexcept
 
 
 cdef class NativeTrampoline:
-    """What `purgatory.core.trampoline.Trampoline` is made of, in place of `PureTrampoline`."""
+    """The base of `purgatory.core.trampoline.Trampoline`, in place of `_PureTrampoline`."""
 
     def __init__(self):
         self.deferred = deque()
@@ -47,15 +35,13 @@ cdef dict _threading = vars(threading)
 cdef dict _modules = sys.modules
 cdef object _builtin = BuiltinFunctionType
 cdef object _new_trampoline = None
-cdef uint64_t _plain_threading = 0  # the version of that dict in which get_ident is Python's own
-cdef uint64_t _plain_modules = 0  # and that of the other, in which there are no greenlets
 
 
 cdef class NativeThisThread:
-    """What stands for the thread that asks, as in `purgatory.core.trampoline`, but known natively.
+    """The calling thread, as in `purgatory.core.trampoline`, but known natively.
 
     Args:
-        new_chain: makes that of a thread, or greenlet, that has none yet.
+        new_trampoline: makes the trampoline of a thread, or greenlet, that has none yet.
     """
 
     def __init__(self, new_trampoline):
@@ -64,12 +50,12 @@ cdef class NativeThisThread:
 
     @property
     def number(self):
-        """What ``threading.get_ident`` says."""
+        """The result of ``threading.get_ident``."""
         return this_number()
 
     @property
     def trampoline(self):
-        """The one that this thread is on."""
+        """The trampoline of this thread."""
         return this_trampoline()
 
     @trampoline.setter
@@ -82,28 +68,18 @@ cdef class NativeThisThread:
 
 
 cdef size_t this_number() except 0:
-    """Return what ``threading.get_ident`` says: gevent makes it the number of a greenlet."""
-    global _plain_threading
-    cdef PyObject* found
-    if _plain_threading and _plain_threading == dict_version(_threading):
-        return system_thread()
-    found = PyDict_GetItemWithError(_threading, _GET_IDENT)
+    """Return the result of ``threading.get_ident``: gevent makes it the number of a greenlet."""
+    cdef PyObject* found = PyDict_GetItemWithError(_threading, _GET_IDENT)
     if found is NULL or type(<object> found) is _builtin:  # Python's own
-        _plain_threading = dict_version(_threading)
         return system_thread()
     get_ident = <object> found
     return <size_t> get_ident()
 
 
 cdef object this_greenlet():
-    """Return the greenlet that this is, or None for a thread's own: that is the thread."""
-    global _plain_modules
-    cdef PyObject* found
-    if _plain_modules and _plain_modules == dict_version(_modules):
-        return None
-    found = PyDict_GetItemWithError(_modules, _GREENLET)
+    """Return the current greenlet, or None for a thread's own: that is the thread."""
+    cdef PyObject* found = PyDict_GetItemWithError(_modules, _GREENLET)
     if found is NULL:
-        _plain_modules = dict_version(_modules)
         return None
     module = <object> found
     get_current = getattr(module, "getcurrent", None)  # it may be in the middle of its import
@@ -119,7 +95,7 @@ cdef dict of_thread():
 
 
 cdef NativeTrampoline this_trampoline():
-    """Return that of this thread, or greenlet."""
+    """Return the trampoline of this thread, or greenlet."""
     cdef dict kept
     cdef PyObject* found
     greenlet = this_greenlet()

@@ -22,7 +22,7 @@ cdef union Watches:
 
 
 cdef struct Threshold:  # a place in the heap of one key
-    Ranked ranked  # by the number; who came first is told first. The first field.
+    Ranked ranked  # by number, then by arrival. The first field.
     PyObject* operation  # NULL: there is none for this key
 
 
@@ -63,8 +63,8 @@ cdef class KeyWatchers:
     cdef Heap numbers
 
     cdef int collect(self, list operations) except -1
-    cdef bint reaches(self, object value) except -1
-    cdef int pop_reached(self, object value, list taken) except -1
+    cdef bint reaches(self, int64_t value) noexcept
+    cdef int pop_reached(self, int64_t value, list taken) except -1
 
 
 cdef class NativeWatched(NativeTask):
@@ -89,7 +89,7 @@ cdef class NativeWatcherList:
     cdef readonly NativeLock lock
     cdef list kept  # the lists that stay, in the order in which they were emptied
     cdef readonly Py_ssize_t entries
-    cdef readonly Py_ssize_t key_count  # how many have somebody who waits
+    cdef readonly Py_ssize_t key_count  # keys with a watcher
     cdef int64_t order
 
     cdef int watch(self, NativeWatched operation) except -1

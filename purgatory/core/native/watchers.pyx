@@ -1,21 +1,21 @@
 # cython: language_level=3
-"""Who waits on which key: for any event on it, or until its value has reached a number.
+"""Watch lists: the operations on each key, which wait for any event or for a number.
 
-`purgatory.core.watchers` says what is promised; here is what is different.
+As `purgatory.core.watchers`, except for this.
 
 Ground rules
 ------------
 * An operation has a link for each of its keys in itself, on the list of that key, and, where it
-  waits for a number, a place in the heap of that list. A list owns no reference: whoever is on one
-  is pending or being completed, and the state owns a reference to what is.
-* What does not call Python is one step: no other thread, signal or finalizer comes in between. All
+  waits for a number, a place in the heap of that list. A list owns no reference: each operation on it
+  is pending or being completed, and the state owns a reference to such ones.
+* Code that does not call Python is one step: no other thread, signal or finalizer comes in between. All
   links of an operation are made in one such step, and taken off in one.
 * Python is called where a key is hashed or compared, and may be where something is allocated or a
-  reference is dropped (finalizers). That is done before or after those steps, under
-  the state's lock, which lets its own thread in: whatever was found before is looked at again in the step.
-* A list that is empty is taken out of the map, and is ``is_dropped`` then, for whoever found it
-  before. A few stay there for who comes next on their keys, if these are strings: no user sees how
-  long a string lives.
+  reference is dropped (finalizers). Such calls come before or after those steps, under the
+  state's lock, which lets its own thread in: a list that was found before is looked at again in the step.
+* A list that is empty is taken out of the map, and ``is_dropped`` tells that to a call that found it
+  before. A few stay there for the next operations on their keys, if these are strings: no user sees
+  how long a string lives.
 """
 
 cimport cython
@@ -30,14 +30,14 @@ from purgatory.core.native.trampoline cimport system_thread
 from timer.native.collector cimport PyTypeObject, traverseproc, visitproc
 from timer.native.heap cimport NOWHERE, Ranked, make_room, push, remove
 from timer.native.links cimport Link, append, start_empty, unlink
-from timer.native.whole_numbers cimport in_two_words, is_cut
+from timer.native.whole_numbers cimport within_64_bits
 
 from contextlib import suppress
 from time import sleep
 
 from purgatory.core.watchers import check_lists
-from purgatory.core.states import Outcome
-from timer.errors import no_init
+from purgatory.core.outcome import Outcome
+from timer.errors import uninitialized_error
 
 cdef extern from *:
     """
@@ -57,8 +57,8 @@ cdef Py_ssize_t MOST_KEPT = 128  # empty lists that stay in the map
 cdef class NativeLock:
     """The lock of a purgatory's state, reentrant.
 
-    No signal comes between its steps, so it needs no lock of the system's: who finds it taken sleeps
-    a moment, and the holder runs. A thread that is frozen at the interpreter's end holds up nobody.
+    No signal comes between its steps, so it needs no lock of the system's: a thread that finds it
+    taken sleeps a moment, and the holder runs. A thread that is frozen at the interpreter's end holds up nobody.
     """
 
     cdef bint wait(self, size_t me) except -1:
@@ -99,62 +99,29 @@ cdef class KeyWatchers:
         free(self.numbers.ranked)
 
     cdef int collect(self, list operations) except -1:
-        """Add all who wait on the key to ``operations``."""
+        """Add all operations on the key to ``operations``."""
         cdef Link* link = self.root.next
         while link is not &self.root:
             operations.append(<object> watch_of(link).operation)
             link = link.next
         return 0
 
-    cdef bint reaches(self, object value) except -1:
-        """Whether somebody waits for ``value`` or less. O(1)."""
-        cdef int64_t high, low
-        if not self.numbers.size:
-            return False
-        in_two_words(value, &high, &low)
-        return is_within(self.numbers.ranked[0], high, low)
+    cdef bint reaches(self, int64_t value) noexcept:
+        """Whether an operation waits for ``value`` or less. O(1)."""
+        return self.numbers.size and self.numbers.ranked[0].number <= value
 
-    cdef int pop_reached(self, object value, list taken) except -1:
-        """Take off those whose number is ``value`` or less, by number: add them to ``taken``."""
-        cdef int64_t high, low
+    cdef int pop_reached(self, int64_t value, list taken) except -1:
+        """Move operations whose number is ``value`` or less to ``taken``, ordered by number."""
         cdef Threshold* first
-        cdef NativeWatched operation
-        cdef bint is_too_large
-        cdef list too_large = []
-        in_two_words(value, &high, &low)
-        while self.numbers.size and is_within(self.numbers.ranked[0], high, low):
+        while self.numbers.size and self.numbers.ranked[0].number <= value:
             first = <Threshold*> self.numbers.ranked[0]
-            operation = <NativeWatched> first.operation
-            is_too_large = False
-            if is_cut(first.ranked.high):
-                is_too_large = is_above(operation, self.key, value)
-                if not self.numbers.size or self.numbers.ranked[0] is not &first.ranked:
-                    continue  # it was taken off while the key was compared
-                if first.operation is not <PyObject*> operation:
-                    continue  # and another one stands there now
-            if is_too_large:
-                too_large.append(operation)
-            else:
-                taken.append(operation)
+            taken.append(<object> first.operation)
             remove(&self.numbers, &first.ranked)
-        for operation in too_large:
-            rearm_one(operation, self, 0)
         return 0
-
-
-cdef inline bint is_within(Ranked* one, int64_t high, int64_t low) noexcept:
-    """Whether a number is one in two words or less."""
-    return one.high < high or (one.high == high and one.number <= low)
 
 
 cdef inline Watch* watch_of(Link* link) noexcept:
     return <Watch*> link  # its first field
-
-
-cdef bint is_above(NativeWatched operation, object key, object value) except -1:
-    """Whether the number that ``operation`` waits for, of any size, is above ``value``."""
-    thresholds = operation._op_thresholds
-    return thresholds is not None and thresholds[key] > value
 
 
 cdef int rearm_one(NativeWatched operation, KeyWatchers watchers, int64_t order) except -1:
@@ -176,7 +143,7 @@ cdef int rearm_one(NativeWatched operation, KeyWatchers watchers, int64_t order)
 
 @cython.no_gc_clear  # a cycle through an operation has another link that can be cut
 cdef class NativeWatched(NativeTask):
-    """What a watch list knows of an operation."""
+    """An operation, as the watch lists know it."""
 
     def __cinit__(self):
         self._op_keys = ()
@@ -186,14 +153,14 @@ cdef class NativeWatched(NativeTask):
     def outcome(self):
         """How it ended, or PENDING. In a callback, how it is about to end."""
         if not self.is_whole:
-            raise no_init(self)
+            raise uninitialized_error(self)
         return self._op_outcome
 
     @property
     def is_completed(self):
         """Whether the outcome is not PENDING."""
         if not self.is_whole:
-            raise no_init(self)
+            raise uninitialized_error(self)
         return self._op_outcome is not PENDING
 
 
@@ -254,9 +221,9 @@ cdef class NativeWatcherList:
         self.find_lists(keys, watches)
         while not are_kept(watches, count):
             self.find_lists(keys, watches)
-        # From here on nothing calls Python. What is no longer pending in the state nobody owns for the
-        # lists: it was completed, abandoned, or dropped in the child of a fork. What has its outcome
-        # and is pending yet is taken off by its completer, who has yet to come to that.
+        # From here on nothing calls Python. The state owns no reference for the lists to an operation that
+        # is no longer pending there: it was completed, abandoned, or dropped in the child of a fork. One
+        # that has its outcome and is pending yet will be taken off by its completer.
         if not count or operation.membership != IS_PENDING:
             return False
         if thresholds is not NULL:
@@ -303,7 +270,7 @@ cdef class NativeWatcherList:
         """Take ``operation`` off the lists, under the lock, and drop the empty ones. O(keys).
 
         Returns:
-            What a key raised when it was compared, if one did.
+            The error of a key that could not be compared, if one could not.
         """
         return self.remove_from_lists(operation)
 
@@ -338,7 +305,7 @@ cdef class NativeWatcherList:
         """Let go of the lists of one that is on none of them, and drop those that are empty.
 
         Returns:
-            What a key raised when it was compared, if one did.
+            The error of a key that could not be compared, if one could not.
         """
         cdef Py_ssize_t index
         cdef KeyWatchers watchers
@@ -361,7 +328,7 @@ cdef class NativeWatcherList:
 
     cdef int drop_if_empty(self, KeyWatchers watchers) except -1:
         """Take a list out of the map, or the one that was kept for longest in its place; not if
-        somebody came meanwhile, by a key or a finalizer."""
+        an operation came meanwhile, by a key or a finalizer."""
         if watchers.is_dropped or watchers.is_kept:
             return 0
         if type(watchers.key) is str:
@@ -381,7 +348,7 @@ cdef class NativeWatcherList:
         return 0
 
     cdef int restore(self, KeyWatchers watchers) except -1:
-        """Put a list back into the map, or who is on it to the list that has its place now."""
+        """Put a list back into the map, or its operations on the list that has its place now."""
         cdef KeyWatchers there = self.by_key.setdefault(watchers.key, watchers)
         if there is not watchers:
             operations = []
@@ -394,7 +361,7 @@ cdef class NativeWatcherList:
     # Reading, and repairing: under the lock.
 
     def keys(self):
-        """Return the keys that somebody waits on, under the lock."""
+        """Return the keys with a watcher, under the lock."""
         cdef KeyWatchers watchers
         found = []
         for watchers in list(self.by_key.values()):
@@ -403,12 +370,12 @@ cdef class NativeWatcherList:
         return found
 
     def keys_with_numbers(self):
-        """Return the keys whose number somebody waits for, under the lock."""
+        """Return the keys with an operation that waits for a number, under the lock."""
         cdef KeyWatchers watchers
         return [watchers.key for watchers in list(self.by_key.values()) if watchers.numbers.size]
 
     def operations_on(self, key):
-        """Return who waits on ``key``, under the lock, each once, in arrival order. O(watchers)."""
+        """Return the operations on ``key``, under the lock, each once, in arrival order. O(watchers)."""
         cdef KeyWatchers watchers = self.on(key)
         operations = []
         if watchers is not None:
@@ -416,7 +383,7 @@ cdef class NativeWatcherList:
         return operations
 
     def count_on(self, key, Py_ssize_t limit):
-        """Return how many wait on ``key``, or ``limit`` if it is more, under the lock. O(limit)."""
+        """Return the number of operations on ``key``, at most ``limit``, under the lock. O(limit)."""
         cdef KeyWatchers watchers = self.on(key)
         cdef Py_ssize_t count = 0
         cdef Link* link
@@ -428,7 +395,7 @@ cdef class NativeWatcherList:
         return count
 
     def rearm(self, key):
-        """Let all on ``key`` whose number was reached wait for it again, under the lock.
+        """Have operations on ``key`` whose number was reached wait for it again, under the lock.
 
         O(watchers * log numbers).
         """
@@ -445,8 +412,8 @@ cdef class NativeWatcherList:
         return 0
 
     def repair(self):
-        """Take off who was abandoned, drop the empty lists whose keys could not be compared; and, as
-        in pure Python, let all wait again for numbers that were reached. O(entries * log numbers)."""
+        """Take abandoned operations off, drop the empty lists whose keys could not be compared; and, as
+        in pure Python, have all wait again for numbers that were reached. O(entries * log numbers)."""
         cdef KeyWatchers watchers
         cdef NativeWatched operation
         for watchers in list(self.by_key.values()):
@@ -464,7 +431,6 @@ cdef class NativeWatcherList:
     def check(self, operations):
         cdef KeyWatchers watchers
         cdef Threshold* threshold
-        cdef int64_t high, low, high_there, low_there
         cdef Threshold* above
         cdef Py_ssize_t place
         for key, watchers in list(self.by_key.items()):
@@ -475,11 +441,10 @@ cdef class NativeWatcherList:
                 threshold = <Threshold*> watchers.numbers.ranked[place]
                 assert threshold.ranked.place == place
                 above = <Threshold*> watchers.numbers.ranked[max(0, place - 1) // 2]
-                assert is_within(&above.ranked, threshold.ranked.high, threshold.ranked.number)
-                high_there, low_there = threshold.ranked.high, threshold.ranked.number
+                assert above.ranked.number <= threshold.ranked.number
+                number = threshold.ranked.number
                 operation = <object> threshold.operation
-                in_two_words(operation._op_thresholds[key], &high, &low)
-                assert (high, low) == (high_there, low_there)
+                assert operation._op_thresholds[key] == number
                 place += 1
         assert len(self.kept) <= MOST_KEPT
         waiting = {
@@ -502,9 +467,7 @@ cdef Threshold* numbers_of(NativeWatched operation, tuple keys) except NULL:
         for index in range(len(keys)):
             number = operation._op_thresholds.get(keys[index])
             if number is not None:
-                in_two_words(
-                    number, &thresholds[index].ranked.high, &thresholds[index].ranked.number
-                )
+                thresholds[index].ranked.number = within_64_bits(number)
                 thresholds[index].ranked.place = NOWHERE
                 thresholds[index].operation = <PyObject*> operation
     except BaseException:

@@ -181,7 +181,7 @@ async function draw() {
     if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
     state = await answer.json();
   } catch (error) {
-    about.textContent = `No answer: ${error.message}. What is shown is old.`;
+    about.textContent = `No answer: ${error.message}. The figures are old.`;
     return;
   }
   const count = state.purgatories.length;

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import ClassVar, Protocol
 
-from purgatory.core.keys import MemberKey
+from purgatory.core.keys import MemberKey, MemberRebalanceKey
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Assignor, Subscriber
 from purgatory.kafka.groups.consumer_group_member import (
@@ -69,9 +69,9 @@ class ConsumerGroup:
         """Return the watch key of a member's next heartbeat."""
         return MemberKey(self.group_id, member_id)
 
-    def rebalance_key(self, member_id: str) -> MemberKey:
+    def rebalance_key(self, member_id: str) -> MemberRebalanceKey:
         """Return the watch key of a member's revocation of partitions."""
-        return MemberKey(self.group_id, member_id, kind="rebalance")
+        return MemberRebalanceKey(self.group_id, member_id)
 
     # Its members.
 

@@ -203,7 +203,7 @@ def test_a_timeout_answers_truthfully_per_partition(filled: Broker) -> None:
 def test_closing_the_purgatory_with_failure_answers_waiting_deletions(filled: Broker) -> None:
     answer = filled.delete_records(3)
 
-    filled.deletions.close(pending="fail")
+    filled.deletions.close(policy="fail")
 
     assert answer.of().error is ErrorCode.UNKNOWN_SERVER_ERROR
     with pytest.raises(PurgatoryClosedError):

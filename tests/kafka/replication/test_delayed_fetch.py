@@ -306,7 +306,7 @@ def test_a_consumer_beyond_a_new_leaders_high_watermark_waits(
 def test_closing_the_purgatory_with_failure_answers_waiting_fetches(leader: Broker) -> None:
     answer = leader.fetch(0)
 
-    leader.fetches.close(pending="fail")
+    leader.fetches.close(policy="fail")
 
     assert answer.of().error is ErrorCode.UNKNOWN_SERVER_ERROR
     with pytest.raises(PurgatoryClosedError):

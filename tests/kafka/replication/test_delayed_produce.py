@@ -327,7 +327,7 @@ def test_closing_the_purgatory_with_failure_answers_waiting_produces(leader: Bro
     answer = leader.produce(tps=(TP, OTHER))
     leader.followers_fetch(1, 1, 2)
 
-    leader.produces.close(pending="fail")
+    leader.produces.close(policy="fail")
 
     assert answer.of(TP).error is ErrorCode.NONE
     assert answer.of(OTHER).error is ErrorCode.UNKNOWN_SERVER_ERROR

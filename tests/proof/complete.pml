@@ -1,6 +1,6 @@
-/* Settling: purgatory/core/_operation_pure.py. */
+/* Completing: purgatory/core/operation.py. */
 
-/* PureTask.cancel, of a retry task. */
+/* _PureTask.cancel, of a retry task. */
 inline cancel_retry(o, s) {
     d_step {
         AT(cancel_look_entry);
@@ -19,16 +19,16 @@ inline cancel_retry(o, s) {
     }
 }
 
-/* Settled._op_complete: `won` says whether this call set the outcome. */
-inline settle(o, to, by_server) {
+/* _PureOperation._op_complete: `won` says whether this call set the outcome. */
+inline complete(o, to, by_owner) {
     d_step {
         AT(claim_completer);
-        won = (op[o].settler == NOBODY);
-#ifdef BREAK_SETTLING_UNCLAIMED
+        won = (op[o].completer == NOBODY);
+#ifdef BREAK_COMPLETING_UNCLAIMED
         won = (op[o].outcome == PENDING);
 #endif
         if
-        :: won -> op[o].settler = ME
+        :: won -> op[o].completer = ME
         :: else
         fi
     };
@@ -49,13 +49,13 @@ inline settle(o, to, by_server) {
             op[o].wins++
         };
         leave(o);
-        finish(o, to, by_server)
+        finish(o, to, by_owner)
     fi
 }
 
-/* Settled._op_detach: off the timer and the lists. */
+/* _PureOperation._op_detach: off the timer and the lists. */
 inline leave(o) {
-#ifndef BREAK_SETTLED_STAYS_ON_TIMER
+#ifndef BREAK_COMPLETED_STAYS_ON_TIMER
     d_step { AT(leave_look_entry); seen = (op[o].entry == CURRENT) };
     if
     :: seen -> d_step { AT(leave_cancel); op[o].in_home = false; seen = false }
@@ -78,10 +78,10 @@ inline leave(o) {
             turn == NOBODY -> /* PurgatoryState.unwatch, in a turn */
             AT(leave_lists);
             if
-            :: op[o].pending -> op[o].settling = true; op[o].pending = false
+            :: op[o].pending -> op[o].completing = true; op[o].pending = false
             :: else
             fi;
-#ifndef BREAK_SETTLED_STAYS_WATCHED
+#ifndef BREAK_COMPLETED_STAYS_WATCHED
             op[o].on_lists = op[o].on_lists & ~op[o].keys;
             op[o].on_numbers = op[o].on_numbers & ~op[o].numbers;
 #endif
@@ -91,8 +91,8 @@ inline leave(o) {
     fi
 }
 
-/* Settled._op_finish: the callbacks; then it is counted, and those who wait are told. */
-inline finish(o, to, by_server) {
+/* _PureOperation._op_finish: the callbacks; then it is counted, and those who wait are told. */
+inline finish(o, to, by_owner) {
     if
     :: to != CANCELLED ->
         d_step {
@@ -100,7 +100,7 @@ inline finish(o, to, by_server) {
             assert(op[o].calls == 0); /* called once */
             op[o].calls++;
             if
-            :: by_server ->
+            :: by_owner ->
                 assert(op[o].inside == NOBODY || op[o].inside == ME); /* callbacks don't overlap */
                 assert(!returned); /* nothing runs once close has returned */
                 op[o].inside = ME
@@ -110,7 +110,7 @@ inline finish(o, to, by_server) {
         d_step {
             AT(called_back);
             if
-            :: by_server -> op[o].inside = NOBODY
+            :: by_owner -> op[o].inside = NOBODY
             :: else
             fi
         }
@@ -122,15 +122,15 @@ inline finish(o, to, by_server) {
 #ifndef BREAK_CLOSE_LEAVES_CHECKS
         d_step {
             AT(finish_look_owner);
-            seen = (op[o].server != NOBODY && op[o].server != ME && op[o].server != ABANDONED)
+            seen = (op[o].owner != NOBODY && op[o].owner != ME && op[o].owner != ABANDONED)
         };
         if
         :: seen -> d_step { turn == NOBODY -> AT(note_still_checked); op[o].still_checked = true }
         :: else
         fi;
 #endif
-        d_step { turn == NOBODY -> AT(count_done); op[o].settling = false; seen = false }
+        d_step { turn == NOBODY -> AT(count_done); op[o].completing = false; seen = false }
     :: else
     fi;
-    d_step { AT(set_done); op[o].settled = true }
+    d_step { AT(set_done); op[o].is_done = true }
 }
