@@ -38,7 +38,7 @@ def _status() -> int:
         from purgatory.cli.main import main
     except ModuleNotFoundError as error:
         # The library can be installed without what only its command line needs.
-        if error.name not in {"typer", "rich"}:
+        if error.name not in {"click", "rich"}:
             raise
         if sys.argv[1:] == ["doctor"]:
             from purgatory.cli.doctor_command import doctor

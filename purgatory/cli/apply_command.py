@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
+import click
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import INVALID_CHANGE, TRANSIENT_FAILURE, exit_on_error, exit_status
+from purgatory.cli.options import PATH
 
 if TYPE_CHECKING:
     from purgatory.cdc.apply.applier import Applier
@@ -24,71 +25,76 @@ if TYPE_CHECKING:
 ApplyEngine = Literal["spark", "local"]
 
 
+@click.command()
+@click.argument(
+    "files",
+    nargs=-1,
+    type=PATH,
+    metavar="[FILE]...",
+    help="Files of changes (lines of Maxwell's JSON), instead of a topic.",
+)
+@options.option(
+    "--to",
+    default="",
+    show_default=False,
+    metavar="URL",
+    help="sqlite:///PATH or postgresql://USER@HOST/DATABASE.",
+)
+@options.bootstrap_option()
+@options.option("--topic", multiple=True, help="A topic of changes; may be given again.")
+@options.option(
+    "--engine",
+    type=click.Choice(["spark", "local"]),
+    help="Apply topics with Spark, a task for each partition, or in this process, without "
+    "Java. By default Spark, or this process where Java is missing.",
+)
+@options.option(
+    "--atomicity",
+    type=click.Choice(["row", "transaction"]),
+    default="row",
+    help="Commit changes row by row, as they are read, or as whole transactions of the source.",
+)
+@options.once
+@options.flag("--audit-log", "Record reads, effects and commits in the target, for --trace.")
+@options.trace_folder
+@options.strict
+@options.flag("--no-create", "Create no tables and no columns.")
+@options.option(
+    "--skip-ddl",
+    multiple=True,
+    metavar="TOPIC:PARTITION:OFFSET",
+    help="Skip a schema change that you applied to the target by hand; may be given again.",
+)
+@options.option("--tables", type=PATH, metavar="FILE.toml", help="Names, keys and types of tables.")
+@options.client
+@options.number_option(
+    "--batch", least=1, default=100_000, help="The maximum number of records in a micro-batch."
+)
+@options.master
 def apply(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[FILE]...",
-            help="Files of changes (lines of Maxwell's JSON), instead of a topic.",
-        ),
-    ] = None,
-    to: Annotated[
-        str, typer.Option(metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/DATABASE.")
-    ] = "",
-    bootstrap: options.OptionalBootstrap = None,
-    topic: Annotated[
-        list[str] | None, typer.Option(help="A topic of changes; may be given again.")
-    ] = None,
-    engine: Annotated[
-        ApplyEngine | None,
-        typer.Option(
-            help="Apply topics with Spark, a task for each partition, or in this process, without "
-            "Java. By default Spark, or this process where Java is missing.",
-            show_default=False,
-        ),
-    ] = None,
-    atomicity: Annotated[
-        Literal["row", "transaction"],
-        typer.Option(
-            help="Commit changes row by row, as they are read, or as whole transactions of the "
-            "source.",
-        ),
-    ] = "row",
-    once: options.Once = False,
-    audit_log: Annotated[
-        bool,
-        typer.Option(
-            "--audit-log", help="Record reads, effects and commits in the target, for --trace."
-        ),
-    ] = False,
-    trace: options.TraceFolder = None,
-    strict: options.Strict = False,
-    no_create: Annotated[
-        bool, typer.Option("--no-create", help="Create no tables and no columns.")
-    ] = False,
-    skip_ddl: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TOPIC:PARTITION:OFFSET",
-            help="Skip a schema change that you applied to the target by hand; may be given again.",
-        ),
-    ] = None,
-    tables: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.toml", help="Names, keys and types of tables."),
-    ] = None,
-    client: options.Client = None,
-    batch: Annotated[
-        int, typer.Option(min=1, help="The maximum number of records in a micro-batch.")
-    ] = 100_000,
-    master: options.Master = "local[*]",
+    files: Sequence[Path],
+    to: str,
+    bootstrap: str | None,
+    topic: Sequence[str],
+    engine: ApplyEngine | None,
+    atomicity: str,
+    once: bool,
+    audit_log: bool,
+    trace: Path | None,
+    strict: bool,
+    no_create: bool,
+    skip_ddl: Sequence[str],
+    tables: Path | None,
+    client: Sequence[str],
+    batch: int,
+    master: str,
 ) -> None:
     """Apply a database's change log to another database, exactly once."""
     _check(files, to, bootstrap, topic)
     if trace is not None and not audit_log:
-        raise typer.BadParameter("needs --audit-log, from the first run on", param_hint="--trace")
+        raise click.BadParameter("needs --audit-log, from the first run on", param_hint="--trace")
     if trace is not None and not (files or once):
-        raise typer.BadParameter("is written at the end: give --once", param_hint="--trace")
+        raise click.BadParameter("is written at the end: give --once", param_hint="--trace")
     client_settings = {"bootstrap.servers": bootstrap or "", **options.client_settings(client)}
     if bootstrap:
         options.validate_consumer_settings(client_settings)
@@ -99,7 +105,7 @@ def apply(
             create=not no_create,
             audit_log=audit_log,
             stop_on_quarantine=strict,
-            skip_ddl=frozenset(map(_parse_offset, skip_ddl or ())),
+            skip_ddl=frozenset(map(_parse_offset, skip_ddl)),
             tables=load_tables(tables) if tables is not None else {},
         )
         by_transaction = atomicity == "transaction"
@@ -107,7 +113,7 @@ def apply(
             applied = _apply_files(files, to, apply_options, by_transaction)
         else:
             settings = TopicSettings(
-                tuple(topic or ()),
+                tuple(topic),
                 to,
                 {f"kafka.{name}": value for name, value in client_settings.items()},
                 apply_options,
@@ -122,17 +128,15 @@ def apply(
     print(_summary(applied))
 
 
-def _check(
-    files: list[Path] | None, to: str, bootstrap: str | None, topic: list[str] | None
-) -> None:
+def _check(files: Sequence[Path], to: str, bootstrap: str | None, topic: Sequence[str]) -> None:
     if not to:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "is missing: give sqlite:///PATH or postgresql://USER@HOST/DATABASE", param_hint="--to"
         )
     if bool(files) == bool(bootstrap or topic):
-        raise typer.BadParameter("give either files, or --bootstrap and --topic")
+        raise click.BadParameter("give either files, or --bootstrap and --topic")
     if not files and not (bootstrap and topic):
-        raise typer.BadParameter("--bootstrap and --topic belong together")
+        raise click.BadParameter("--bootstrap and --topic belong together")
 
 
 @contextmanager
@@ -144,10 +148,10 @@ def _exit_on_error() -> Iterator[None]:
             yield
         except QuarantineStopError as error:
             print(f"purgatory apply: stopped at {error}", file=sys.stderr)
-            raise typer.Exit(INVALID_CHANGE) from None
+            raise click.exceptions.Exit(INVALID_CHANGE) from None
         except ChangesError as error:
             print(f"purgatory apply: {error}", file=sys.stderr)
-            raise typer.Exit(exit_status(error)) from None
+            raise click.exceptions.Exit(exit_status(error)) from None
 
 
 def _parse_offset(text: str) -> str:
@@ -167,7 +171,7 @@ def _open_applier(to: str, apply_options: ApplyOptions) -> Applier:
 
 
 def _apply_files(
-    files: list[Path], to: str, apply_options: ApplyOptions, by_transaction: bool
+    files: Sequence[Path], to: str, apply_options: ApplyOptions, by_transaction: bool
 ) -> Applied:
     from purgatory.cdc.apply.exactly_once import Applied
     from purgatory.cdc.apply.files import apply_file
@@ -185,7 +189,7 @@ def _apply_files(
             print(
                 f"purgatory apply: {message}; run it again when the rest is there", file=sys.stderr
             )
-        raise typer.Exit(TRANSIENT_FAILURE)
+        raise click.exceptions.Exit(TRANSIENT_FAILURE)
     return total
 
 

@@ -3,50 +3,53 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
 
-import typer
+import click
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import INTERRUPTED, INVALID_CHANGE, exit_status
 
 
+@click.command()
+@options.option(
+    "--from",
+    "source",
+    required=True,
+    metavar="mysql://USER:PASSWORD@HOST:PORT[/DATABASE]",
+    help="A MariaDB or MySQL with a row-based binlog.",
+    envvar="PURGATORY_CAPTURE_FROM",
+)
+@options.bootstrap_option(required=True)
+@options.option(
+    "--topic",
+    default="changes",
+    help="The topic of changes; TOPIC.positions has the binlog position.",
+)
+@options.option("--only", metavar="A,B", help="Only these tables: TABLE or DATABASE.TABLE.")
+@options.number_option(
+    "--partitions", least=1, default=6, help="Partitions of the topic, if it is created."
+)
+@options.option(
+    "--max-record-bytes",
+    type=click.IntRange(1_024, 2**30),
+    default=16 * 2**20,
+    metavar="BYTES",
+    help="The largest record of the topic, if it is created.",
+)
+@options.flag("--snapshot", "Start a new topic with the existing rows.")
+@options.once
+@options.client
 def capture(
-    source: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="mysql://USER:PASSWORD@HOST:PORT[/DATABASE]",
-            help="A MariaDB or MySQL with a row-based binlog.",
-            envvar="PURGATORY_CAPTURE_FROM",
-        ),
-    ],
-    bootstrap: options.Bootstrap,
-    topic: Annotated[
-        str, typer.Option(help="The topic of changes; TOPIC.positions has the binlog position.")
-    ] = "changes",
-    only: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Only these tables: TABLE or DATABASE.TABLE."),
-    ] = None,
-    partitions: Annotated[
-        int, typer.Option(min=1, help="Partitions of the topic, if it is created.")
-    ] = 6,
-    max_record_bytes: Annotated[
-        int,
-        typer.Option(
-            min=1_024,
-            max=2**30,
-            metavar="BYTES",
-            help="The largest record of the topic, if it is created.",
-        ),
-    ] = 16 * 2**20,
-    snapshot: Annotated[
-        bool,
-        typer.Option("--snapshot", help="Start a new topic with the existing rows."),
-    ] = False,
-    once: options.Once = False,
-    client: options.Client = None,
+    source: str,
+    bootstrap: str,
+    topic: str,
+    only: str | None,
+    partitions: int,
+    max_record_bytes: int,
+    snapshot: bool,
+    once: bool,
+    client: Sequence[str],
 ) -> None:
     """Capture a database's changes as Maxwell's JSON, each once and in order.
 
@@ -79,11 +82,11 @@ def capture(
     except CaptureError as error:
         print(f"purgatory capture: {error}", file=sys.stderr)
         status = INVALID_CHANGE if isinstance(error, UnsupportedChangeError) else exit_status(error)
-        raise typer.Exit(status) from None
+        raise click.exceptions.Exit(status) from None
     except KeyboardInterrupt:
         print(
             "purgatory capture: interrupted; it resumes from here when started again",
             file=sys.stderr,
         )
-        raise typer.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(INTERRUPTED) from None
     print(f"{sent} record{'' if sent == 1 else 's'} sent to {config.topic}")

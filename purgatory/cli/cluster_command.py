@@ -4,158 +4,216 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from purgatory.cli import options
-from purgatory.settings.addresses import CLUSTER_PORT, CONTROL_PORT
+from purgatory.cli.options import PATH
+from purgatory.settings.addresses import CLUSTER_PORT
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from purgatory.cluster import ClusterTrace
     from purgatory.cluster.server import Serving
     from purgatory.pipeline.stream.publisher import RowPublisher
 
 
+@click.command()
+@options.option(
+    "--config",
+    type=PATH,
+    metavar="FILE",
+    help="A TOML file with these settings and more; options override it.",
+)
+@options.number_option("--brokers", least=1, default=3, help="Number of brokers.")
+@options.option(
+    "--topic",
+    multiple=True,
+    metavar="NAME[:PARTITIONS[:REPLICAS]][:SETTING=VALUE]...",
+    help="A topic to create at the start, as in orders:6:cleanup.policy=compact; may be "
+    "given again.",
+)
+@options.number_option(
+    "--default-partitions", least=1, default=1, help="Default number of partitions of a topic."
+)
+@options.number_option(
+    "--default-replication",
+    least=1,
+    help="Default replication factor: by default 3, or the number of brokers if less.",
+)
+@options.option(
+    "--auto-create/--no-auto-create",
+    default=True,
+    help="Create a topic when a client asks for it.",
+)
+@options.number_option(
+    "--first-broker-id", least=0, default=1, help="Id of the first broker; the others follow."
+)
+@options.option("--host", default="127.0.0.1", help="Address on which the brokers listen.")
+@options.number_option(
+    "--port",
+    least=0,
+    most=65_535,
+    default=CLUSTER_PORT,
+    help="Port of the first broker; the others follow. 0: any.",
+)
+@options.option(
+    "--listener",
+    multiple=True,
+    metavar="PROTOCOL:PORT",
+    help="A listener in place of --port: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; "
+    "may be given again.",
+)
+@options.control_options
+@options.metrics_port
+@options.number_option(
+    "--min-insync", least=1, default=1, help="Replicas that must be in sync to commit records."
+)
+@options.duration_option(
+    "--follower-lag",
+    "Time that a follower takes to append what it fetched.",
+    default=Duration("0s"),
+    least="0s",
+    step="1us",
+)
+@options.duration_option(
+    "--replica-max-lag",
+    "A follower that lags for longer leaves the ISR.",
+    default=Duration("30s"),
+)
+@options.duration_option(
+    "--group-delay",
+    "Initial rebalance delay: how long a group waits for more members.",
+    default=Duration("3s"),
+    least="0s",
+)
+@options.duration_option(
+    "--group-min-session",
+    "Minimum session timeout of a group member.",
+    default=Duration("6s"),
+)
+@options.duration_option(
+    "--group-consumer-session",
+    "Session timeout of members of consumer groups (KIP-848).",
+    default=Duration("45s"),
+)
+@options.duration_option(
+    "--group-consumer-heartbeat",
+    "Heartbeat interval of members of consumer groups.",
+    default=Duration("5s"),
+)
+@options.duration_option(
+    "--group-share-session",
+    "Session timeout of members of share groups.",
+    default=Duration("45s"),
+)
+@options.duration_option(
+    "--group-share-heartbeat",
+    "Heartbeat interval of members of share groups.",
+    default=Duration("5s"),
+)
+@options.duration_option(
+    "--group-share-lock",
+    "Duration of the lock on an acquired record.",
+    default=Duration("30s"),
+)
+@options.number_option(
+    "--group-share-deliveries",
+    least=1,
+    default=5,
+    help="Maximum number of deliveries of a record to a share group.",
+)
+@options.number_option(
+    "--group-share-max-locks",
+    least=1,
+    default=2_000,
+    help="Maximum number of records of a partition that a share group may have acquired.",
+)
+@options.number_option(
+    "--group-share-max-size",
+    least=1,
+    default=200,
+    help="Maximum number of members of a share group.",
+)
+@options.option(
+    "--data-dir",
+    type=PATH,
+    help="Folder for logs and metadata; by default they are in memory.",
+)
+@options.option(
+    "--fsync",
+    default="never",
+    help="never: leave it to the operating system; always: before any response.",
+)
+@options.number_option(
+    "--memory-mb",
+    least=1,
+    default=1024,
+    help="Memory limit of the logs; beyond it the oldest records are deleted.",
+)
+@options.duration_option(
+    "--retention",
+    "Retention time of records; by default unlimited.",
+    least="0s",
+)
+@options.trace_folder
+@options.publish
+@options.fault_plan
+@options.view
+@options.tls_options
+@options.option(
+    "--user",
+    multiple=True,
+    metavar="NAME:PASSWORD",
+    help="Require clients to authenticate (SASL).",
+)
+@click.pass_context
 def cluster(
-    context: typer.Context,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            help="A TOML file with these settings and more; options override it.",
-        ),
-    ] = None,
-    brokers: Annotated[int, typer.Option(min=1, help="Number of brokers.")] = 3,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="NAME[:PARTITIONS[:REPLICAS]][:SETTING=VALUE]...",
-            help="A topic to create at the start, as in orders:6:cleanup.policy=compact; may be "
-            "given again.",
-        ),
-    ] = None,
-    default_partitions: Annotated[
-        int, typer.Option(min=1, help="Default number of partitions of a topic.")
-    ] = 1,
-    default_replication: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Default replication factor: by default 3, or the number of brokers if less.",
-        ),
-    ] = None,
-    auto_create: Annotated[
-        bool, typer.Option(help="Create a topic when a client asks for it.")
-    ] = True,
-    first_broker_id: Annotated[
-        int, typer.Option(min=0, help="Id of the first broker; the others follow.")
-    ] = 1,
-    host: Annotated[str, typer.Option(help="Address on which the brokers listen.")] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="Port of the first broker; the others follow. 0: any."),
-    ] = CLUSTER_PORT,
-    listener: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PROTOCOL:PORT",
-            help="A listener in place of --port: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; "
-            "may be given again.",
-        ),
-    ] = None,
-    control_port: options.ControlPort = CONTROL_PORT,
-    control_host: options.ControlHost = "127.0.0.1",
-    control_token: options.ControlToken = None,
-    metrics_port: options.MetricsPort = None,
-    min_insync: Annotated[
-        int, typer.Option(min=1, help="Replicas that must be in sync to commit records.")
-    ] = 1,
-    follower_lag: Annotated[
-        Duration,
-        options.duration_option(
-            "Time that a follower takes to append what it fetched.", least="0s", step="1us"
-        ),
-    ] = Duration("0s"),
-    replica_max_lag: Annotated[
-        Duration, options.duration_option("A follower that lags for longer leaves the ISR.")
-    ] = Duration("30s"),
-    group_delay: Annotated[
-        Duration,
-        options.duration_option(
-            "Initial rebalance delay: how long a group waits for more members.", least="0s"
-        ),
-    ] = Duration("3s"),
-    group_min_session: Annotated[
-        Duration,
-        options.duration_option("Minimum session timeout of a group member."),
-    ] = Duration("6s"),
-    group_consumer_session: Annotated[
-        Duration,
-        options.duration_option("Session timeout of members of consumer groups (KIP-848)."),
-    ] = Duration("45s"),
-    group_consumer_heartbeat: Annotated[
-        Duration, options.duration_option("Heartbeat interval of members of consumer groups.")
-    ] = Duration("5s"),
-    group_share_session: Annotated[
-        Duration,
-        options.duration_option("Session timeout of members of share groups."),
-    ] = Duration("45s"),
-    group_share_heartbeat: Annotated[
-        Duration, options.duration_option("Heartbeat interval of members of share groups.")
-    ] = Duration("5s"),
-    group_share_lock: Annotated[
-        Duration,
-        options.duration_option("Duration of the lock on an acquired record."),
-    ] = Duration("30s"),
-    group_share_deliveries: Annotated[
-        int, typer.Option(min=1, help="Maximum number of deliveries of a record to a share group.")
-    ] = 5,
-    group_share_max_locks: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Maximum number of records of a partition that a share group may have acquired.",
-        ),
-    ] = 2_000,
-    group_share_max_size: Annotated[
-        int, typer.Option(min=1, help="Maximum number of members of a share group.")
-    ] = 200,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Folder for logs and metadata; by default they are in memory."),
-    ] = None,
-    fsync: Annotated[
-        str,
-        typer.Option(help="never: leave it to the operating system; always: before any response."),
-    ] = "never",
-    memory_mb: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Memory limit of the logs; beyond it the oldest records are deleted."
-        ),
-    ] = 1024,
-    retention: Annotated[
-        Duration | None,
-        options.duration_option("Retention time of records; by default unlimited.", least="0s"),
-    ] = None,
-    trace: options.TraceFolder = None,
-    publish: options.Publish = None,
-    faults: options.FaultPlan = None,
-    view: options.View = False,
-    tls_cert: options.TlsCertificate = None,
-    tls_key: options.TlsKey = None,
-    tls_client_ca: options.TlsClientAuthority = None,
-    user: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:PASSWORD", help="Require clients to authenticate (SASL)."),
-    ] = None,
+    context: click.Context,
+    config: Path | None,
+    brokers: int,
+    topic: Sequence[str],
+    default_partitions: int,
+    default_replication: int | None,
+    auto_create: bool,
+    first_broker_id: int,
+    host: str,
+    port: int,
+    listener: Sequence[str],
+    control_port: int,
+    control_host: str,
+    control_token: str | None,
+    metrics_port: int | None,
+    min_insync: int,
+    follower_lag: Duration,
+    replica_max_lag: Duration,
+    group_delay: Duration,
+    group_min_session: Duration,
+    group_consumer_session: Duration,
+    group_consumer_heartbeat: Duration,
+    group_share_session: Duration,
+    group_share_heartbeat: Duration,
+    group_share_lock: Duration,
+    group_share_deliveries: int,
+    group_share_max_locks: int,
+    group_share_max_size: int,
+    data_dir: Path | None,
+    fsync: str,
+    memory_mb: int,
+    retention: Duration | None,
+    trace: Path | None,
+    publish: str | None,
+    faults: Path | None,
+    view: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    user: Sequence[str],
 ) -> None:
     """Run a small Kafka-compatible cluster on this machine."""
     from purgatory.cluster import ClusterError
@@ -167,14 +225,14 @@ def cluster(
         settings: dict[str, tuple[str, Any]] = {
             # by the option's name: where it stands in the document, and what stands there
             "brokers": ("brokers", brokers),
-            "topic": ("topics", [_topic(text) for text in topic or ()]),
+            "topic": ("topics", [_topic(text) for text in topic]),
             "default_partitions": ("default_partitions", default_partitions),
             "default_replication": ("default_replication", default_replication),
             "auto_create": ("auto_create_topics", auto_create),
             "first_broker_id": ("first_broker_id", first_broker_id),
             "host": ("host", host),
             "port": ("first_port", port),
-            "listener": ("listeners", [_listener(text, tls) for text in listener or ()]),
+            "listener": ("listeners", [_listener(text, tls) for text in listener]),
             "control_port": ("control.port", control_port),
             "control_host": ("control.host", control_host),
             "control_token": ("control.token", checked_token(control_token)),
@@ -239,11 +297,11 @@ def cluster(
         _run(serving, cluster_config.trace, cluster_config.publish)
     except ClusterError as error:
         print(f"purgatory cluster: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        raise click.exceptions.Exit(2) from None
 
 
 def _document(
-    context: typer.Context, settings: Mapping[str, tuple[str, Any]], file: Mapping[str, Any]
+    context: click.Context, settings: Mapping[str, tuple[str, Any]], file: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Merge options, file and defaults: an option overrides the file, the file a default."""
 

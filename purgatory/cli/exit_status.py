@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import typer
+from click.exceptions import Exit
 
 if TYPE_CHECKING:
     from purgatory.pipeline.engines.engine import Engine
@@ -51,7 +51,7 @@ def exit_on_error(
         progress: show that the engine starts; None: only on a terminal.
 
     Raises:
-        typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C, 143 after
+        Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C, 143 after
             SIGTERM, 129 after SIGHUP.
     """
     from purgatory.pipeline.engines.progress import end_start, show_start
@@ -73,15 +73,15 @@ def exit_on_error(
                 end_start()
     except PipelineError as error:
         print(f"purgatory {command}: {error}", file=sys.stderr)
-        raise typer.Exit(exit_status(error)) from None
+        raise Exit(exit_status(error)) from None
     except KeyboardInterrupt:
         _tell_end(command, "interrupted", results_note)
-        raise typer.Exit(INTERRUPTED) from None
+        raise Exit(INTERRUPTED) from None
     except SystemExit as end:
         if end.code not in (TERMINATED, HUNG_UP):
             raise
         _tell_end(command, "terminated" if end.code == TERMINATED else "hung up", results_note)
-        raise typer.Exit(end.code) from None
+        raise Exit(end.code) from None
 
 
 def _tell_end(command: str, how: str, default: str) -> None:

@@ -8,20 +8,18 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NoReturn, get_type_hints
+import types
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
-import typer
+import click
 
 from purgatory.cli import options
-from purgatory.cli.options import duration_parser
+from purgatory.cli.command_group import CommandGroup
+from purgatory.cli.options import Decorator, duration_parser
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import KINDS, CountedFault, CutConnections, Fault
 from purgatory.settings.typed_duration import Duration
-
-
-def _delay(duration: str, name: str) -> Any:
-    return options.duration_option(duration, name, least="0s", step="1us")
 
 
 def _signed_ms(text: str | int) -> int:
@@ -31,84 +29,102 @@ def _signed_ms(text: str | int) -> int:
     return -length_ms if text_value.startswith("-") else length_ms
 
 
-_PARAMETERS: Mapping[str, object] = {
-    "broker": typer.Argument(help="The broker's number."),
-    "a": typer.Argument(help="One broker."),
-    "b": typer.Argument(help="The other."),
-    "topic": typer.Argument(help="The topic."),
-    "partition": typer.Argument(help="The partition's number."),
-    "lag_ms": _delay("Additional lag.", "--lag"),
-    "by_ms": _delay(
-        "Delay; with a distribution its minimum, mean or median.",
-        "--delay",
+_POSITIONAL: Mapping[str, str] = {
+    "broker": "The broker's number.",
+    "a": "One broker.",
+    "b": "The other.",
+    "topic": "The topic.",
+    "partition": "The partition's number.",
+}
+"""The help of arguments without an option's name."""
+
+_ANY_BROKER = "The broker's number; by default all brokers."
+
+
+class _Option(NamedTuple):
+    """How a parameter of faults is an option.
+
+    Args:
+        name: of the option.
+        help: its help.
+        type: its type, where that is not the parameter's.
+        attributes: further ones of the option.
+    """
+
+    name: str
+    help: str
+    type: Any = None
+    attributes: Mapping[str, Any] = {}
+
+
+def _duration(name: str, help_text: str, **limits: str) -> _Option:
+    return _Option(name, help_text, duration_parser(**limits), {"metavar": "DURATION"})
+
+
+def _delay(name: str, help_text: str) -> _Option:
+    return _duration(name, help_text, least="0s", step="1us")
+
+
+def _number(name: str, help_text: str, least: int = 0) -> _Option:
+    return _Option(name, help_text, click.IntRange(least), {"metavar": "N"})
+
+
+_OPTIONS: Mapping[str, _Option] = {
+    "lag_ms": _delay("--lag", "Additional lag."),
+    "by_ms": _delay("--delay", "Delay; with a distribution its minimum, mean or median."),
+    "to_ms": _delay("--delay-to", "With --distribution uniform: the maximum."),
+    "p75_ms": _delay("--delay-p75", "With --distribution lognormal: the 75th percentile."),
+    "throttle_ms": _duration("--throttle", "Throttle time of the responses."),
+    "jump_ms": _Option(
+        "--jump", "Forward, or back: 8h, -90s.", _signed_ms, {"metavar": "DURATION"}
     ),
-    "to_ms": _delay("With --distribution uniform: the maximum.", "--delay-to"),
-    "p75_ms": _delay("With --distribution lognormal: the 75th percentile.", "--delay-p75"),
-    "throttle_ms": options.duration_option("Throttle time of the responses.", "--throttle"),
-    "jump_ms": typer.Option(
-        "--jump", parser=_signed_ms, metavar="DURATION", help="Forward, or back: 8h, -90s."
+    "distribution": _Option("--distribution", "Distribution of the delays."),
+    "error": _Option("--error", "The error's name in Kafka: NOT_LEADER_OR_FOLLOWER ..."),
+    "after": _Option("--after", "Execute the request, then respond with the error."),
+    "group_id": _Option("--group", "Only requests of this group."),
+    "transactional_id": _Option("--transactional-id", "Only requests with this transactional.id."),
+    "operation": _Option("--operation", "Only this operation; by default all."),
+    "epochs": _number("--epochs", "Number of epochs.", 1),
+    "keep_bytes": _number("--keep-bytes", "Bytes that are sent; by default half of them."),
+    "bytes_per_s": _number("--rate", "Bytes per second.", 1),
+    "skip": _number("--skip", "Number of messages that pass first."),
+    "lost_records": _number("--lost-records", "Number of records lost at the end of each log."),
+    "count": _number("--count", "Number of messages; by default all.", 1),
+    "api": _Option("--api", "Only this API: Produce, Fetch, OffsetCommit ..."),
+    "client_id": _Option("--client-id", "Only the client with this client.id."),
+    "share": _Option(
+        "--share", "Probability for each message.", click.FLOAT, {"metavar": "NUMBER"}
     ),
-    "distribution": typer.Option(help="Distribution of the delays."),
-    "error": typer.Option(help="The error's name in Kafka: NOT_LEADER_OR_FOLLOWER ..."),
-    "after": typer.Option(
-        "--after", show_default=False, help="Execute the request, then respond with the error."
-    ),
-    "group_id": typer.Option("--group", help="Only requests of this group."),
-    "transactional_id": typer.Option(help="Only requests with this transactional.id."),
-    "operation": typer.Option(help="Only this operation; by default all."),
-    "epochs": typer.Option(min=1, help="Number of epochs."),
-    "keep_bytes": typer.Option(min=0, help="Bytes that are sent; by default half of them."),
-    "bytes_per_s": typer.Option("--rate", min=1, help="Bytes per second."),
-    "skip": typer.Option(min=0, help="Number of messages that pass first."),
-    "seed": options.seed_option,
-    "lost_records": typer.Option(min=0, help="Number of records lost at the end of each log."),
-    "count": typer.Option(min=1, help="Number of messages; by default all."),
-    "api": typer.Option(help="Only this API: Produce, Fetch, OffsetCommit ..."),
-    "client_id": typer.Option(help="Only the client with this client.id."),
-    "share": typer.Option(help="Probability for each message."),
-    "cut": typer.Option(
+    "cut": _Option(
         " /--keep-connection",
-        show_default=False,
-        help="Keep the connection: the client waits for its timeout.",
+        "Keep the connection: the client waits for its timeout.",
     ),
-    "for_s": options.duration_option("Duration; by default until purgatory fault end.", "--for"),
+    "for_s": _duration("--for", "Duration; by default until purgatory fault end."),
+    "topic": _Option("--topic", "Only requests for this topic."),
+    "partition": _number("--partition", "Only requests for partitions of this number."),
 }
-"""The arguments and options of faults, by the names of their parameters."""
 
-_OPTIONAL: Mapping[str, object] = {
-    "broker": typer.Argument(help="The broker's number; by default all brokers."),
-    "topic": typer.Option(help="Only requests for this topic."),
-    "partition": typer.Option(min=0, help="Only requests for partitions of this number."),
-}
-"""The same of parameters that are optional in some faults and required in others."""
-
-fault = typer.Typer(
-    help="Inject a fault into a running cluster (`purgatory cluster`), or into the connections of "
-    "a proxy (`purgatory proxy`).",
-    no_args_is_help=True,
-)
 _address = {"control": "http://127.0.0.1:9990", "token": ""}
 
 
-@fault.callback()
-def at(
-    control: Annotated[
-        str,
-        typer.Option(
-            envvar="PURGATORY_CONTROL", help="The control of the cluster, or of the proxy."
-        ),
-    ] = "http://127.0.0.1:9990",
-    token: Annotated[
-        str, typer.Option(envvar="PURGATORY_CONTROL_TOKEN", help="Token of the control.")
-    ] = "",
-) -> None:
-    """See ``fault``."""
+@click.group(cls=CommandGroup, no_args_is_help=True)
+@options.option(
+    "--control",
+    default="http://127.0.0.1:9990",
+    envvar="PURGATORY_CONTROL",
+    help="The control of the cluster, or of the proxy.",
+)
+@options.option("--token", envvar="PURGATORY_CONTROL_TOKEN", help="Token of the control.")
+def fault(control: str, token: str | None) -> None:
+    """Inject a fault into a running cluster (`purgatory cluster`), or into the connections
+    of a proxy (`purgatory proxy`).
+    """
     _address["control"] = control.rstrip("/") if "://" in control else f"http://{control}"
-    _address["token"] = token
+    _address["token"] = token or ""
 
 
-def _make_command(kind: type[Fault]) -> Callable[..., None]:
-    """Return a function that typer makes the command of this kind from."""
+def _make_command(kind: type[Fault]) -> click.Command:
+    """Return the command of a kind of faults, which has the kind's parameters."""
     hints = get_type_hints(kind)
 
     def command(**values: Any) -> None:
@@ -120,22 +136,40 @@ def _make_command(kind: type[Fault]) -> Callable[..., None]:
             _exit_with_error(str(error))
         _begin(fault, values.get("for_s"))
 
-    signature = inspect.signature(kind)
-    parameters = [
-        parameter.replace(annotation=Annotated[hints[name], _parameter(name, parameter)])
-        for name, parameter in signature.parameters.items()
-    ]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {
-        command_parameter.name: command_parameter.annotation for command_parameter in parameters
-    }
-    return command
+    for name, parameter in reversed(list(inspect.signature(kind).parameters.items())):
+        command = _decorator(name, hints[name], parameter.default)(command)
+    help_text = str(kind.__doc__).partition("\n")[0]
+    return click.command(kind.kind.replace("_", "-"), help=help_text)(command)
 
 
-def _parameter(name: str, argument: inspect.Parameter) -> object:
-    if argument.default is None and name in _OPTIONAL:
-        return _OPTIONAL[name]
-    return _PARAMETERS[name]
+def _decorator(name: str, hint: Any, default: Any) -> Decorator:
+    required = default is inspect.Parameter.empty
+    if name in _POSITIONAL and required:
+        return click.argument(name, type=_click_type(hint), help=_POSITIONAL[name])
+    if name == "broker":
+        return click.argument(name, type=_click_type(hint), required=False, help=_ANY_BROKER)
+    if name == "seed":
+        return options.seed
+    row = _OPTIONS[name]
+    if hint is bool:
+        return click.option(
+            row.name, name, is_flag=True, default=default, show_default=False, help=row.help
+        )
+    return options.option(
+        row.name,
+        name,
+        type=row.type or _click_type(hint),
+        help=row.help,
+        **({"required": True} if required else {"default": default}),
+        **row.attributes,
+    )
+
+
+def _click_type(hint: Any) -> Any:
+    """The type of an option by the type of a fault's parameter."""
+    if get_origin(hint) in (Union, types.UnionType):
+        hint = next(kind for kind in get_args(hint) if kind is not types.NoneType)
+    return click.Choice(get_args(hint)) if get_origin(hint) is Literal else hint
 
 
 def _convert_units(name: str, value: Any, hints: Mapping[str, object]) -> Any:
@@ -148,23 +182,20 @@ def _convert_units(name: str, value: Any, hints: Mapping[str, object]) -> Any:
 
 
 for _kind in KINDS.values():
-    _help = str(_kind.__doc__).partition("\n")[0]
-    fault.command(_kind.kind.replace("_", "-"), help=_help)(_make_command(_kind))
+    fault.add_command(_make_command(_kind))
 
 
 @fault.command()
-def revive(broker: Annotated[int, _PARAMETERS["broker"]]) -> None:
+@click.argument("broker", type=int, help=_POSITIONAL["broker"])
+def revive(broker: int) -> None:
     """Start a broker that was killed."""
     _request("POST", f"/brokers/{broker}/revive")
     print(f"broker {broker} is alive")
 
 
 @fault.command()
-def end(
-    number: Annotated[
-        int | None, typer.Argument(help="The fault's number; by default all.")
-    ] = None,
-) -> None:
+@click.argument("number", type=int, required=False, help="The fault's number; by default all.")
+def end(number: int | None) -> None:
     """End a fault, or all."""
     if number is None:
         print(f"{_request('DELETE', '/faults')['ended']} faults were ended")
@@ -223,4 +254,4 @@ def _request(method: str, path: str, body: object = None) -> Any:
 
 def _exit_with_error(message: str) -> NoReturn:
     print(f"purgatory fault: {message}", file=sys.stderr)
-    raise typer.Exit(2)
+    raise click.exceptions.Exit(2)

@@ -6,18 +6,16 @@ and some that concern the command alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import StrEnum
-from inspect import Parameter, Signature
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import exit_on_error
+from purgatory.cli.options import PATH, Decorator
 from purgatory.cli.output import check_report, write_report
-from purgatory.pipeline.engines.engine import choose_engine
+from purgatory.pipeline.engines.engine import Engine, RunOptions, choose_engine
 from purgatory.pipeline.jobs.registry import (
     ANALYZE,
     AUDIT,
@@ -30,6 +28,8 @@ from purgatory.pipeline.jobs.registry import (
 from purgatory.settings.typed_duration import Duration, duration_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from purgatory.pipeline.engines.results import JobResults
 
 VIOLATIONS_FOUND = 1
@@ -38,65 +38,40 @@ VIOLATIONS_FOUND = 1
 INCONCLUSIVE = 3
 """The exit status of `audit` when there is none, and something could not be decided."""
 
-_MASTER = "local[*]"
+_RUN_OPTIONS = (
+    options.analysis_engine,
+    options.master,
+    options.overwrite,
+    options.show_progress,
+    options.column_mapping,
+    options.strict,
+    options.memory,
+)
+"""How a job runs."""
 
-Parameters = Mapping[str, tuple[Any, object]]
-"""The types and the defaults of parameters by their names."""
-
-REQUIRED = Parameter.empty
-"""The default of a parameter that has none."""
-
-_RUN_OPTIONS: Parameters = {
-    "engine": (options.AnalysisEngine, None),
-    "master": (options.Master, _MASTER),
-    "overwrite": (options.Overwrite, False),
-    "progress": (options.ShowProgress, None),
-    "mapping": (options.ColumnMapping, None),
-    "strict": (options.Strict, False),
-    "memory": (options.Memory, None),
+_COMMAND_OPTIONS = {
+    "audit": options.flag(
+        "--allow-empty", "Exit with 0 instead of 3 if there was nothing to decide."
+    ),
+    "analyze": options.option(
+        "--sweep",
+        type=PATH,
+        metavar="DIR",
+        help="Folder of a sweep's results, to show its answers and heat maps in the report.",
+    ),
 }
-"""How a job runs: the type and the default of each option."""
-
-_COMMAND_OPTIONS: Mapping[str, Parameters] = {
-    "audit": {
-        "allow_empty": (
-            Annotated[
-                bool,
-                typer.Option(
-                    "--allow-empty",
-                    help="Exit with 0 instead of 3 if there was nothing to decide.",
-                ),
-            ],
-            False,
-        )
-    },
-    "analyze": {
-        "sweep": (
-            Annotated[
-                Path | None,
-                typer.Option(
-                    metavar="DIR",
-                    help="Folder of a sweep's results, to show its answers and heat maps in the "
-                    "report.",
-                    show_default=False,
-                ),
-            ],
-            None,
-        )
-    },
-}
-"""The options of a command that its job does not have."""
+"""The option of a command that its job does not have."""
 
 
 def command_of(
-    job: Job, run: Callable[..., Any], before: Parameters, after: Parameters
-) -> Callable[..., Any]:
-    """Return the function of a job's command, with the signature that `typer` reads.
+    job: Job, run: Callable[..., Any], before: Sequence[Decorator], after: Sequence[Decorator]
+) -> click.Command:
+    """Return the command of a job.
 
     Args:
         job: its options are options of the command; durations lack the unit in their names.
         run: is called with all values by their names.
-        before, after: the parameters of the command alone, as they stand in its help.
+        before, after: the options of the command alone, as they stand in its help.
     """
     flags = {name.removesuffix("_us"): name for name in job.options}
 
@@ -106,29 +81,27 @@ def command_of(
             values[name] = value.us if isinstance(value, Duration) else value
         return run(**values)
 
-    own = {flag: _parameter(flag, job.options[name]) for flag, name in flags.items()}
-    parameters = {**before, **own, **after}
-    command.__doc__ = job.help
-    command.__annotations__ = {name: type_ for name, (type_, _) in parameters.items()}
-    command.__signature__ = Signature(  # type: ignore[attr-defined]
-        [
-            Parameter(name, Parameter.KEYWORD_ONLY, annotation=type_, default=default)
-            for name, (type_, default) in parameters.items()
-        ]
-    )
-    return command
+    own = [_option(flag, job.options[name]) for flag, name in flags.items()]
+    for decorate in reversed([*before, *own, *after]):
+        command = decorate(command)
+    return click.command(job.name, help=job.help)(command)
 
 
-def _trace_command(job: Job) -> Callable[..., None]:
-    def run(traces: list[str], out: str | None, report: Path | None = None, **values: Any) -> None:
-        run_options = {name: values.pop(name) for name in _RUN_OPTIONS}
-        command_options = {name: values.pop(name) for name in _COMMAND_OPTIONS.get(job.name, ())}
-        engine = run_options.pop("engine")
+def _trace_command(job: Job) -> click.Command:
+    def run(
+        traces: Sequence[str],
+        out: str | None,
+        engine: Engine | None,
+        report: Path | None = None,
+        sweep: Path | None = None,
+        allow_empty: bool = False,
+        **values: Any,
+    ) -> None:
+        run_options = {name: values.pop(name) for name in RunOptions.__dataclass_fields__}
         check_report(report, out, run_options["overwrite"])
         engine_name = choose_engine(job.name, engine, run_options["master"])
         with exit_on_error(job.name, progress=run_options["progress"], engine=engine_name):
             from purgatory.cli.job_output import print_results
-            from purgatory.pipeline.engines.engine import RunOptions
             from purgatory.pipeline.engines.run import run_job
             from purgatory.pipeline.ingest.stores import parse_location
 
@@ -139,41 +112,41 @@ def _trace_command(job: Job) -> Callable[..., None]:
                 engine=engine_name,
                 run_options=RunOptions(**run_options),
                 page=report is not None,
-                notes=_notes(command_options.get("sweep")),
+                notes=_notes(sweep),
                 **values,
             )
             print_results(results, out, values.get("expect", ()))
             if report is not None:
                 write_report(report, out, results.page())
         if job is AUDIT:
-            _exit_after_audit(results, values["expect"], command_options["allow_empty"])
+            _exit_after_audit(results, values["expect"], allow_empty)
 
-    before: dict[str, tuple[Any, object]] = {"traces": (options.Traces, REQUIRED)}
-    if job.always_page:
-        before["out"] = (options.OutLocation, REQUIRED)
-    else:
-        before |= {"out": (options.OptionalOutLocation, None)}
-        before |= {"report": (options.ReportFile, None)}
-    return command_of(job, run, before, {**_RUN_OPTIONS, **_COMMAND_OPTIONS.get(job.name, {})})
+    before = [options.traces, options.out_option(required=job.always_page)]
+    if not job.always_page:
+        before.append(options.report_file)
+    after = [_COMMAND_OPTIONS[job.name]] if job.name in _COMMAND_OPTIONS else []
+    return command_of(job, run, before, [*_RUN_OPTIONS, *after])
 
 
-def _parameter(flag: str, option: Option) -> tuple[Any, object]:
+def _option(flag: str, option: Option) -> Decorator:
+    name = f"--{flag.replace('_', '-')}"
     if option.kind == "flag":
-        name = f"--{flag.replace('_', '-')}"
-        return Annotated[bool, typer.Option(name, help=option.help)], option.default
+        return options.flag(name, option.help)
     if option.kind == "duration":
         least = str(duration_of(option.least))
-        typed: Any = options.duration_option(option.help, least=least, step=least)
-        return Annotated[Duration | None, typed], option.default and duration_of(option.default)
+        default = option.default and duration_of(option.default)
+        return options.duration_option(name, option.help, least=least, step=least, default=default)
     if option.kind == "number":
-        number: Any = typer.Option(min=option.least, max=MOST_NUMBER, help=option.help)
-        return Annotated[int, number], option.default
-    if option.kind == "word":
-        word: Any = Literal[option.words]
-        return Annotated[word, typer.Option(help=option.help)], option.default
-    # Typer has no lists of literals.
-    choices: Any = StrEnum("words", {word: word for word in option.words})  # type: ignore[misc]
-    return Annotated[list[choices], typer.Option(help=option.help, show_default=False)], []
+        return options.number_option(
+            name, least=option.least, most=MOST_NUMBER, default=option.default, help=option.help
+        )
+    return options.option(
+        name,
+        type=click.Choice(option.words),
+        multiple=option.kind == "words",
+        default=option.default,
+        help=option.help,
+    )
 
 
 def _notes(sweep: Path | None) -> list[str]:
@@ -184,15 +157,15 @@ def _notes(sweep: Path | None) -> list[str]:
     return [swept_sections(sweep)]
 
 
-def _exit_after_audit(results: JobResults, expected: list[str], allow_empty: bool) -> None:
+def _exit_after_audit(results: JobResults, expected: Sequence[str], allow_empty: bool) -> None:
     from purgatory.cli.job_output import count_violations
     from purgatory.pipeline.jobs.audit.findings import undecided
 
     rows = results.rows["audit"]
     if count_violations(rows):
-        raise typer.Exit(VIOLATIONS_FOUND)
+        raise click.exceptions.Exit(VIOLATIONS_FOUND)
     if undecided(rows, expected) and not allow_empty:
-        raise typer.Exit(INCONCLUSIVE)
+        raise click.exceptions.Exit(INCONCLUSIVE)
 
 
 waits, occupancy, audit, analyze = map(_trace_command, (WAITS, OCCUPANCY, AUDIT, ANALYZE))

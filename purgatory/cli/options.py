@@ -1,7 +1,7 @@
 """Options that several commands share, with the same name, meaning and syntax.
 
-First the parsers of values, whose errors say what is valid; then the options; last, functions over
-the values of several options.
+First the parsers of values, whose errors say what is valid; then the options, as decorators of a
+command's function; last, functions over the values of several options.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
-import typer
+import click
 
 from purgatory.settings.typed_duration import Duration, duration_between
-
-if TYPE_CHECKING:
-    pass
 
 _MAX_DURATION = "1000000000h"
 """Its microseconds fit 64 bits, and so does a sum of two."""
@@ -34,7 +31,7 @@ def duration_parser(
         try:
             return duration_between(str(text), least, most, step)
         except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
+            raise click.BadParameter(str(error)) from None
 
     return parse
 
@@ -49,7 +46,7 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
             number = least - 1
         if not least <= number <= most:
             message = f"{text.strip()!r} is not a whole number from {least} to {most}"
-            raise typer.BadParameter(message)
+            raise click.BadParameter(message)
         return number
 
     return parse
@@ -59,7 +56,7 @@ def memory_size(text: str) -> int:
     """Parse a size of memory: 2GiB, 800m and 1.5G are powers of 1,024, 2GB are 2,000,000,000 bytes.
 
     Raises:
-        typer.BadParameter: it is not a size, below 256 MiB, or above 1024 TiB.
+        click.BadParameter: it is not a size, below 256 MiB, or above 1024 TiB.
     """
     match = _SIZE.fullmatch(text.strip())
     size = 0
@@ -69,248 +66,229 @@ def memory_size(text: str) -> int:
         # Infinite, it is no integer.
         size = int(min(float(number), _MOST_MEMORY) * base ** ("kmgt".index(unit.lower()) + 1))
     if not _LEAST_MEMORY <= size <= _MOST_MEMORY:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{text!r} is not a size from 256MiB to 1024TiB, such as 800MiB or 2GiB"
         )
     return size
 
 
-# Input and output.
+# Kinds of options.
 
-Traces = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="TRACE...",
-        help="Traces, folders of traces, or their URIs: s3://bucket/runs for DuckDB; for Spark "
-        "all that its session reads, such as s3a://bucket/runs.",
-    ),
-]
+Decorator = Callable[[Any], Any]
+"""An option or an argument, of the function that it decorates."""
 
-_out = typer.Option(metavar="DIR", help="The folder to write the results into.")
-Out = Annotated[Path, _out]
-
-OutLocation = Annotated[str, _out]
-"""A folder, or the URI of one."""
-
-OptionalOutLocation = Annotated[str | None, _out]
-
-ReportFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="FILE",
-        help="Write a page with the results and plots into this file.",
-        show_default=False,
-    ),
-]
-
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the results of an earlier run.")
-]
-
-TraceFolder = Annotated[
-    Path | None, typer.Option("--trace", metavar="DIR", help="Write a trace into this folder.")
-]
-
-FaultPlan = Annotated[
-    Path | None, typer.Option("--faults", help="A plan of faults (TOML) to inject.")
-]
-
-ControlPort = Annotated[
-    int,
-    typer.Option(
-        "--control-port", min=0, max=65535, help="Port of the control (faults, state). 0: any."
-    ),
-]
-
-ControlHost = Annotated[
-    str,
-    typer.Option(
-        "--control-host",
-        help="Address of the control; beyond the loopback interface it requires a token.",
-    ),
-]
-
-ControlToken = Annotated[
-    str | None,
-    typer.Option(
-        "--control-token",
-        envvar="PURGATORY_CONTROL_TOKEN",
-        help="Token of the control; by default, beyond the loopback interface, a random one.",
-    ),
-]
-
-TlsCertificate = Annotated[
-    Path | None, typer.Option("--tls-cert", help="Use TLS with this certificate (PEM).")
-]
-
-TlsKey = Annotated[
-    Path | None, typer.Option("--tls-key", help="The private key, if not in the same file.")
-]
-
-TlsClientAuthority = Annotated[
-    Path | None,
-    typer.Option("--tls-client-ca", help="Require client certificates signed by one of these."),
-]
-
-ColumnMapping = Annotated[
-    Path | None,
-    typer.Option(
-        "--mapping",
-        metavar="FILE.toml",
-        help="How to read columns with other names, in traces of other programs.",
-    ),
-]
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
-View = Annotated[bool, typer.Option("--view", help="Open a page in the browser.")]
-
-# Execution.
-
-AnalysisEngine = Annotated[
-    Literal["spark", "duckdb"] | None,
-    typer.Option(
-        "--engine",
-        help="Compute with Spark (on clusters, for traces of any size), or DuckDB (in this "
-        "process, without Java). By default Spark, or DuckDB where PySpark or Java is missing.",
-        show_default=False,
-    ),
-]
-
-Memory = Annotated[
-    int | None,
-    typer.Option(
-        "--memory",
-        parser=memory_size,
-        metavar="SIZE",
-        help="Memory limit, such as 2GiB: of DuckDB's tables, by default 60 % of the memory of "
-        "this machine or container; or the heap of Spark's Java, of a cluster the driver's: by "
-        "default spark.driver.memory, else a quarter of that memory, 1 to 4 GiB.",
-        show_default=False,
-    ),
-]
-
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="Stop at the first bad row, file or change instead of quarantining it."
-    ),
-]
-
-seed_option = typer.Option(
-    "--seed",
-    parser=whole_number(0, 2**63 - 1),
-    metavar="N",
-    help="Random seed: a run with the same seed repeats the same events.",
-    show_default=False,
-)
-
-Once = Annotated[bool, typer.Option("--once", help="Process the data that is there now, then end.")]
-
-Master = Annotated[
-    str,
-    typer.Option(
-        help="Spark's master: local[*], local[N], spark://HOST:PORT, or sc://HOST:PORT of a "
-        "Spark Connect server."
-    ),
-]
-
-ShowProgress = Annotated[
-    bool | None,
-    typer.Option(
-        "--progress/--no-progress",
-        help="Show a progress bar on standard error; on a terminal by default.",
-        show_default=False,
-    ),
-]
-"""None when it is not given."""
-
-MetricsPort = Annotated[
-    int | None,
-    typer.Option(
-        parser=whole_number(0, 65_535),
-        metavar="PORT",
-        help="Serve Prometheus metrics on this port; 0 takes a free one.",
-    ),
-]
+PATH = click.Path(path_type=Path)
 
 
-ViewHost = Annotated[str, typer.Option(help="The address to serve the page on.")]
-
-ViewPort = Annotated[
-    int,
-    typer.Option(
-        parser=whole_number(0, 65_535),
-        metavar="PORT",
-        help="The port to serve the page on; 0 takes a free one.",
-    ),
-]
-
-NoOpen = Annotated[bool, typer.Option("--no-open", help="Don't open the browser.")]
+def option(*names: str, **attributes: Any) -> Decorator:
+    """An option whose environment variable, if it has one, stands in the help."""
+    return click.option(*names, show_envvar="envvar" in attributes, **attributes)
 
 
-def window_option(**limits: str) -> Any:
-    """The option `--window`; ``limits`` as `duration_parser` has them."""
-    return duration_option("Length of a time window.", **limits)
+def flag(name: str, help_text: str, *names: str) -> Decorator:
+    """An option that is given or not.
+
+    Args:
+        name: of the option.
+        help_text: its help.
+        names: of its parameter, where that is not the option's.
+    """
+    return click.option(name, *names, is_flag=True, help=help_text)
 
 
-def duration_override(**limits: str) -> Any:
-    """The option `--duration` of a simulation; for ``limits`` see `duration_parser`."""
-    return duration_option("Duration, in place of the scenario's.", **limits)
+def number_option(*names: str, least: int, most: int | None = None, **attributes: Any) -> Decorator:
+    """An option that takes a whole number."""
+    return option(*names, type=click.IntRange(least, most), metavar="N", **attributes)
 
 
-def duration_option(help_text: str, *names: str, **limits: str) -> Any:
+def duration_option(name: str, help_text: str, *names: str, **attributes: Any) -> Decorator:
     """An option that takes a duration.
 
     Args:
+        name: of the option.
         help_text: its help.
-        names: of the option, where it is not that of its parameter.
-        limits: as `duration_parser` has them.
+        names: of its parameter, where that is not the option's.
+        attributes: of the option; `least`, `most` and `step` as `duration_parser` has them.
     """
-    return typer.Option(
-        *names, parser=duration_parser(**limits), metavar="DURATION", help=help_text
+    limits = {name: attributes.pop(name) for name in ("least", "most", "step") & attributes.keys()}
+    parser = duration_parser(**limits)
+    return option(name, *names, type=parser, metavar="DURATION", help=help_text, **attributes)
+
+
+# Input and output.
+
+traces = click.argument(
+    "traces",
+    nargs=-1,
+    required=True,
+    metavar="TRACE...",
+    help="Traces, folders of traces, or their URIs: s3://bucket/runs for DuckDB; for Spark "
+    "all that its session reads, such as s3a://bucket/runs.",
+)
+
+
+def out_option(**attributes: Any) -> Decorator:
+    """The option `--out`; a text, unless the type is `PATH`, for it may be a URI."""
+    return option(
+        "--out", metavar="DIR", help="The folder to write the results into.", **attributes
     )
+
+
+report_file = option(
+    "--report",
+    type=PATH,
+    metavar="FILE",
+    help="Write a page with the results and plots into this file.",
+)
+overwrite = flag("--overwrite", "Replace the results of an earlier run.")
+trace_folder = option("--trace", type=PATH, metavar="DIR", help="Write a trace into this folder.")
+fault_plan = option("--faults", type=PATH, help="A plan of faults (TOML) to inject.")
+
+
+def control_options(command: Any) -> Any:
+    """The options of a control."""
+    from purgatory.settings.addresses import CONTROL_PORT
+
+    port = number_option(
+        "--control-port",
+        least=0,
+        most=65_535,
+        default=CONTROL_PORT,
+        help="Port of the control (faults, state). 0: any.",
+    )
+    host = option(
+        "--control-host",
+        default="127.0.0.1",
+        help="Address of the control; beyond the loopback interface it requires a token.",
+    )
+    token = option(
+        "--control-token",
+        envvar="PURGATORY_CONTROL_TOKEN",
+        help="Token of the control; by default, beyond the loopback interface, a random one.",
+    )
+    return port(host(token(command)))
+
+
+def tls_options(command: Any) -> Any:
+    """The options of a server's TLS."""
+    certificate = option("--tls-cert", type=PATH, help="Use TLS with this certificate (PEM).")
+    key = option("--tls-key", type=PATH, help="The private key, if not in the same file.")
+    authority = option(
+        "--tls-client-ca",
+        type=PATH,
+        help="Require client certificates signed by one of these.",
+    )
+    return certificate(key(authority(command)))
+
+
+column_mapping = option(
+    "--mapping",
+    type=PATH,
+    metavar="FILE.toml",
+    help="How to read columns with other names, in traces of other programs.",
+)
+as_json = flag("--json", "Print the result as one JSON document.", "as_json")
+view = flag("--view", "Open a page in the browser.")
+
+# Execution.
+
+analysis_engine = option(
+    "--engine",
+    type=click.Choice(["spark", "duckdb"]),
+    help="Compute with Spark (on clusters, for traces of any size), or DuckDB (in this "
+    "process, without Java). By default Spark, or DuckDB where PySpark or Java is missing.",
+)
+memory = option(
+    "--memory",
+    type=memory_size,
+    metavar="SIZE",
+    help="Memory limit, such as 2GiB: of DuckDB's tables, by default 60 % of the memory of "
+    "this machine or container; or the heap of Spark's Java, of a cluster the driver's: by "
+    "default spark.driver.memory, else a quarter of that memory, 1 to 4 GiB.",
+)
+strict = flag("--strict", "Stop at the first bad row, file or change instead of quarantining it.")
+seed = option(
+    "--seed",
+    type=whole_number(0, 2**63 - 1),
+    metavar="N",
+    help="Random seed: a run with the same seed repeats the same events.",
+)
+once = flag("--once", "Process the data that is there now, then end.")
+master = option(
+    "--master",
+    default="local[*]",
+    help="Spark's master: local[*], local[N], spark://HOST:PORT, or sc://HOST:PORT of a "
+    "Spark Connect server.",
+)
+show_progress = option(
+    "--progress/--no-progress",
+    default=None,
+    help="Show a progress bar on standard error; on a terminal by default.",
+)
+metrics_port = option(
+    "--metrics-port",
+    type=whole_number(0, 65_535),
+    metavar="PORT",
+    help="Serve Prometheus metrics on this port; 0 takes a free one.",
+)
+
+
+def page_options(command: Any) -> Any:
+    """The options of a page that is served until Ctrl-C."""
+    host = option("--view-host", default="127.0.0.1", help="The address to serve the page on.")
+    port = option(
+        "--view-port",
+        type=whole_number(0, 65_535),
+        default=0,
+        metavar="PORT",
+        help="The port to serve the page on; 0 takes a free one.",
+    )
+    no_open = flag("--no-open", "Don't open the browser.")
+    return host(port(no_open(command)))
 
 
 # A cluster.
 
-_bootstrap = typer.Option(metavar="HOST:PORT[,...]", help="The Kafka-compatible cluster.")
-Bootstrap = Annotated[str, _bootstrap]
-OptionalBootstrap = Annotated[str | None, _bootstrap]
 
-Publish = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PREFIX",
-        help="Publish events as rows of JSON in the topics PREFIX.operations, PREFIX.sends "
-        "and PREFIX.reads.",
-    ),
-]
-
-Client = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE",
-        help="A setting of the Kafka client, as librdkafka names it: security.protocol=SSL; may "
-        "be given again.",
-    ),
-]
+def bootstrap_option(**attributes: Any) -> Decorator:
+    """The option `--bootstrap`."""
+    return option(
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        help="The Kafka-compatible cluster.",
+        **attributes,
+    )
 
 
-def client_settings(texts: Sequence[str] | None) -> dict[str, str]:
-    """Return the settings of `Client` by name. O(texts).
+publish = option(
+    "--publish",
+    metavar="PREFIX",
+    help="Publish events as rows of JSON in the topics PREFIX.operations, PREFIX.sends "
+    "and PREFIX.reads.",
+)
+client = option(
+    "--client",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the Kafka client, as librdkafka names it: security.protocol=SSL; may "
+    "be given again.",
+)
+
+
+def client_settings(texts: Sequence[str]) -> dict[str, str]:
+    """Return the settings of `client` by name. O(texts).
 
     Raises:
-        typer.BadParameter: one is no NAME=VALUE, takes a function, or has an option of its own.
+        click.BadParameter: one is no NAME=VALUE, takes a function, or has an option of its own.
     """
-    return dict(_setting(text) for text in texts or ())
+    return dict(_setting(text) for text in texts)
 
 
 def validate_consumer_settings(settings: Mapping[str, str]) -> None:
     """Check the settings of a consumer with librdkafka, before Spark starts.
 
     Raises:
-        typer.BadParameter: librdkafka rejects them.
+        click.BadParameter: librdkafka rejects them.
     """
     from purgatory.pipeline.source.client_settings import consumer_settings
     from purgatory.pipeline.source.errors import OptionError
@@ -318,19 +296,19 @@ def validate_consumer_settings(settings: Mapping[str, str]) -> None:
     try:
         consumer_settings(settings)
     except OptionError as error:
-        raise typer.BadParameter(str(error), param_hint="--client") from None
+        raise click.BadParameter(str(error), param_hint="--client") from None
 
 
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{text!r}: write NAME=VALUE, as in security.protocol=SSL", param_hint="--client"
         )
     if name == "bootstrap.servers":
-        raise typer.BadParameter(f"{text!r}: give --bootstrap", param_hint="--client")
+        raise click.BadParameter(f"{text!r}: give --bootstrap", param_hint="--client")
     if name.endswith("_cb") or name == "logger":
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{text!r}: {name} takes a function of a program; it can't be given here",
             param_hint="--client",
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,7 @@ def check_report(file: Path | None, out: str | None, overwrite: bool) -> None:
         overwrite: whether an existing page may be replaced.
 
     Raises:
-        typer.BadParameter: the page can't be written there, or exists.
+        click.BadParameter: the page can't be written there, or exists.
     """
     if file is None:
         return
@@ -74,11 +74,11 @@ def write_report(file: Path, out: str | None, results: Results) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"--report {file}: can't be written: {error.strerror}") from error
-    typer.echo(f"Report: {file}")
+    click.echo(f"Report: {file}")
 
 
-def _report_error(message: str) -> typer.BadParameter:
-    return typer.BadParameter(message, param_hint="--report")
+def _report_error(message: str) -> click.BadParameter:
+    return click.BadParameter(message, param_hint="--report")
 
 
 def _folder(out: str | None) -> Path | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+import click
 
 
-def prepare(_words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def prepare(words: tuple[str, ...]) -> None:
     """Not needed any more: Spark starts without anything that is made before."""
     print("purgatory prepare: not needed any more, and nothing was done")

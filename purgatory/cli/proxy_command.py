@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from purgatory.cli import options
 from purgatory.cli.cluster_command import (
@@ -16,50 +15,60 @@ from purgatory.cli.cluster_command import (
     new_trace_writer,
     tls_files,
 )
-from purgatory.settings.addresses import CONTROL_PORT
+from purgatory.cli.options import PATH
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from purgatory.cluster.control.control import FaultControl
 
 
+@click.command()
+@options.option(
+    "--to",
+    required=True,
+    metavar="HOST:PORT[,HOST:PORT]...",
+    help="The brokers: their bootstrap servers.",
+)
+@options.option(
+    "--listen",
+    default="127.0.0.1:19092",
+    metavar="HOST:PORT",
+    help="Where the first broker's listener is; the others follow. Port 0: any.",
+)
+@options.option(
+    "--advertised-host", help="The host that clients are given; by default that of --listen."
+)
+@options.control_options
+@options.trace_folder
+@options.fault_plan
+@options.view
+@options.tls_options
+@options.flag("--to-tls", "Use TLS with the brokers.")
+@options.option(
+    "--to-ca",
+    type=PATH,
+    help="Certificates that sign the brokers'; by default the system's.",
+)
+@options.option("--to-cert", type=PATH, help="The proxy's certificate, if the brokers require one.")
+@options.option("--to-key", type=PATH, help="Its private key, if not in the same file.")
 def proxy(
-    to: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT[,HOST:PORT]...", help="The brokers: their bootstrap servers."
-        ),
-    ],
-    listen: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where the first broker's listener is; the others follow. Port 0: any.",
-        ),
-    ] = "127.0.0.1:19092",
-    advertised_host: Annotated[
-        str | None,
-        typer.Option(help="The host that clients are given; by default that of --listen."),
-    ] = None,
-    control_port: options.ControlPort = CONTROL_PORT,
-    control_host: options.ControlHost = "127.0.0.1",
-    control_token: options.ControlToken = None,
-    trace: options.TraceFolder = None,
-    faults: options.FaultPlan = None,
-    view: options.View = False,
-    tls_cert: options.TlsCertificate = None,
-    tls_key: options.TlsKey = None,
-    tls_client_ca: options.TlsClientAuthority = None,
-    to_tls: Annotated[bool, typer.Option("--to-tls", help="Use TLS with the brokers.")] = False,
-    to_ca: Annotated[
-        Path | None,
-        typer.Option(help="Certificates that sign the brokers'; by default the system's."),
-    ] = None,
-    to_cert: Annotated[
-        Path | None, typer.Option(help="The proxy's certificate, if the brokers require one.")
-    ] = None,
-    to_key: Annotated[
-        Path | None, typer.Option(help="Its private key, if not in the same file.")
-    ] = None,
+    to: str,
+    listen: str,
+    advertised_host: str | None,
+    control_port: int,
+    control_host: str,
+    control_token: str | None,
+    trace: Path | None,
+    faults: Path | None,
+    view: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    to_tls: bool,
+    to_ca: Path | None,
+    to_cert: Path | None,
+    to_key: Path | None,
 ) -> None:
     """Inject faults between Kafka clients and a real cluster."""
     import uvloop
@@ -101,4 +110,4 @@ def proxy(
             uvloop.run(serve_until_stopped(served, new_control, plan, view))
     except ClusterError as error:
         print(f"purgatory proxy: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        raise click.exceptions.Exit(2) from None

@@ -4,67 +4,70 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import SIGNAL_BASE, interruptible
 from purgatory.cli.view_command import serve_trace
-from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from purgatory.pipeline.stream.publisher import RowPublisher
+    from purgatory.settings.typed_duration import Duration
     from purgatory.simulation import Simulation
     from purgatory.simulation.scenario_file import LoadedScenario
 
 _SHUTDOWN_EVENTS = {"purgatory_closed", "timer_closed"}
 
 
-class LogFormat(StrEnum):
-    """Format of the log."""
-
-    CONSOLE = "console"
-    JSON = "json"
-
-
+@click.command()
+@click.argument("scenario", help="A shipped scenario's name, or a TOML file.")
+@options.seed
+@options.trace_folder
+@options.overwrite
+@options.metrics_port
+@options.flag("--real-time", "Run in real time, with timers and reapers on threads.")
+@options.publish
+@options.bootstrap_option()
+@options.client
+@options.strict
+@options.duration_option("--duration", "Duration, in place of the scenario's.", most="1000000000s")
+@options.option(
+    "--log-format",
+    type=click.Choice(["console", "json"]),
+    default="console",
+    help="Format of the log on standard error.",
+)
+@options.view
+@options.page_options
+@options.flag("--quiet", "No progress bar, and only warnings in the log.")
+@options.as_json
 def simulate(
-    scenario: Annotated[
-        str, typer.Argument(help="A shipped scenario's name, or a TOML file.", show_default=False)
-    ],
-    seed: Annotated[int | None, options.seed_option] = None,
-    trace: options.TraceFolder = None,
-    overwrite: options.Overwrite = False,
-    metrics_port: options.MetricsPort = None,
-    real_time: Annotated[
-        bool,
-        typer.Option("--real-time", help="Run in real time, with timers and reapers on threads."),
-    ] = False,
-    publish: options.Publish = None,
-    bootstrap: options.OptionalBootstrap = None,
-    client: options.Client = None,
-    strict: options.Strict = False,
-    duration: Annotated[
-        Duration | None,
-        options.duration_override(most="1000000000s"),
-    ] = None,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Format of the log on standard error.")
-    ] = LogFormat.CONSOLE,
-    view: options.View = False,
-    view_host: options.ViewHost = "127.0.0.1",
-    view_port: options.ViewPort = 0,
-    no_open: options.NoOpen = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="No progress bar, and only warnings in the log.")
-    ] = False,
-    as_json: options.AsJson = False,
+    scenario: str,
+    seed: int | None,
+    trace: Path | None,
+    overwrite: bool,
+    metrics_port: int | None,
+    real_time: bool,
+    publish: str | None,
+    bootstrap: str | None,
+    client: Sequence[str],
+    strict: bool,
+    duration: Duration | None,
+    log_format: str,
+    view: bool,
+    view_host: str,
+    view_port: int,
+    no_open: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> int:
     """Run a simulated cluster, and show how long requests waited.
 
@@ -164,6 +167,7 @@ def _trace_folder(trace: Path | None, view: bool) -> Iterator[Path | None]:
         yield folder / "trace"
 
 
+@click.command()
 def scenarios() -> None:
     """List the shipped scenarios."""
     from rich.console import Console
@@ -307,14 +311,14 @@ class _Stderr:
         sys.stderr.flush()
 
 
-def _configure_logs(log_format: LogFormat, quiet: bool) -> None:
+def _configure_logs(log_format: str, quiet: bool) -> None:
     """Send log lines to standard error: coloured on a terminal, or as JSON."""
     import logging
 
     import structlog
 
     renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    if log_format is LogFormat.JSON:
+    if log_format == "json":
         renderer = structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
@@ -322,7 +326,7 @@ def _configure_logs(log_format: LogFormat, quiet: bool) -> None:
             _drop_shutdown_events,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
-            *([structlog.processors.dict_tracebacks] if log_format is LogFormat.JSON else []),
+            *([structlog.processors.dict_tracebacks] if log_format == "json" else []),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(

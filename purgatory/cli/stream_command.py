@@ -5,17 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import exit_on_error, interruptible
-from purgatory.cli.job_commands import REQUIRED, command_of
+from purgatory.cli.job_commands import command_of
+from purgatory.cli.options import PATH
 from purgatory.pipeline.jobs.registry import STREAM
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from purgatory.pipeline.stream.metrics import StreamMetrics
@@ -29,14 +32,14 @@ def _stream(
     checkpoint: Path | None,
     metrics_port: int | None,
     to_topic: str | None,
-    client: list[str] | None,
+    client: Sequence[str],
     master: str,
     once: bool,
     state_ttl: str | None,
     **values: int,
 ) -> None:
     if state_ttl is not None:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "is gone with the audit of a stream: leave it out, and audit order, duplicates and "
             "gaps in a trace (purgatory audit TRACE)",
             param_hint="--state-ttl",
@@ -59,40 +62,31 @@ def _stream(
         _run(config, prefix, values["most_rows"], master, metrics_port)
 
 
-_Prefix = Annotated[str, typer.Option(help="The topic is PREFIX.operations.")]
-_Checkpoint = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of the checkpoint; by default checkpoint in --out.", show_default=False
-    ),
-]
-_ToTopic = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TOPIC",
-        help="Also write the results to the topic TOPIC.waits.",
-        show_default=False,
-    ),
-]
-_StateTtl = Annotated[str | None, typer.Option(hidden=True)]
-
 stream = command_of(
     STREAM,
     _stream,
-    {
-        "bootstrap": (options.Bootstrap, REQUIRED),
-        "out": (options.Out, REQUIRED),
-        "prefix": (_Prefix, "purgatory"),
-        "checkpoint": (_Checkpoint, None),
-    },
-    {
-        "metrics_port": (options.MetricsPort, None),
-        "to_topic": (_ToTopic, None),
-        "client": (options.Client, None),
-        "master": (options.Master, "local[*]"),
-        "once": (options.Once, False),
-        "state_ttl": (_StateTtl, None),
-    },
+    [
+        options.bootstrap_option(required=True),
+        options.out_option(required=True, type=PATH),
+        options.option("--prefix", default="purgatory", help="The topic is PREFIX.operations."),
+        options.option(
+            "--checkpoint",
+            type=PATH,
+            help="Folder of the checkpoint; by default checkpoint in --out.",
+        ),
+    ],
+    [
+        options.metrics_port,
+        options.option(
+            "--to-topic",
+            metavar="TOPIC",
+            help="Also write the results to the topic TOPIC.waits.",
+        ),
+        options.client,
+        options.master,
+        options.once,
+        options.option("--state-ttl", hidden=True),
+    ],
 )
 
 
@@ -107,7 +101,7 @@ def _run(
     from purgatory.pipeline.stream.stream import JAVA_OPTIONS, run_query
 
     if master.startswith("sc://"):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "a Spark Connect server can't run it; give local[N] or spark://HOST:PORT",
             param_hint="--master",
         )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import exit_on_error
-from purgatory.cli.job_commands import REQUIRED, command_of
+from purgatory.cli.job_commands import command_of
+from purgatory.cli.options import PATH
 from purgatory.pipeline.jobs.registry import SWEEP
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from purgatory.pipeline.sweeps.plan import Plan
     from purgatory.pipeline.sweeps.run import Sweep
 
@@ -55,27 +57,24 @@ def _sweep(
     return 1 if check and done.failed else 0
 
 
-_File = Annotated[
-    Path, typer.Argument(metavar="SWEEP.toml", help="Settings to vary, repetitions, questions.")
-]
-_Check = Annotated[bool, typer.Option("--check", help="Exit with status 1 if a scenario failed.")]
-_PlanOnly = Annotated[
-    bool, typer.Option("--plan", help="Print the number of scenarios, and run none.")
-]
-
 sweep = command_of(
     SWEEP,
     _sweep,
-    {
-        "file": (_File, REQUIRED),
-        "out": (options.Out, REQUIRED),
-        "master": (options.Master, "local[*]"),
-    },
-    {
-        "check": (_Check, False),
-        "plan_only": (_PlanOnly, False),
-        "progress": (options.ShowProgress, None),
-    },
+    [
+        click.argument(
+            "file",
+            type=PATH,
+            metavar="SWEEP.toml",
+            help="Settings to vary, repetitions, questions.",
+        ),
+        options.out_option(required=True, type=PATH),
+        options.master,
+    ],
+    [
+        options.flag("--check", "Exit with status 1 if a scenario failed."),
+        options.flag("--plan", "Print the number of scenarios, and run none.", "plan_only"),
+        options.show_progress,
+    ],
 )
 
 

@@ -11,39 +11,36 @@ import sys
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from purgatory.cli import options
-from purgatory.settings.typed_duration import Duration
+from purgatory.cli.options import PATH
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from purgatory.settings.typed_duration import Duration
 
 _TERMINATED = 128 + signal.SIGTERM
 
 
-def view(
-    trace: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TRACE",
-            help="The folder of a trace, or the file of a world's story.",
-            show_default=False,
-        ),
-    ],
-    at: Annotated[
-        Duration | None,
-        options.duration_option(
-            "The moment to open at, since the start of the run, as in 6.5s. By default the worst "
-            "one: a produce that times out while most requests wait, or the longest wait.",
-            least="0us",
-            step="1us",
-        ),
-    ] = None,
-    view_host: options.ViewHost = "127.0.0.1",
-    view_port: options.ViewPort = 0,
-    no_open: options.NoOpen = False,
-) -> int:
+@click.command()
+@click.argument(
+    "trace",
+    type=PATH,
+    help="The folder of a trace, or the file of a world's story.",
+)
+@options.duration_option(
+    "--at",
+    "The moment to open at, since the start of the run, as in 6.5s. By default the worst "
+    "one: a produce that times out while most requests wait, or the longest wait.",
+    least="0us",
+    step="1us",
+)
+@options.page_options
+def view(trace: Path, at: Duration | None, view_host: str, view_port: int, no_open: bool) -> int:
     """Show a trace in the browser: wheels, partitions and requests, at any moment of the run.
 
     Of a story, the file that a failed test in a virtual world writes, it shows the steps of

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import typer
+import click
 from rich import box
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
@@ -32,27 +32,37 @@ MAX_SHOWN_TASKS = 12
 """The most tasks of a bucket that are named; the others are counted."""
 
 
+@click.command()
+@options.duration_option("--tick", "Width of the finest buckets.", default=Duration("1s"))
+@options.option(
+    "--size",
+    type=whole_number(2, 1_000),
+    default=3,
+    metavar="N",
+    help="Buckets per level, 2 to 1000.",
+)
+@options.option(
+    "--delays",
+    default="1s,2s,3s,4s,5s,6s,7s",
+    metavar="DURATION,...",
+    help="One delay per task.",
+)
+@options.duration_option(
+    "--start", "The clock's time at the start.", default=Duration("0s"), least="0s"
+)
+@options.as_json
+@options.view
+@options.page_options
 def wheel(
-    tick: Annotated[Duration, options.duration_option("Width of the finest buckets.")] = Duration(
-        "1s"
-    ),
-    size: Annotated[
-        int,
-        typer.Option(
-            parser=whole_number(2, 1_000), metavar="N", help="Buckets per level, 2 to 1000."
-        ),
-    ] = 3,
-    delays: Annotated[
-        str, typer.Option(metavar="DURATION,...", help="One delay per task.")
-    ] = "1s,2s,3s,4s,5s,6s,7s",
-    start: Annotated[
-        Duration, options.duration_option("The clock's time at the start.", least="0s")
-    ] = Duration("0s"),
-    as_json: options.AsJson = False,
-    view: options.View = False,
-    view_host: options.ViewHost = "127.0.0.1",
-    view_port: options.ViewPort = 0,
-    no_open: options.NoOpen = False,
+    tick: Duration,
+    size: int,
+    delays: str,
+    start: Duration,
+    as_json: bool,
+    view: bool,
+    view_host: str,
+    view_port: int,
+    no_open: bool,
 ) -> int:
     """Draw a layered timing wheel, step by step.
 
@@ -79,9 +89,9 @@ def _parsed_delays(text: str) -> list[int]:
     parse = duration_parser(least="0s")
     try:
         return [parse(word).whole_ms for word in text.split(",")]
-    except typer.BadParameter as error:
+    except click.BadParameter as error:
         message = f"{error.message} (right would be 1s,2s,3500ms)"
-        raise typer.BadParameter(message, param_hint="'--delays'") from None
+        raise click.BadParameter(message, param_hint="'--delays'") from None
 
 
 def _print_json(tick_ms: int, size: int, start_ms: int, delays: Sequence[int]) -> None:

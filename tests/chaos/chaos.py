@@ -18,10 +18,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import click
 import structlog
-import typer
 
 from purgatory.simulation import InvariantViolation, Simulation
 from tests.chaos.chaos_scenario import chaos_scenario
@@ -44,21 +44,19 @@ def run_hour(
     return summary, list(broken_promises(summary))
 
 
-def main(
-    seed: Annotated[int, typer.Option(min=0, help="Of the first hour.")],
-    hours: Annotated[
-        float | None, typer.Option(min=0.001, help="How many hours of the cluster.")
-    ] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="For how long, without --hours.")] = 120,
-    audit: Annotated[bool, typer.Option(help="Audit the traces, too.")] = True,
-) -> None:
+@click.command()
+@click.option("--seed", type=click.IntRange(0), required=True, help="Seed of the first hour.")
+@click.option("--hours", type=click.FloatRange(0.001), help="Number of hours of the cluster.")
+@click.option("--seconds", type=click.FloatRange(1), default=120, help="Without --hours.")
+@click.option("--audit/--no-audit", default=True, help="Audit the traces, too.")
+def main(seed: int, hours: float | None, seconds: float, audit: bool) -> None:
     """Run hours of chaos, audit them, and tell what was wrong."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with tempfile.TemporaryDirectory(prefix="purgatory-chaos-") as folder:
         wrong = _run_all(_scenarios(seed, hours, seconds), seed, Path(folder) if audit else None)
         if audit:
             wrong += _audit(Path(folder))
-    raise typer.Exit(1 if wrong else 0)
+    raise click.exceptions.Exit(1 if wrong else 0)
 
 
 def _scenarios(seed: int, hours: float | None, seconds: float) -> Iterator[tuple[int, float]]:
@@ -112,4 +110,4 @@ def _audit(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -18,10 +18,9 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
-from typing import Annotated
 
+import click
 import structlog
-import typer
 
 from purgatory.virtual.planned_faults import format_numbers, parse_numbers
 from tests.chaos.wire_hour import WireHour, run_wire
@@ -30,18 +29,22 @@ _MINUTES = 12.0
 _TOLD_EVERY = 25
 
 
+@click.command()
+@click.option("--seed", type=click.IntRange(0), required=True, help="Seed of the first world.")
+@click.option("--hours", type=click.FloatRange(0.01), help="Number of hours.")
+@click.option("--seconds", type=click.FloatRange(1), default=120, help="Without --hours.")
+@click.option("--without", default="", help="Faults to leave out: 3,7 or 0-2,7.")
+@click.option(
+    "--disk/--no-disk", default=None, help="Brokers have disks; by default those of odd seeds."
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, help="Number of worlds at a time.")
 def main(
-    seed: Annotated[int, typer.Option(min=0, help="Of the first world.")],
-    hours: Annotated[float | None, typer.Option(min=0.01, help="How many hours.")] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="For how long, without --hours.")] = 120,
-    without: Annotated[str, typer.Option(help="Faults to leave out: 3,7 or 0-2,7.")] = "",
-    disk: Annotated[
-        bool | None,
-        typer.Option(
-            "--disk/--no-disk", help="Whether brokers have disks; by default, of odd seeds."
-        ),
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many worlds at a time.")] = 1,
+    seed: int,
+    hours: float | None,
+    seconds: float,
+    without: str,
+    disk: bool | None,
+    jobs: int,
 ) -> None:
     """Run worlds, and tell what was wrong."""
     left_out = _faults(without)
@@ -54,7 +57,7 @@ def main(
         if len(worlds) % _TOLD_EVERY == 0:
             print(_summary(seed, worlds, began_s), file=sys.stderr, flush=True)
     print(_summary(seed, worlds, began_s))
-    raise typer.Exit(1 if any(one.wrong for one in worlds) else 0)
+    raise click.exceptions.Exit(1 if any(one.wrong for one in worlds) else 0)
 
 
 def repeat_command(seed: int, left_out: Sequence[int], disk: bool | None) -> str:
@@ -82,7 +85,7 @@ def _faults(text: str) -> Sequence[int]:
     try:
         return parse_numbers(text)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--without") from None
+        raise click.BadParameter(str(error), param_hint="--without") from None
 
 
 def _run_all(
@@ -123,4 +126,4 @@ def _be_quiet() -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -197,7 +197,7 @@ def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) ->
     program = textwrap.dedent(
         """
         import sys
-        import typer
+        import click
         from purgatory.pipeline.engines.spark.session import spark_session
         from purgatory.cli.exit_status import exit_on_error
 
@@ -208,7 +208,7 @@ def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) ->
 
                 session.registerProgressHandler(begun)
                 session.range(10**15).selectExpr("max(hash(id))").collect()
-        except typer.Exit as ended:
+        except click.exceptions.Exit as ended:
             sys.exit(ended.exit_code)
         """
     )

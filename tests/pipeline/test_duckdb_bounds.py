@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-import typer
+import click
 
 from purgatory.cli import job_output
 from purgatory.cli.job_commands import VIOLATIONS_FOUND
@@ -114,7 +114,7 @@ def test_sizes_of_memory(text: str, size: int | None) -> None:
     if size is not None:
         assert memory_size(text) == size
         return
-    with pytest.raises(typer.BadParameter, match="is not a size from 256MiB to 1024TiB"):
+    with pytest.raises(click.BadParameter, match="is not a size from 256MiB to 1024TiB"):
         memory_size(text)
 
 

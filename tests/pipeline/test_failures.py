@@ -104,7 +104,7 @@ def test_the_line_is_the_one_that_tells_most() -> None:
 
 
 _FILLS_THE_HEAP = """
-import sys, typer
+import sys, click
 from purgatory.cli.exit_status import exit_on_error
 from purgatory.pipeline.engines.spark.session import spark_session
 
@@ -114,7 +114,7 @@ try:
             session._jvm.java.util.Collections.nCopies(1 << 28, "x").toArray()
         long = "(select collect_list(repeat(cast(id as string), 1 << 27)) as long from range(9))"
         session.sql(f"select count(*) from {long} where size(long) > 0").show()
-except typer.Exit as ended:
+except click.exceptions.Exit as ended:
     sys.exit(ended.exit_code)
 """
 

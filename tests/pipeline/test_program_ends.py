@@ -156,7 +156,7 @@ def test_a_terminal_that_is_closed_ends_the_command_and_its_java(folder: Path) -
 _COMPUTES = """
 import sys, time
 from pathlib import Path
-import typer
+import click
 from purgatory.cli.exit_status import exit_on_error
 from purgatory.pipeline.engines.spark.session import spark_session
 
@@ -169,7 +169,7 @@ begun = Path(sys.argv[1]) / "begun"
 try:
     with exit_on_error("audit"), spark_session("local[2]") as session:
         session.range(2).mapInArrow(slowly, "id long").collect()
-except typer.Exit as ended:
+except click.exceptions.Exit as ended:
     sys.exit(ended.exit_code)
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 OPTIONAL = (
     *("aiohttp", "confluent_kafka", "cramjam", "crc32c", "duckdb", "kio", "numpy", "pandas"),
-    *("pyarrow", "pydantic", "pyspark", "rich", "typer", "uvloop"),
+    *("pyarrow", "pydantic", "pyspark", "rich", "click", "uvloop"),
 )
 """What extras bring: these can't be imported in the programs below."""
 

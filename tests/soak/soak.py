@@ -21,10 +21,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from statistics import median
-from typing import Annotated
 
+import click
 import structlog
-import typer
 
 from purgatory import (
     AsyncPurgatory,
@@ -361,10 +360,10 @@ def _wrong_on_loop(load: LoopLoad) -> list[str]:
     return wrong
 
 
-def main(
-    seconds: Annotated[float, typer.Option(min=1, help="How long.")] = 900.0,
-    seed: Annotated[int, typer.Option(help="Of all dice.")] = 1,
-) -> None:
+@click.command()
+@click.option("--seconds", type=click.FloatRange(1), default=900.0, help="Duration.")
+@click.option("--seed", default=1, help="Random seed.")
+def main(seconds: float, seed: int) -> None:
     """Run everything at once, and see that it adds up."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True
@@ -374,8 +373,8 @@ def main(
     for line in wrong:
         print(f"WRONG: {line}")
     print("everything adds up" if not wrong else f"{len(wrong)} things are wrong")
-    raise typer.Exit(bool(wrong))
+    raise click.exceptions.Exit(bool(wrong))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

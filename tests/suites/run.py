@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import typer
+import click
 from rich.console import Console
 
 from purgatory.cli.job_output import table
@@ -32,11 +31,11 @@ _SUITES: Mapping[str, Callable[[str, bool], Iterator[Outcome]]] = {
 }
 
 
-def main(
-    suites: Annotated[list[str] | None, typer.Argument(help=", ".join(_SUITES))] = None,
-    only: Annotated[str, typer.Option("--only", help="Cases with this in their names.")] = "",
-    short: Annotated[bool, typer.Option("--short", help="A selection of three minutes.")] = False,
-) -> None:
+@click.command()
+@click.argument("suites", nargs=-1, help=", ".join(_SUITES))
+@click.option("--only", default="", help="Cases with this in their names.")
+@click.option("--short", is_flag=True, help="A selection of three minutes.")
+def main(suites: Sequence[str], only: str, short: bool) -> None:
     """Run suites, all unless some are named."""
     # So that clusters end with it, whoever ends it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -50,7 +49,7 @@ def main(
                 _say(console, one, reasons)
         except MissingError as error:
             console.print(f"{name}: {error}", markup=False)
-            raise typer.Exit(1) from None
+            raise click.exceptions.Exit(1) from None
     shown = table("Suites", ["suite"], ["passed", "failed", "expected", "skipped", "%", "s"])
     counts = count(outcomes, reasons)
     for suite, of_suite in counts.items():
@@ -61,7 +60,7 @@ def main(
     if not suites and not short and not any(python_source("aiokafka", AIOKAFKA).rglob("test_*.py")):
         console.print(f"aiokafka {AIOKAFKA}: its source distribution has no tests.")
     bad = any(each.failed or each.share < _LEAST_SHARE for each in counts.values())
-    raise typer.Exit(1 if bad or not outcomes else 0)
+    raise click.exceptions.Exit(1 if bad or not outcomes else 0)
 
 
 def _say(console: Console, one: Outcome, reasons: Mapping[str, Reason]) -> None:
@@ -74,4 +73,4 @@ def _say(console: Console, one: Outcome, reasons: Mapping[str, Reason]) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()
