@@ -6,6 +6,9 @@ from collections.abc import Collection, Mapping
 
 import click
 
+OWN_PROCESS = object()
+"""The `obj` of a command's context where the process was started for the command."""
+
 
 class CommandGroup(click.Group):
     """A group whose help shows its commands in the order of definition, with whole sentences."""

@@ -6,12 +6,14 @@ and some that concern the command alone.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from purgatory.cli import options
+from purgatory.cli.command_group import OWN_PROCESS
 from purgatory.cli.exit_status import exit_on_error
 from purgatory.cli.options import PATH, Decorator
 from purgatory.cli.output import check_report, write_report
@@ -101,6 +103,8 @@ def _trace_command(job: Job) -> click.Command:
         check_report(report, out, run_options["overwrite"])
         engine_name = choose_engine(job.name, engine, run_options["master"])
         with exit_on_error(job.name, progress=run_options["progress"], engine=engine_name):
+            if engine_name == "duckdb" and click.get_current_context().obj is OWN_PROCESS:
+                _import_pyarrow()
             from purgatory.cli.job_output import print_results
             from purgatory.pipeline.engines.run import run_job
             from purgatory.pipeline.ingest.stores import parse_location
@@ -147,6 +151,21 @@ def _option(flag: str, option: Option) -> Decorator:
         default=option.default,
         help=option.help,
     )
+
+
+def _import_pyarrow() -> None:
+    """Import pyarrow without numpy, which it can do without: a third of the imports' time.
+
+    Only where nothing else runs in the process: its arrays are never numpy's afterwards.
+    """
+    if "numpy" in sys.modules:
+        return
+    sys.modules["numpy"] = None  # type: ignore[assignment]
+    try:
+        import pyarrow.json
+        import pyarrow.parquet  # noqa: F401
+    finally:
+        del sys.modules["numpy"]
 
 
 def _notes(sweep: Path | None) -> list[str]:

@@ -15,7 +15,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from purgatory import __version__
-from purgatory.cli.command_group import CommandGroup
+from purgatory.cli.command_group import OWN_PROCESS, CommandGroup
 from purgatory.cli.completion import COMPLETION_VARIABLE, completion_options
 from purgatory.cli.extras import missing_extra
 
@@ -104,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, 2 for a mistake in the arguments, or what the command chose.
     """
+    process = OWN_PROCESS if arguments is None else None
     if arguments is None:
         arguments = sys.argv[1:]
     if not arguments and COMPLETION_VARIABLE not in os.environ:
@@ -111,7 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     command = next((word for word in arguments if not word.startswith("-")), "")
     try:
-        status = program.main(list(arguments), prog_name="purgatory", standalone_mode=False)
+        status = program.main(
+            list(arguments), prog_name="purgatory", standalone_mode=False, obj=process
+        )
     except NoArgsIsHelpError as error:
         error.show()
         return error.exit_code

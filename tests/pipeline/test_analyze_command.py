@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,3 +186,21 @@ def test_ten_runs_are_printed_and_the_interrupted_one_is_marked(
     assert ["all", "1,200", "100.00", *["-"] * 4] in rows
     assert "... and 3 more runs, in the report" in printed
     assert printed.endswith("Report: out/report.html\n")
+
+
+def test_analyze_by_duckdb_imports_no_heavy_module(simulated: Path, tmp_path: Path) -> None:
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules))\n"
+        "from purgatory.cli import run\n"
+        "run()\n"
+    )
+    trace, out = str(simulated / "slow-follower"), str(tmp_path / "out")
+    arguments = ["analyze", trace, "--out", out, "--engine", "duckdb"]
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+    )
+    imported = set(ran.stdout.splitlines()[-1].split())
+    assert {"pyarrow", "duckdb", "click"} <= imported
+    heavy = {"aiohttp", "asyncio", "numpy", "pandas", "plotly", "pydantic", "pyspark", "typer"}
+    assert imported & heavy == set()

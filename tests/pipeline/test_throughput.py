@@ -64,3 +64,10 @@ def test_throughput_is_per_second_and_a_window_without_records_is_zero() -> None
     (line,) = throughput_over_time(rows, 300)["data"]
     assert line["y"] == [10_000, 0, 10_000]
     assert line["meta"] == {"client": "p", "topic": "orders", "row": "0"}
+
+
+def test_throughput_over_a_long_gap_lists_only_windows_beside_rows() -> None:
+    rows = [_row(0, "producer", "p", 1), _row(10**12, "producer", "p", 2)]
+    (line,) = throughput_over_time(rows, 10**12)["data"]
+    assert line["x"] == [0.00005, 0.00015, (10**12 - 50) / 1e6, (10**12 + 50) / 1e6]
+    assert line["y"] == [10_000, 0, 0, 10_000]

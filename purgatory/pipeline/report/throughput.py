@@ -65,8 +65,7 @@ def throughput_over_time(
         faults: marked over all panels.
         anchor: what the identifiers of the rows that lines lead to begin with.
     """
-    width_us = throughput[0]["window_end_us"] - throughput[0]["window_start_us"]
-    windows_us = _windows(throughput)
+    width_us, windows_us = _width_us(throughput), _windows(throughput)
     lines = _lines(throughput)
     shown = [kind for kind in _LABELS if any(line[0] == kind for line in lines)]
     layout = panels([_LABELS[kind] for kind in shown])
@@ -100,20 +99,31 @@ def throughput_over_time(
 
 
 _Line = tuple[str, str, str, list[float]]
-"""A key of `_LABELS`, the group, the topic, and a value per window."""
+"""A key of `_LABELS`, the group, the topic, and a value for each of `_windows`."""
 
 
-def _windows(throughput: Sequence[Row]) -> range:
-    """The starts of all windows, in microseconds."""
-    starts_us = [row["window_start_us"] for row in throughput]
-    width_us = throughput[0]["window_end_us"] - throughput[0]["window_start_us"]
-    return range(min(starts_us), max(starts_us) + 1, width_us)
+def _width_us(throughput: Sequence[Row]) -> int:
+    """The width of all windows, in microseconds."""
+    width_us: int = throughput[0]["window_end_us"] - throughput[0]["window_start_us"]
+    return width_us
+
+
+def _windows(throughput: Sequence[Row]) -> list[int]:
+    """The starts of the windows with rows and of their neighbours, in microseconds.
+
+    All others between the first and the last are empty: a line through these has the same shape.
+    """
+    width_us = _width_us(throughput)
+    starts_us = {row["window_start_us"] for row in throughput}
+    neighbours_us = {start_us + step for start_us in starts_us for step in (-width_us, width_us)}
+    first_us, last_us = min(starts_us), max(starts_us)
+    return sorted(at_us for at_us in starts_us | neighbours_us if first_us <= at_us <= last_us)
 
 
 def _lines(throughput: Sequence[Row]) -> list[_Line]:
-    windows_us = _windows(throughput)
+    width_us, windows_us = _width_us(throughput), _windows(throughput)
     lines: list[_Line] = [
-        (*line, [per_window.get(at_us, 0) * 1e6 / windows_us.step for at_us in windows_us])
+        (*line, [per_window.get(at_us, 0) * 1e6 / width_us for at_us in windows_us])
         for line, per_window in _records_per_window(throughput).items()
     ]
     lags = consumer_lag(throughput, windows_us)

@@ -18,7 +18,12 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     UNREAD,
     UNREAD_COPIES,
 )
-from purgatory.pipeline.jobs.audit.client_settings import SETTINGS, Configuration, settings_rows
+from purgatory.pipeline.jobs.audit.client_settings import (
+    SETTINGS,
+    Configuration,
+    expected_by_anomaly,
+    settings_rows,
+)
 from purgatory.pipeline.jobs.chain import Statement, read_chain
 
 ABORT_ERRORS = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
@@ -75,7 +80,7 @@ def audit_chain(witnesses: int, split: int, split_us: int) -> list[Statement]:
 
 
 AUDIT_SETTINGS: Mapping[str, Mapping[str, str]] = {
-    **{name: SETTINGS[name] for name in ("producers", "consumers", "runs")},
+    **SETTINGS,
     "anomalies": {
         "anomaly": "string",
         "expected": "string",
@@ -99,13 +104,12 @@ def audit_settings(
     """The rows of `AUDIT_SETTINGS`; a `run_id` of None stands for all runs.
 
     Raises:
-        ValueError: as `settings_rows` has it.
+        ValueError: as `settings_rows` and `expected_by_anomaly` have it.
     """
-    rows = settings_rows(configuration, expect)
-    expected = {row[0]: row[1] for row in rows["expectations"]}
+    expected = expected_by_anomaly(expect)
     needs = (NO_SENDS, NONE_STORED, NONE_ACKNOWLEDGED, NO_READS)
     return {
-        **{name: rows[name] for name in ("producers", "consumers", "runs")},
+        **settings_rows(configuration),
         "anomalies": [
             (
                 anomaly,

@@ -74,19 +74,15 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "isolation": "string",
     },
     "runs": {"run_id": "string", "complete": "boolean", "observed": "boolean"},
-    "expectations": {"anomaly": "string", "expected": "string"},
 }
-"""The columns of the small tables of a configuration and expectations."""
+"""The columns of the small tables of a configuration."""
 
 
-def settings_rows(
-    configuration: Configuration, expect: Sequence[str]
-) -> Mapping[str, list[tuple[object, ...]]]:
+def settings_rows(configuration: Configuration) -> Mapping[str, list[tuple[object, ...]]]:
     """The rows of the tables of `SETTINGS`; a `run_id` of None stands for all runs.
 
     Raises:
-        ValueError: a group occurs twice in one run, or has an invalid setting; or an unknown
-            expectation.
+        ValueError: a group occurs twice in one run, or has an invalid setting.
     """
     runs = dict(_runs(configuration))
     for run_id, run in runs.items():
@@ -110,7 +106,6 @@ def settings_rows(
             for group in run.consumers
         ],
         "runs": [(run_id, run.complete, run.observed) for run_id, run in runs.items()],
-        "expectations": list(_expected_by_anomaly(expect).items()),
     }
 
 
@@ -121,8 +116,12 @@ def _runs(configuration: Configuration) -> Iterator[tuple[str | None, RunConfigu
         yield from configuration.items()
 
 
-def _expected_by_anomaly(expect: Sequence[str]) -> Mapping[str, str]:
-    """The first expectation that each anomaly violates."""
+def expected_by_anomaly(expect: Sequence[str]) -> Mapping[str, str]:
+    """The first expectation that each anomaly violates.
+
+    Raises:
+        ValueError: an unknown expectation.
+    """
     names = expectation_names(expect)
     return {anomaly: name for name in reversed(names) for anomaly in EXPECTATIONS[name]}
 
