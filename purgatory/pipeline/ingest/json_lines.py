@@ -1,19 +1,18 @@
-"""What a line of JSON says of the columns of a table: as Spark's parser would have it, in Python.
+"""Lines of JSON as columns of a table: by Arrow's parser, or a few odd lines by Python's.
 
-Spark takes each field as text, and then the type from the text: a number may stand in quotes. These
-rules are for the few lines that are not plain; `JsonLines` has a fast way for the others.
+Arrow reads a piece of a file many times as fast as Python does, and stops at anything that is not
+plain. A half of the piece is tried again, down to a few lines, which `JsonCells` reads one by one:
+it takes numbers in quotes, and names the column of a wrong type. Lines that neither reads are torn.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,14 @@ import pyarrow.json as pj
 
 from purgatory.pipeline.ingest.column_mapping import Source
 
-MOST_DEEP = 998
-"""How deep objects and lists may lie in each other, the line's own included."""
-
 _BITS = {"int": 31, "bigint": 63}
 _MOST_DIGITS = 1_000
 _INTEGER_TEXT = re.compile(r"[\x00-\x20\x7f]*([+-]?[0-9]+)[\x00-\x20\x7f]*")
-_IN_QUOTES = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _WRONG = object()
 
 
 class JsonCells:
-    """How the columns of one table come from lines of JSON.
+    """The columns of one table from single lines of JSON.
 
     Args:
         kinds: the columns and their types in Spark's words.
@@ -43,9 +38,7 @@ class JsonCells:
 
     def __init__(self, kinds: Mapping[str, str], sources: Mapping[str, Source]) -> None:
         self._columns = [(name, kind, sources[name]) for name, kind in kinds.items()]
-        self._decoder = json.JSONDecoder(
-            parse_int=_integer, parse_float=_double, parse_constant=_refuse
-        )
+        self._decoder = json.JSONDecoder(parse_int=_integer, parse_constant=_refuse)
 
     def parse_line(self, line: bytes) -> tuple[list[Any] | None, str | None]:
         """The values of a line, and the first column whose value is of another type.
@@ -56,7 +49,7 @@ class JsonCells:
             record = self._decoder.decode(line.decode("utf-8"))
         except (ValueError, RecursionError):
             return None, None
-        if not isinstance(record, dict) or _too_deep(line):
+        if not isinstance(record, dict):
             return None, None
         values, wrong = [], None
         for name, kind, source in self._columns:
@@ -96,30 +89,13 @@ class JsonCells:
         return [None if item is None else _storable(_text(item)) for item in value]
 
 
-def _integer(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
-        raise ValueError("the number has too many digits")
-    return int(text)
-
-
-def _double(text: str) -> float:
-    if len(text) > _MOST_DIGITS:
-        raise ValueError("the number has too many digits")
-    return float(text)
+def _integer(text: str) -> float:
+    """A whole number; one of so many digits that it fits no column is a float."""
+    return int(text) if len(text) <= _MOST_DIGITS else float(text)
 
 
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is no number in JSON")
-
-
-def _too_deep(line: bytes) -> bool:
-    if line.count(b"{") + line.count(b"[") <= MOST_DEEP:
-        return False
-    depth = deepest = 0
-    for letter in _IN_QUOTES.sub(b"", line):
-        depth += (letter in b"{[") - (letter in b"}]")
-        deepest = max(depth, deepest)
-    return deepest > MOST_DEEP
 
 
 def _storable(text: str) -> str:
@@ -136,37 +112,10 @@ def _to_integer(value: Any, bits: int) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as text: a text as it is, anything else in JSON, with numbers as Java has them."""
-    return value if isinstance(value, str) else _to_json(value)
-
-
-def _to_json(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_to_json(k)}:{_to_json(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_to_json, value)) + "]"
-    if isinstance(value, float):
-        return _java_double(value)
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _java_double(value: float) -> str:
-    """A number as Java writes it: with a digit after the point, and E from ten million on."""
-    if math.isinf(value):
-        return f'"{"-" * (value < 0)}Infinity"'
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return repr(value)
-    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    rest = "".join(map(str, digits[1:])) or "0"
-    return f"{'-' * sign}{digits[0]}.{rest}E{exponent + len(digits) - 1}"
-
-
-# Lines of JSON as columns: those that are plain by Arrow's parser, the others by `JsonCells`.
-#
-# Arrow reads a piece of a file many times as fast as Python does, and stops at anything that is not
-# plain. What it takes and Spark does not is looked for before: a half is tried again, down to a few
-# lines, which `JsonCells` reads one by one.
+    """A value as text: a text as it is, anything else in JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 _BLOCK_BYTES = 8 << 20
@@ -178,7 +127,8 @@ _NO_NUMBERS = (b"NaN", b"Inf")
 """What Arrow takes although it is not JSON."""
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """Half a character, or one of two halves."""
-_LONG = re.compile(rb"[-+.0-9eE]{900}")
+_MOST_BRACKETS = 900
+"""The objects and lists of a line that Python's parser surely reads, however they are nested."""
 
 ARROW_KINDS = {
     "string": pa.string(),
@@ -319,13 +269,10 @@ def _may_be_plain(lines: Sequence[bytes], text: bytes) -> bool:
         return False
     if any(constant in text for constant in _NO_NUMBERS) or (b"\\u" in text and _HALF.search(text)):
         return False
-    return max(map(len, lines)) < MOST_DEEP or not any(map(_may_exceed, lines))
-
-
-def _may_exceed(line: bytes) -> bool:
-    """Whether a line may have more digits in a number, or be deeper, than is read."""
-    brackets = line.count(b"{") + line.count(b"[")
-    return len(line) >= MOST_DEEP and (brackets >= MOST_DEEP or _LONG.search(line) is not None)
+    return all(
+        len(line) < _MOST_BRACKETS or line.count(b"{") + line.count(b"[") < _MOST_BRACKETS
+        for line in lines
+    )
 
 
 def _line_blocks(path: Path) -> Iterator[list[bytes]]:
