@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from click.exceptions import Exit
 
@@ -55,13 +52,13 @@ def exit_on_error(
             SIGTERM, 129 after SIGHUP.
     """
     from purgatory.pipeline.engines.progress import end_start, show_start
-    from purgatory.pipeline.engines.termination import (
+    from purgatory.pipeline.errors import PipelineError
+    from purgatory.pipeline.signals import (
         HUNG_UP,
         TERMINATED,
         exit_on_signal,
         forget_outputs,
     )
-    from purgatory.pipeline.errors import PipelineError
 
     forget_outputs()
     try:
@@ -85,41 +82,9 @@ def exit_on_error(
 
 
 def _tell_end(command: str, how: str, default: str) -> None:
-    from purgatory.pipeline.engines.termination import last_output
+    from purgatory.pipeline.signals import last_output
 
     location = last_output()
     note = default if location is None else f"the results are in {location}"
     with suppress(OSError):  # the terminal may be closed
         print(f"purgatory {command}: {how}; {note}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
-    """Call `interrupt` at the first SIGINT, SIGTERM or SIGHUP; the second has its usual effect.
-
-    A KeyboardInterrupt does not suffice: one that is raised in a callback of the garbage collector
-    is lost. Outside of the main thread, where Python lets nobody handle signals, it does nothing.
-
-    Yields:
-        A list that will have the number of the first signal.
-    """
-    signals: list[int] = []
-    before: dict[signal.Signals, Any] = {}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        signals.append(number)
-        interrupt()
-        restore()
-
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` has it
-                before[number] = signal.signal(number, handle)
-    try:
-        yield signals
-    finally:
-        restore()

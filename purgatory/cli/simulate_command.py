@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import SIGNAL_BASE, interruptible
+from purgatory.cli.exit_status import SIGNAL_BASE
 from purgatory.cli.view_command import serve_trace
+from purgatory.pipeline.signals import interruptible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,7 +162,7 @@ def _trace_folder(trace: Path | None, view: bool) -> Iterator[Path | None]:
     if trace is not None or not view:
         yield trace
         return
-    from purgatory.pipeline.engines.termination import working_folder
+    from purgatory.pipeline.signals import working_folder
 
     with working_folder("purgatory-view-") as folder:
         yield folder / "trace"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import exit_on_error, interruptible
+from purgatory.cli.exit_status import exit_on_error
 from purgatory.cli.job_commands import command_of
 from purgatory.cli.options import PATH
 from purgatory.pipeline.jobs.registry import STREAM
+from purgatory.pipeline.signals import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

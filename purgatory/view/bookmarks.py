@@ -162,7 +162,7 @@ def first_anomaly(folder: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    from purgatory.pipeline.engines.termination import exit_on_signal
+    from purgatory.pipeline.signals import exit_on_signal
 
     with exit_on_signal():
         print(json.dumps(first_anomaly(Path(sys.argv[1]))))

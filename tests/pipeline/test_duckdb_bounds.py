@@ -11,9 +11,9 @@ import threading
 import time
 from pathlib import Path
 
+import click
 import duckdb
 import pytest
-import click
 
 from purgatory.cli import job_output
 from purgatory.cli.job_commands import VIOLATIONS_FOUND
@@ -22,11 +22,12 @@ from purgatory.cli.options import memory_size
 from purgatory.pipeline.engines import result_folder
 from purgatory.pipeline.engines.duckdb import connection as connecting
 from purgatory.pipeline.engines.duckdb import connection as row_bound
-from purgatory.pipeline.engines.duckdb.connection import duckdb_connection, stop_signals
+from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
 from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.engines.trace_audit import audit
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest import duckdb_reader
+from purgatory.pipeline.signals import stop_computation
 from tests.benchmarks.large_traces import write_large_trace
 from tests.benchmarks.planted_blocks import Shape
 
@@ -185,7 +186,7 @@ def test_a_signal_leaves_nothing_behind(
 @pytest.mark.usefixtures("interruptible")
 def test_a_signal_that_is_dropped_is_given_again() -> None:
     handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), stop_signals():  # noqa: PT012 - it drops one
+    with pytest.raises(KeyboardInterrupt), stop_computation():  # noqa: PT012 - it drops one
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
@@ -200,7 +201,7 @@ def test_a_query_is_interrupted_as_python_is() -> None:
         "CREATE TEMP TABLE made AS SELECT count(*) AS n FROM range(30000000) one, range(6000) two "
         "WHERE one.range * two.range % 7 = 3"
     )
-    with pytest.raises(KeyboardInterrupt), stop_signals(), duckdb.connect() as connection:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), stop_computation(), duckdb.connect() as connection:  # noqa: PT012
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         connection.execute(query)
 

@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 
 from purgatory.pipeline.engines.spark.java_process import no_repetitions
-from purgatory.pipeline.engines.termination import TERMINATED, exit_on_signal, is_free
+from purgatory.pipeline.signals import TERMINATED, exit_on_signal, is_free
 from tests.pipeline.cluster import QUICK_JAVA
 from tests.pipeline.conftest import RandomOperations, WriteTrace
 from tests.pipeline.test_spark_environments import tables_in

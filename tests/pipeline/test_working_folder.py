@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from purgatory.pipeline.engines.termination import exit_on_signal, working_folder
+from purgatory.pipeline.signals import exit_on_signal, working_folder
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 

@@ -433,7 +433,9 @@ def parse_alter_table(
     for part in parts:
         _parse_alteration(Tokens(part), alteration, database, mode)
     stops = [step for step in alteration.steps if step["do"] == "stop"]
-    alteration.steps = stops or alteration.steps
+    resends = [step for step in alteration.steps if step["do"] == "resend-table"]
+    # A resent table has all columns of the source, whatever else the statement changes.
+    alteration.steps = stops or resends[:1] or alteration.steps
     return alteration
 
 
@@ -472,19 +474,14 @@ def _parse_alteration(
     elif tokens.accept("DROP"):
         steps.extend(_dropped_part(tokens))
     elif tokens.accept("CHANGE"):
-        condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
-        old = tokens.name()
-        column = parse_column(tokens, mode)
-        if column.name != old:
-            steps.append({"do": "rename-column", "name": old, "to": column.name})
-            condition = condition and {"was": old, **condition}
-        steps.append({**column.retype_step(), **condition})
-        steps.extend(_resend_table() if column.is_key else [])
+        _skip_column(tokens, "IF", "EXISTS")
+        tokens.name()
+        parse_column(tokens, mode)
+        steps.extend(_resend_table())
     elif tokens.accept("MODIFY"):
-        condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
-        column = parse_column(tokens, mode)
-        steps.append({**column.retype_step(), **condition})
-        steps.extend(_resend_table() if column.is_key else [])
+        _skip_column(tokens, "IF", "EXISTS")
+        parse_column(tokens, mode)
+        steps.extend(_resend_table())
     elif tokens.accept("RENAME"):
         _parse_rename(tokens, alteration, database)
     elif tokens.accept("CONVERT", "TO"):
@@ -512,8 +509,8 @@ def _add_part(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
 
 
 def _resend_table() -> list[dict[str, Any]]:
-    """The step for a table that had no key before, or gets another character set: known rows can't
-    be identified, or the server converted them, and will convert columns to it."""
+    """The step for a table that gets a first key, a column of another type or another character
+    set: rows of the copy can't be identified, or the server converted them."""
     return [{"do": "resend-table"}]
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
-from purgatory.pipeline.engines.termination import defer_signals
+from purgatory.pipeline.signals import defer_signals
 
 _start_bars: list[Progress] = []
 

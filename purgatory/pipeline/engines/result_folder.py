@@ -16,10 +16,10 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from purgatory.pipeline.engines.termination import defer_signals, record_output, working_folder
 from purgatory.pipeline.errors import OutputError
 from purgatory.pipeline.ingest.stores import StoreError, StoreFiles, TracePath, Uri
 from purgatory.pipeline.jobs.registry import ANALYZE, JOBS
+from purgatory.pipeline.signals import defer_signals, record_output, working_folder
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, overload
 from purgatory.pipeline.engines.engine import Engine, RunOptions
 from purgatory.pipeline.engines.result_folder import REPORT
 from purgatory.pipeline.engines.results import JobResults, run_rows, write_page, write_runs
-from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.jobs.audit.anomalies import SPLIT, SPLIT_US, WITNESSES
 from purgatory.pipeline.jobs.registry import JOBS, Job
 from purgatory.pipeline.jobs.run_spans import run_heads
+from purgatory.pipeline.signals import defer_signals
 from purgatory.settings.problems import known_names
 
 if TYPE_CHECKING:

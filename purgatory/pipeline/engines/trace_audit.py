@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from purgatory.pipeline.engines.engine import RunOptions
 from purgatory.pipeline.engines.run import run_opened
-from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.ingest.stores import parse_location
 from purgatory.pipeline.jobs.audit.anomalies import WITNESSES
 from purgatory.pipeline.jobs.audit.findings import Findings, findings_of
 from purgatory.pipeline.jobs.registry import JOBS
+from purgatory.pipeline.signals import defer_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

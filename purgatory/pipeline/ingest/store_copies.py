@@ -17,11 +17,11 @@ from threading import Event, Lock
 import pyarrow as pa
 
 from purgatory.pipeline.engines.progress import EngineProgress, show_progress
-from purgatory.pipeline.engines.termination import defer_signals, exit_on_signal, working_folder
 from purgatory.pipeline.errors import SessionError, TraceError
 from purgatory.pipeline.ingest.stores import ListedPath
 from purgatory.pipeline.ingest.trace_files import Part
 from purgatory.pipeline.ingest.trace_set import TraceSet
+from purgatory.pipeline.signals import defer_signals, exit_on_signal, working_folder
 
 _AT_A_TIME = 16
 _CHUNK_BYTES = 4 << 20

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
-from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import ColumnMapping, sources_of
 from purgatory.pipeline.ingest.stores import TracePath
@@ -37,6 +36,7 @@ from purgatory.pipeline.ingest.trace_files import (
     unfinished_files,
 )
 from purgatory.pipeline.result_rows import Order, Row
+from purgatory.pipeline.signals import defer_signals
 from purgatory.trace.trace_schema import REQUIRED_TABLES, RUN_FILE, TABLES
 
 __all__ = [

@@ -40,11 +40,11 @@ from pyspark.sql import functions as f
 from purgatory.pipeline.engines.progress import EngineProgress
 from purgatory.pipeline.engines.result_folder import names_in, refuse_foreign
 from purgatory.pipeline.engines.spark.connect import is_connect
-from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
 from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.result_rows import text
+from purgatory.pipeline.signals import defer_signals
 from purgatory.pipeline.sweeps.answers import Answer, answers
 from purgatory.pipeline.sweeps.heatmaps import heatmaps
 from purgatory.pipeline.sweeps.page import ANSWERS, HEATMAPS, sweep_page

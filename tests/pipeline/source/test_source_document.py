@@ -28,8 +28,8 @@ def test_the_python_of_the_document_prints_what_it_shows(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def shared_session(master: str, *, small: bool) -> Iterator[SparkSession]:
-        assert (master, small) == ("local[2]", True)
+    def shared_session(master: str) -> Iterator[SparkSession]:
+        assert master == "local[2]"
         yield spark
 
     monkeypatch.setattr("purgatory.pipeline.engines.spark.session.spark_session", shared_session)

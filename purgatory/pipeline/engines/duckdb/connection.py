@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import _thread
 import shlex
 import shutil
-import signal
 import tempfile
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from purgatory.pipeline.engines.engine import total_memory_bytes
 from purgatory.pipeline.engines.progress import EngineProgress, show_progress
-from purgatory.pipeline.engines.termination import ENDING, ending, is_free, working_folder
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.jobs.chain import literal
+from purgatory.pipeline.signals import stop_computation, working_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from types import FrameType
 
     import duckdb
 
@@ -58,7 +54,7 @@ def duckdb_connection(
     few = rows is not None and rows < FEW_ROWS
     with (
         working_folder("purgatory-duckdb-") as folder,
-        stop_signals(),
+        stop_computation(),
         duckdb.connect(config={"threads": "1"} if few else {}) as connection,
     ):
         connection.execute(f"SET memory_limit = '{(memory or memory_bytes()) >> 20}MiB'")
@@ -166,60 +162,3 @@ def require_room(
             f"{memory / 2**30:,.1f} GiB of memory (--memory), and {disk / 2**30:,.1f} GiB free in "
             f"{folder}. Use Spark: {shlex.join([*command, '--engine', 'spark'])}"
         )
-
-
-# Signals that end a program while DuckDB computes: the job ends, what it spilled is removed.
-#
-# DuckDB turns what a handler raises into a RuntimeError, and drops it where it comes while DuckDB
-# itself imports a module: so it is raised again, once a second, until the block ends.
-#
-# Ground rules: handlers run in the main thread, where the block is; the thread that calls for them
-# again ends with the block, and what it calls for after that does nothing.
-
-
-_AGAIN_S = 1.0
-
-
-@contextmanager
-def stop_signals() -> Iterator[None]:
-    """Raise at the end of the block, at the latest, what a signal stands for.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C.
-        SystemExit: SIGTERM, with 143; SIGHUP, with 129.
-    """
-    signals: list[BaseException] = []
-    ended = threading.Event()
-
-    def stop(number: int, _: FrameType | None) -> None:
-        if ended.is_set():
-            return
-        if not signals:
-            threading.Thread(target=again, args=(number,), daemon=True).start()
-        signals.append(ending(number))
-        raise signals[-1]
-
-    def again(number: int) -> None:
-        while not ended.wait(_AGAIN_S):
-            _thread.interrupt_main(signal.Signals(number))
-
-    replaced = {}
-    if threading.current_thread() is threading.main_thread():
-        replaced = {number: signal.getsignal(number) for number in ENDING if is_free(number)}
-    try:
-        try:
-            for number in replaced:
-                signal.signal(number, stop)
-            yield
-        finally:
-            ended.set()
-    except RuntimeError as error:
-        if isinstance(error.__cause__, KeyboardInterrupt | SystemExit):
-            raise error.__cause__ from None
-        raise
-    finally:
-        ended.set()  # once more, for a signal that came before the first
-        for number, was in replaced.items():
-            signal.signal(number, was)
-    if signals:
-        raise signals[0]

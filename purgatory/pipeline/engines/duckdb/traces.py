@@ -21,7 +21,6 @@ from purgatory.pipeline.engines.result_folder import (
     output_folder,
     uri_output_folder,
 )
-from purgatory.pipeline.engines.termination import working_folder
 from purgatory.pipeline.engines.traces import OpenedTraces
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.duckdb_reader import read_tables, require_none
@@ -29,6 +28,7 @@ from purgatory.pipeline.ingest.store_copies import local_copies
 from purgatory.pipeline.ingest.stores import Uri, resolve_locations, without_hadoop
 from purgatory.pipeline.ingest.trace_set import QUARANTINE_ORDER, TraceSet, read_trace_set
 from purgatory.pipeline.jobs.chain import literal, order_by
+from purgatory.pipeline.signals import working_folder
 from purgatory.trace.effects import effects_table
 
 if TYPE_CHECKING:

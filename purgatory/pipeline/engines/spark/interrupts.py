@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 
 from purgatory.pipeline.engines.spark.connect import is_connect
 from purgatory.pipeline.engines.spark.java_process import end_java, no_repetitions
-from purgatory.pipeline.engines.termination import ENDING, ending, is_free
+from purgatory.pipeline.signals import ENDING, ending, is_free
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

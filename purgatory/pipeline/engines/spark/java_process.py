@@ -30,8 +30,8 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.spark import java_watch
 from purgatory.pipeline.engines.spark.java import java_exit_text
-from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import SessionEndedError, SessionError
+from purgatory.pipeline.signals import defer_signals
 
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _RAISED_AS_WELL = (

@@ -20,7 +20,6 @@ from purgatory.pipeline.engines.result_folder import (
 from purgatory.pipeline.engines.spark.connect import is_connect
 from purgatory.pipeline.engines.spark.session import is_on_loopback, spark_session
 from purgatory.pipeline.engines.spark.sql_engine import SparkEngine, sql_settings
-from purgatory.pipeline.engines.termination import working_folder
 from purgatory.pipeline.engines.traces import OpenedTraces
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
@@ -35,6 +34,7 @@ from purgatory.pipeline.ingest.stores import Location, Uri, resolve_locations
 from purgatory.pipeline.ingest.trace_files import Part
 from purgatory.pipeline.ingest.trace_set import RowCheck, TraceSet, read_trace_set
 from purgatory.pipeline.jobs.registry import Job
+from purgatory.pipeline.signals import working_folder
 
 _LINE_BYTES, _GZIP_LINE_BYTES = 100, 10
 """About what a line of JSON takes."""
