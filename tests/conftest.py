@@ -159,7 +159,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> ShippedRun:
 def spark() -> Iterator[SparkSession]:
     """The one session of a process, which knows the format of topics."""
     from purgatory.pipeline.engines.spark.session import spark_session
-    from purgatory.pipeline.source import register
+    from purgatory.source import register
 
     with spark_session("local[2]", rows=0) as session:
         register(session)

@@ -204,7 +204,7 @@ def _apply_topics(settings: TopicSettings, engine: ApplyEngine | None, master: s
         return apply_topics(settings, progress=_show_progress)
     from purgatory.cdc.apply.spark_engine import apply_stream
     from purgatory.pipeline.engines.spark.session import spark_session
-    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, STREAM_SETTINGS, warm_up
+    from purgatory.stream.stream import JAVA_OPTIONS, STREAM_SETTINGS, warm_up
 
     spark_settings = dict(STREAM_SETTINGS)
     if master.startswith("local"):  # elsewhere the workers may have this package sent to them

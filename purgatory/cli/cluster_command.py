@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from purgatory.cluster import ClusterTrace
     from purgatory.cluster.server import Serving
-    from purgatory.pipeline.stream.publisher import RowPublisher
+    from purgatory.stream.publisher import RowPublisher
 
 
 @click.command()
@@ -427,7 +427,7 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
 
     from purgatory.cluster import ClusterTrace
     from purgatory.cluster.server import serve
-    from purgatory.pipeline.stream.publisher import publishing
+    from purgatory.stream.publisher import publishing
     from purgatory.trace.trace_tables import AllOf, Tables, WithoutTopics
 
     if trace is None and prefix is None:
@@ -499,7 +499,7 @@ def _publisher(serving: Serving, prefix: str) -> RowPublisher:
     import time
 
     from purgatory.cluster import ClusterError
-    from purgatory.pipeline.stream.publisher import RowPublisher
+    from purgatory.stream.publisher import RowPublisher
 
     client: dict[str, Any] = {}
     listener = serving.config.all_listeners[0]

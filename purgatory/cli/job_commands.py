@@ -171,7 +171,7 @@ def _import_pyarrow() -> None:
 def _notes(sweep: Path | None) -> list[str]:
     if sweep is None:
         return []
-    from purgatory.pipeline.sweeps.page import swept_sections
+    from purgatory.sweeps.page import swept_sections
 
     return [swept_sections(sweep)]
 

@@ -290,8 +290,8 @@ def validate_consumer_settings(settings: Mapping[str, str]) -> None:
     Raises:
         click.BadParameter: librdkafka rejects them.
     """
-    from purgatory.pipeline.source.client_settings import consumer_settings
-    from purgatory.pipeline.source.errors import OptionError
+    from purgatory.source.client_settings import consumer_settings
+    from purgatory.source.errors import OptionError
 
     try:
         consumer_settings(settings)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from purgatory.pipeline.stream.publisher import RowPublisher
     from purgatory.settings.typed_duration import Duration
     from purgatory.simulation import Simulation
     from purgatory.simulation.scenario_file import LoadedScenario
+    from purgatory.stream.publisher import RowPublisher
 
 _SHUTDOWN_EVENTS = {"purgatory_closed", "timer_closed"}
 
@@ -221,7 +221,7 @@ def _publisher(
     """What publishes; its topics are there, so the cluster answers."""
     import time
 
-    from purgatory.pipeline.stream.publisher import PublishError, RowPublisher, create_topics
+    from purgatory.stream.publisher import PublishError, RowPublisher, create_topics
 
     # The same scenario and seed may be published again, and is another run then.
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())

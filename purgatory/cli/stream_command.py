@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from purgatory.pipeline.stream.metrics import StreamMetrics
-    from purgatory.pipeline.stream.sinks import StreamConfig
+    from purgatory.stream.metrics import StreamMetrics
+    from purgatory.stream.sinks import StreamConfig
 
 
 def _stream(
@@ -48,7 +48,7 @@ def _stream(
     settings = options.client_settings(client)
     options.validate_consumer_settings({"bootstrap.servers": bootstrap, **settings})
     with exit_on_error("stream", "written results are kept"):
-        from purgatory.pipeline.stream.sinks import StreamConfig
+        from purgatory.stream.sinks import StreamConfig
 
         config = StreamConfig(
             out=out,
@@ -95,11 +95,11 @@ def _run(
     config: StreamConfig, prefix: str, most_rows: int, master: str, metrics_port: int | None
 ) -> None:
     from purgatory.pipeline.engines.spark.session import spark_session
-    from purgatory.pipeline.stream.checkpoint import Settings
-    from purgatory.pipeline.stream.metrics import StreamMetrics
-    from purgatory.pipeline.stream.sinks import check_folders, open_sinks
-    from purgatory.pipeline.stream.source import TopicSource
-    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, run_query
+    from purgatory.stream.checkpoint import Settings
+    from purgatory.stream.metrics import StreamMetrics
+    from purgatory.stream.sinks import check_folders, open_sinks
+    from purgatory.stream.source import TopicSource
+    from purgatory.stream.stream import JAVA_OPTIONS, run_query
 
     if master.startswith("sc://"):
         raise click.BadParameter(
@@ -128,7 +128,7 @@ def _run(
 
 def _serve(stack: ExitStack, metrics: StreamMetrics, port: int) -> None:
     from purgatory.pipeline.errors import OutputError
-    from purgatory.pipeline.stream.metrics import ADDRESS, serve_metrics
+    from purgatory.stream.metrics import ADDRESS, serve_metrics
 
     try:
         at = stack.enter_context(serve_metrics(metrics, port))

@@ -17,8 +17,8 @@ from purgatory.pipeline.jobs.registry import SWEEP
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from purgatory.pipeline.sweeps.plan import Plan
-    from purgatory.pipeline.sweeps.run import Sweep
+    from purgatory.sweeps.plan import Plan
+    from purgatory.sweeps.run import Sweep
 
 MAX_PRINTED_FAILURES = 5
 """The number of failed scenarios that are printed; the page has more, the table `points` all."""
@@ -35,8 +35,8 @@ def _sweep(
 ) -> int:
     results_note = f"results so far are in {out}; the same command continues"
     with exit_on_error("sweep", results_note=results_note):
-        from purgatory.pipeline.sweeps.plan import load_plan
-        from purgatory.pipeline.sweeps.run import check_folder, missing, sweep_all
+        from purgatory.sweeps.plan import load_plan
+        from purgatory.sweeps.run import check_folder, missing, sweep_all
 
         plan = load_plan(file)
         check_folder(out)

@@ -34,11 +34,11 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.pipeline.engines.spark.session import spark_session
-from purgatory.pipeline.stream.checkpoint import Settings
-from purgatory.pipeline.stream.metrics import StreamMetrics
-from purgatory.pipeline.stream.sinks import StreamConfig, open_sinks
-from purgatory.pipeline.stream.source import TopicSource
-from purgatory.pipeline.stream.stream import JAVA_OPTIONS, run_query
+from purgatory.stream.checkpoint import Settings
+from purgatory.stream.metrics import StreamMetrics
+from purgatory.stream.sinks import StreamConfig, open_sinks
+from purgatory.stream.source import TopicSource
+from purgatory.stream.stream import JAVA_OPTIONS, run_query
 from tests.benchmarks.live_load import PARTITIONS, Load, producer_of
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 

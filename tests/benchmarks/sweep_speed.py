@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.engines.spark.session import spark_session
-from purgatory.pipeline.sweeps.plan import Plan, parse_plan
-from purgatory.pipeline.sweeps.run import sweep
+from purgatory.sweeps.plan import Plan, parse_plan
+from purgatory.sweeps.run import sweep
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 
 CORES = 2

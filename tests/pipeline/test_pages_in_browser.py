@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Browser, Page
 
 from purgatory.cli.main import main
-from purgatory.pipeline.sweeps.page import sweep_page
+from purgatory.sweeps.page import sweep_page
 from tests.pipeline.sweeps.test_sweep_page import HEAD, answer, heatmap
 from tests.pipeline.test_report_page import CUT_OFF
 from tests.view.chromium import chromium

@@ -35,7 +35,7 @@ esac
 
 _STREAM = """
 import sys
-from purgatory.pipeline.stream import source
+from purgatory.stream import source
 source.TopicSource.check = lambda _: "id"
 from purgatory.cli.main import main
 sys.exit(main(sys.argv[1:]))

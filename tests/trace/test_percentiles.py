@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline import waits
-from purgatory.pipeline.stream.windowed_waits import (
+from purgatory.simulation.latencies import Waits
+from purgatory.stream.windowed_waits import (
     State,
     Watermark,
     close_windows,
     count_batch,
 )
-from purgatory.simulation.latencies import Waits
 from purgatory.trace.percentiles import DECIMALS, PERCENTILES, percentiles
 
 

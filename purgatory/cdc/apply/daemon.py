@@ -16,7 +16,7 @@ TASK_IMPORTS = (
     "purgatory.cdc.apply.spark_engine",
     "purgatory.cdc.targets.postgres",
     "purgatory.cdc.targets.sqlite",
-    "purgatory.pipeline.source.partition_reader",
+    "purgatory.source.partition_reader",
 )
 _TASKS = "pyspark.worker"
 

@@ -20,10 +20,10 @@ from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cdc.change import Record
 from purgatory.cdc.errors import ChangesError, TransientError
 from purgatory.cdc.targets import Target, open_target
-from purgatory.pipeline.source.broker_client import BrokerClient
-from purgatory.pipeline.source.errors import SourceError, with_advice
-from purgatory.pipeline.source.options import parse_options
-from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
+from purgatory.source.broker_client import BrokerClient
+from purgatory.source.errors import SourceError, with_advice
+from purgatory.source.options import parse_options
+from purgatory.source.stream_reader import PurgatoryStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

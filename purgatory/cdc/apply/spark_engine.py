@@ -29,7 +29,7 @@ from purgatory.cdc.apply.local_engine import (
 from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cdc.errors import ChangesError, QuarantineStopError, TransientError
 from purgatory.cdc.targets import Target, open_target
-from purgatory.pipeline.source.errors import SourceError, query_failure
+from purgatory.source.errors import SourceError, query_failure
 
 _RESULT = (
     "applied bigint, skipped bigint, quarantined bigint, pending bigint, error string, "
@@ -69,7 +69,7 @@ def apply_stream(
         ChangesError: the brokers or the target are unreachable, records to be read are gone, or a
             change can't be applied and has to stop the run.
     """
-    from purgatory.pipeline.source import register
+    from purgatory.source import register
 
     register(session)
     if settings.once:

@@ -175,7 +175,7 @@ def test_workers_fork_from_a_process_that_has_imported_what_their_tasks_use() ->
         "before = set(sys.modules)\n"
         "from purgatory.cdc.apply.spark_engine import Task\n"
         "from purgatory.cdc.targets import open_target\n"
-        "from purgatory.pipeline.source.partition_reader import PartitionReader\n"
+        "from purgatory.source.partition_reader import PartitionReader\n"
         "open_target('sqlite:///:memory:').close()\n"
         "print(sorted(set(sys.modules) - before))"
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from purgatory.pipeline.engines.spark.session import spark_session
-from purgatory.pipeline.source import register
+from purgatory.source import register
 
 MOST_OFFSETS = 400
 

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from purgatory.pipeline.source.options import OffsetsDocument
-from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
+from purgatory.source.options import OffsetsDocument
+from purgatory.source.stream_reader import PurgatoryStreamReader
 from tests.pipeline.source.topics import options
 
 Row = Mapping[str, Any]

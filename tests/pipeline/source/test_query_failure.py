@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from purgatory.pipeline.source.errors import QueryFailure, query_failure, topic_recreated
+from purgatory.source.errors import QueryFailure, query_failure, topic_recreated
 
 OF_PYTHON = """[STREAM_FAILED] Query [id = 1] terminated with: Traceback (most recent call last):
   File "clientserver.py", line 644, in _call_proxy
@@ -12,21 +12,21 @@ OF_PYTHON = """[STREAM_FAILED] Query [id = 1] terminated with: Traceback (most r
 pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the worker:
 Traceback (most recent call last):
   File "worker.py", line 3, in task
-ModuleNotFoundError: No module named 'purgatory.pipeline.source'
+ModuleNotFoundError: No module named 'purgatory.source'
  SQLSTATE: 39000
 Logical Plan:
 ~WriteToMicroBatchDataSourceV1"""
 OF_OURS = """[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback:
-purgatory.pipeline.source.errors.BrokerAwayError: 127.0.0.1:9: no answer within 2000 ms
+purgatory.source.errors.BrokerAwayError: 127.0.0.1:9: no answer within 2000 ms
 ValueError: something that followed from it"""
 
 
 @pytest.mark.parametrize(
     ("text", "reason", "is_transient"),
     [
-        (OF_PYTHON, "ModuleNotFoundError: No module named 'purgatory.pipeline.source'", True),
+        (OF_PYTHON, "ModuleNotFoundError: No module named 'purgatory.source'", True),
         (OF_OURS, "127.0.0.1:9: no answer within 2000 ms", True),
-        ("purgatory.pipeline.source.errors.OptionError: no topic", "no topic", False),
+        ("purgatory.source.errors.OptionError: no topic", "no topic", False),
         ("Job aborted.\nLost executor 1", "Job aborted.", True),
         ("", "RuntimeError", True),
     ],
@@ -37,9 +37,7 @@ def test_the_line_that_says_most_is_told(text: str, reason: str, is_transient: b
 
 def test_of_lost_records_it_is_told_what_to_do_here() -> None:
     lost = topic_recreated("orders")
-    told = query_failure(
-        RuntimeError(f"purgatory.pipeline.source.errors.DataLossError: {lost}"), "Do it."
-    )
+    told = query_failure(RuntimeError(f"purgatory.source.errors.DataLossError: {lost}"), "Do it.")
     assert told.reason.startswith("topic orders was deleted and made anew while it was read: ")
     assert told.reason.endswith("those that were read. Do it.")
     assert not told.is_transient

@@ -6,9 +6,9 @@ import json
 import random
 
 from purgatory.kafka import TopicPartition
-from purgatory.pipeline.source.data_source import split
-from purgatory.pipeline.source.options import OffsetRange, from_document, to_document
-from purgatory.pipeline.source.stream_reader import admit
+from purgatory.source.data_source import split
+from purgatory.source.options import OffsetRange, from_document, to_document
+from purgatory.source.stream_reader import admit
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 

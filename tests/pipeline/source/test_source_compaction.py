@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from purgatory.cluster import ThreadedCluster
 from purgatory.kafka import Log, RecordBatch, TopicPartition
 from purgatory.kafka.log.record_batch import NO_PRODUCER_ID
-from purgatory.pipeline.source.data_source import PurgatoryBatchReader
-from purgatory.pipeline.source.options import OffsetRange
-from purgatory.pipeline.source.partition_reader import PartitionReader
+from purgatory.source.data_source import PurgatoryBatchReader
+from purgatory.source.options import OffsetRange
+from purgatory.source.partition_reader import PartitionReader
 from tests.pipeline.source.micro_batches import MicroBatches, Row
 from tests.pipeline.source.streams import Stream
 from tests.pipeline.source.topics import Record, offsets_of, options, write

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.source import options as source_options
-from purgatory.pipeline.source.partition_reader import column_names
+from purgatory.source import options as source_options
+from purgatory.source.partition_reader import column_names
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "source.md").read_text(encoding="utf-8")
 

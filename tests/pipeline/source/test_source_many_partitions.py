@@ -18,8 +18,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.cluster import ThreadedCluster
-from purgatory.pipeline.source.data_source import PurgatoryBatchReader
-from purgatory.pipeline.source.options import OffsetRange, from_document
+from purgatory.source.data_source import PurgatoryBatchReader
+from purgatory.source.options import OffsetRange, from_document
 from tests.pipeline.source.micro_batches import MicroBatches
 from tests.pipeline.source.streams import Stream
 from tests.pipeline.source.topics import numbered, offsets_of, options, write

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewPartitions
 from pyspark.sql import SparkSession
 
 from purgatory.cluster import ThreadedCluster
-from purgatory.pipeline.source import DataLossError
+from purgatory.source import DataLossError
 from tests.pipeline.source.micro_batches import MicroBatches
 from tests.pipeline.source.streams import ON_AND_ON, Stream
 from tests.pipeline.source.topics import Record, delete_before, numbered, offsets_of, write

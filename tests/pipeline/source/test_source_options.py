@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from purgatory.kafka import TopicPartition
-from purgatory.pipeline.source import OptionError
-from purgatory.pipeline.source.options import (
+from purgatory.source import OptionError
+from purgatory.source.options import (
     EARLIEST,
     LATEST,
     Position,

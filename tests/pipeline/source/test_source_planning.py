@@ -14,12 +14,12 @@ from structlog.testing import capture_logs
 
 from purgatory.cluster import ThreadedCluster
 from purgatory.kafka import TopicPartition
-from purgatory.pipeline.source import BrokerError, DataLossError, OptionError
-from purgatory.pipeline.source import stream_reader as stream_reader_module
-from purgatory.pipeline.source.broker_client import BrokerClient
-from purgatory.pipeline.source.data_source import PurgatoryBatchReader
-from purgatory.pipeline.source.options import OffsetRange, OffsetsDocument, Subscription
-from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
+from purgatory.source import BrokerError, DataLossError, OptionError
+from purgatory.source import stream_reader as stream_reader_module
+from purgatory.source.broker_client import BrokerClient
+from purgatory.source.data_source import PurgatoryBatchReader
+from purgatory.source.options import OffsetRange, OffsetsDocument, Subscription
+from purgatory.source.stream_reader import PurgatoryStreamReader
 from tests.pipeline.source.topics import delete_before, numbered, options, write
 
 ALL = ReadAllAvailable()
@@ -175,7 +175,7 @@ def test_a_batch_that_is_split_has_the_whole_gap_in_its_first_range(
 def test_a_topic_that_is_deleted_while_a_batch_is_planned_is_an_error_or_left_out(
     cluster: ThreadedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("purgatory.pipeline.source.broker_client.GRACE_S", 0.5)
+    monkeypatch.setattr("purgatory.source.broker_client.GRACE_S", 0.5)
     gone, servers = f"{topic}-gone", cluster.bootstrap_servers
     cluster.create_topic(topic)
     write(servers, topic, numbered(3))

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 
 from purgatory.cluster import Cluster, ThreadedCluster
 from purgatory.kafka import AppendOrigin, RecordBatch, TopicPartition
-from purgatory.pipeline.source import BrokerError, DataLossError, partition_reader
-from purgatory.pipeline.source.options import OffsetRange
-from purgatory.pipeline.source.partition_reader import PartitionReader
+from purgatory.source import BrokerError, DataLossError, partition_reader
+from purgatory.source.options import OffsetRange
+from purgatory.source.partition_reader import PartitionReader
 from tests.pipeline.source.topics import Record, delete_before, numbered, offsets_of, options, write
 
 
@@ -121,7 +121,7 @@ def test_a_log_that_is_shorter_than_what_was_read_is_a_clear_error(
 def test_a_log_that_was_cut_after_planning_ends_the_range(
     cluster: ThreadedCluster, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("purgatory.pipeline.source.broker_client.GRACE_S", 1.0)
+    monkeypatch.setattr("purgatory.source.broker_client.GRACE_S", 1.0)
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     began_s = time.monotonic()
@@ -302,7 +302,7 @@ def _append_marker(cluster: Cluster, topic_partition: TopicPartition) -> None:
 def test_a_topic_that_is_deleted_while_it_is_read_ends_the_range(
     cluster: ThreadedCluster, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("purgatory.pipeline.source.broker_client.GRACE_S", 1.0)
+    monkeypatch.setattr("purgatory.source.broker_client.GRACE_S", 1.0)
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(5))
     asked = options(

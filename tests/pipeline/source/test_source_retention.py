@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 
 from purgatory.cluster import ThreadedCluster
 from purgatory.kafka import TopicPartition
-from purgatory.pipeline.source import DataLossError
-from purgatory.pipeline.source.data_source import PurgatoryBatchReader
-from purgatory.pipeline.source.options import OffsetRange
-from purgatory.pipeline.source.partition_reader import PartitionReader
+from purgatory.source import DataLossError
+from purgatory.source.data_source import PurgatoryBatchReader
+from purgatory.source.options import OffsetRange
+from purgatory.source.partition_reader import PartitionReader
 from tests.pipeline.source.micro_batches import MicroBatches
 from tests.pipeline.source.streams import Stream
 from tests.pipeline.source.topics import Record, delete_before, numbered, offsets_of, options, write

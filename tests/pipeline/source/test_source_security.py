@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster
-from purgatory.pipeline.source import BrokerError
-from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
+from purgatory.source import BrokerError
+from purgatory.source.stream_reader import PurgatoryStreamReader
 from tests.pipeline.source.certificates import make_certificate
 from tests.pipeline.source.topics import numbered, offsets_of, options, write
 

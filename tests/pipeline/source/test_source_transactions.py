@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 
 from purgatory.cluster import ThreadedCluster
 from purgatory.kafka import TopicPartition
-from purgatory.pipeline.source.broker_client import BrokerClient
-from purgatory.pipeline.source.options import OffsetRange
-from purgatory.pipeline.source.partition_reader import PartitionReader
+from purgatory.source.broker_client import BrokerClient
+from purgatory.source.options import OffsetRange
+from purgatory.source.partition_reader import PartitionReader
 from tests.pipeline.source.topics import offsets_of, options
 
 _TIMEOUT_S = 60

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import Row
 
 from purgatory.cluster import ThreadedCluster
-from purgatory.pipeline.source.options import SourceOptions, parse_options
+from purgatory.source.options import SourceOptions, parse_options
 
 _TIMEOUT_S = 60.0
 Headers = list[tuple[str, bytes | None]]

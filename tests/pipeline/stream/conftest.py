@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.pipeline.engines.spark.sql_engine import SQL_SETTINGS
-from purgatory.pipeline.stream.stream import STREAM_SETTINGS
+from purgatory.stream.stream import STREAM_SETTINGS
 
 Row = dict[str, Any]
 Feed = Callable[[Sequence[Row | str]], None]

@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from purgatory.cli.main import main
-from purgatory.pipeline.stream.sinks import TopicSink
+from purgatory.stream.sinks import TopicSink
 
 _write = TopicSink.write
 

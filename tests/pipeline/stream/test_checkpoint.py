@@ -14,8 +14,8 @@ from purgatory.cli.main import main
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.pipeline.errors import OutputError, PipelineError
-from purgatory.pipeline.stream.checkpoint import Checkpoint, Settings
-from purgatory.pipeline.stream.windowed_waits import State, Watermark
+from purgatory.stream.checkpoint import Checkpoint, Settings
+from purgatory.stream.windowed_waits import State, Watermark
 
 SETTINGS = Settings(10_000_000, 30_000_000, "live.operations", "id")
 A, B, C = (TopicPartition("live.operations", number) for number in range(3))

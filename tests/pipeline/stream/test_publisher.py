@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from purgatory.cli.main import main
 from purgatory.cluster import ClusterConfig, ClusterTrace, ThreadedCluster, TopicSpec
-from purgatory.pipeline.stream.publisher import RowPublisher, make_published_topics
+from purgatory.stream.publisher import RowPublisher, make_published_topics
 from purgatory.trace.table_rows import ReadRow
 from purgatory.trace.trace_tables import WithoutTopics
 
@@ -139,7 +139,7 @@ def test_a_simulation_in_real_time_publishes_what_it_writes_into_its_trace(
 
 
 def test_rows_that_find_no_room_are_counted() -> None:
-    from purgatory.pipeline.stream import publisher as row_publisher
+    from purgatory.stream import publisher as row_publisher
 
     publisher = RowPublisher("live", run_id="r", numbered_by="partition")
     before, row_publisher.MOST_WAITING = row_publisher.MOST_WAITING, 2
@@ -187,5 +187,5 @@ def test_what_can_not_be_published_is_said_in_one_line(
 
 
 def test_publishing_brings_no_spark() -> None:
-    code = "import sys, purgatory.pipeline.stream.publisher; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, purgatory.stream.publisher; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

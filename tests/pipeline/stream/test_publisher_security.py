@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from purgatory.cli.main import main
-from purgatory.pipeline.stream.sinks import StreamConfig, TopicSink
+from purgatory.stream.sinks import StreamConfig, TopicSink
 from tests.pipeline.source.certificates import make_certificate
 from tests.pipeline.stream.test_publisher import read_rows, write
 from tests.pipeline.stream.test_stream_command import publishing_cluster
@@ -84,8 +84,8 @@ def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
     # What is read in Spark's tasks is tested with the source; here, with what they are asked to.
     with (
         patch("purgatory.pipeline.engines.spark.session.spark_session"),
-        patch("purgatory.pipeline.stream.rows.topic_records") as records,
-        patch("purgatory.pipeline.stream.stream.run_queries", note),
+        patch("purgatory.stream.rows.topic_records") as records,
+        patch("purgatory.stream.stream.run_queries", note),
     ):
         assert main(["stream", *arguments, "--prefix", "live", *guarded.options()]) == 0
     assert records.call_args.args[-1] == guarded.client
@@ -112,8 +112,8 @@ def test_who_can_not_come_in_is_told_why_in_one_line(
     options = guarded.options(**other)
     # To speak plainly is not refused, but answered by nobody: no need to wait for it for long.
     with (
-        patch("purgatory.pipeline.stream.publisher._ASK_TIMEOUT_S", 1.0),
-        patch("purgatory.pipeline.stream.rows._TIMEOUT_S", 1.0),
+        patch("purgatory.stream.publisher._ASK_TIMEOUT_S", 1.0),
+        patch("purgatory.stream.rows._TIMEOUT_S", 1.0),
     ):
         if command == "simulate":
             status = simulate(guarded, options)

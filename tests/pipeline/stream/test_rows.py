@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from purgatory.pipeline.stream.windowed_waits import operations_of
+from purgatory.stream.windowed_waits import operations_of
 from tests.pipeline.stream.sample_rows import SECOND_US, STARTED_US, operation
 
 DAY_US = 24 * 3600 * SECOND_US

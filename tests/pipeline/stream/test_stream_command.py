@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
 from purgatory.cluster import ClusterConfig, ThreadedCluster
-from purgatory.pipeline.stream.publisher import published_topics
+from purgatory.stream.publisher import published_topics
 from tests.benchmarks.live_load import PARTITIONS, Load, producer_of
 from tests.pipeline.stream.test_publisher import read_rows, read_rows_of_orders, write
 from tests.pipeline.stream.test_windowed_waits import rows_in

@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster
-from purgatory.pipeline.stream import metrics as live_metrics
-from purgatory.pipeline.stream.metrics import StreamMetrics
+from purgatory.stream import metrics as live_metrics
+from purgatory.stream.metrics import StreamMetrics
 from tests.pipeline.cluster import command_environment, standalone_cluster
 from tests.pipeline.stream.published_run import (
     BAD_ROWS,

@@ -10,7 +10,7 @@ import pytest
 
 from purgatory.cli.main import main
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.pipeline.stream.sinks import TopicSink
+from purgatory.stream.sinks import TopicSink
 from tests.pipeline.stream.test_publisher import read_rows
 
 ROWS = [{"table": "waits", "operations": number} for number in range(3)]

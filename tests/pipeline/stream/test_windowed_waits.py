@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.stream.metrics import StreamMetrics
-from purgatory.pipeline.stream.sinks import ParquetSink, StreamConfig, open_sinks
-from purgatory.pipeline.stream.stream import run_query
+from purgatory.stream.metrics import StreamMetrics
+from purgatory.stream.sinks import ParquetSink, StreamConfig, open_sinks
+from purgatory.stream.stream import run_query
 from tests.pipeline.stream.conftest import Feed, FileSource
 from tests.pipeline.stream.sample_rows import SECOND_US, STARTED_US, operation
 

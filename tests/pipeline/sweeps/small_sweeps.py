@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from purgatory.pipeline.sweeps.plan import Plan, load_plan
+from purgatory.sweeps.plan import Plan, load_plan
 
 BASE = """
 name = "tiny"

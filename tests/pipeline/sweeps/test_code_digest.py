@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.sweeps.plan import (
+from purgatory.sweeps.plan import (
     MEASURES,
     PACKAGES,
     _files,
     code_digest,
     digest_of,
 )
-from purgatory.pipeline.sweeps.run import write_package
+from purgatory.sweeps.run import write_package
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,7 +12,7 @@ import pytest
 from purgatory.pipeline.errors import PipelineError
 from purgatory.pipeline.report.findings import Results
 from purgatory.pipeline.report.report import report_page
-from purgatory.pipeline.sweeps.page import swept_sections
+from purgatory.sweeps.page import swept_sections
 from tests.pipeline.browsing import headless_browser
 from tests.pipeline.test_report_page import CUT_OFF
 

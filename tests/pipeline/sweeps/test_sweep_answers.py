@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.confidence_intervals import t_quantile
-from purgatory.pipeline.sweeps.answers import Answer, answers
-from purgatory.pipeline.sweeps.heatmaps import HEATMAPS_COLUMNS, heatmaps
-from purgatory.pipeline.sweeps.plan import MOST_LEVELS, Plan, load_plan
+from purgatory.sweeps.answers import Answer, answers
+from purgatory.sweeps.heatmaps import HEATMAPS_COLUMNS, heatmaps
+from purgatory.sweeps.plan import MOST_LEVELS, Plan, load_plan
 from tests.pipeline.sweeps.small_sweeps import grid_plan, write_sweep
 
 pytestmark = pytest.mark.spark

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
 from purgatory.pipeline.errors import SessionError
-from purgatory.pipeline.sweeps.plan import load_plan
-from purgatory.pipeline.sweeps.run import missing, write_package
+from purgatory.sweeps.plan import load_plan
+from purgatory.sweeps.run import missing, write_package
 from tests.pipeline.sweeps.small_sweeps import GRID, write_sweep
 
 ROOT = Path(__file__).parents[3]
@@ -197,8 +197,8 @@ def test_the_project_can_be_run_from_the_file_that_workers_are_sent(tmp_path: Pa
         "import purgatory, timer\n"
         "assert purgatory.__file__.startswith(sys.argv[1])\n"
         "assert timer.__file__.startswith(sys.argv[1])\n"
-        "from purgatory.pipeline.sweeps.plan import parse_plan\n"
-        "from purgatory.pipeline.sweeps.tasks import quiet, run_scenario\n"
+        "from purgatory.sweeps.plan import parse_plan\n"
+        "from purgatory.sweeps.tasks import quiet, run_scenario\n"
         "quiet()\n"
         "plan = parse_plan('''name = 's'\\nscenario = 'steady'\\n[grid]\\n"
         "duration_ms = [20]\\n\"delete_records.interval_ms\" = [10]\\n''')\n"

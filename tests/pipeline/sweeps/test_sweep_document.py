@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.sweeps.heatmaps import HEATMAPS_COLUMNS, MOST_PAIRS
-from purgatory.pipeline.sweeps.measures import MEASURES, RESULTS
-from purgatory.pipeline.sweeps.plan import MOST_LEVELS, MOST_SCENARIOS, load_plan, parse_plan
-from purgatory.pipeline.sweeps.sweep_file import MOST_REPETITIONS, Question, SweepFile
+from purgatory.sweeps.heatmaps import HEATMAPS_COLUMNS, MOST_PAIRS
+from purgatory.sweeps.measures import MEASURES, RESULTS
+from purgatory.sweeps.plan import MOST_LEVELS, MOST_SCENARIOS, load_plan, parse_plan
+from purgatory.sweeps.sweep_file import MOST_REPETITIONS, Question, SweepFile
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = (ROOT / "docs" / "sweep.md").read_text(encoding="utf-8")

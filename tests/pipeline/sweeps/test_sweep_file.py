@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.sweeps.plan import MOST_SCENARIOS, Plan, load_plan, parse_plan
-from purgatory.pipeline.sweeps.sweep_file import SweepError
+from purgatory.sweeps.plan import MOST_SCENARIOS, Plan, load_plan, parse_plan
+from purgatory.sweeps.sweep_file import SweepError
 from tests.pipeline.sweeps.small_sweeps import BASE, grid_plan, write_sweep
 
 HEAD = 'name = "s"\nscenario = "tiny.toml"\n'

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from purgatory.pipeline.sweeps.page import heatmap_plot, sweep_page, sweep_sections
+from purgatory.sweeps.page import heatmap_plot, sweep_page, sweep_sections
 from tests.pipeline.browsing import Browser, headless_browser
 from tests.pipeline.test_report_page import CUT_OFF, EVIL
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from purgatory.pipeline import sweeps
-from purgatory.pipeline.sweeps import run
-from purgatory.pipeline.sweeps.plan import Plan, load_plan
-from purgatory.pipeline.sweeps.tasks import batches, expected_cost
 from purgatory.simulation import Scenario, load_scenario, shipped_scenarios
+from purgatory.sweeps import run
+from purgatory.sweeps.plan import Plan, load_plan
+from purgatory.sweeps.tasks import batches, expected_cost
 from tests.pipeline.sweeps.small_sweeps import BASE, grid_plan, write_sweep
 
 SAMPLE = """
@@ -107,7 +107,7 @@ def test_a_name_and_what_is_said_anyway_change_no_key(tmp_path: Path) -> None:
 def test_other_code_has_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = grid_plan(tmp_path)
     before = set(plan.keys())
-    monkeypatch.setattr("purgatory.pipeline.sweeps.plan.code_digest", lambda: "other")
+    monkeypatch.setattr("purgatory.sweeps.plan.code_digest", lambda: "other")
     assert not before & set(plan.keys())
 
 
@@ -126,7 +126,7 @@ def test_what_is_in_a_request_log_is_part_of_the_key(tmp_path: Path) -> None:
 def test_a_sample_is_the_same_in_every_process(tmp_path: Path) -> None:
     plan = sample_plan(tmp_path)
     program = (
-        "import sys; from purgatory.pipeline.sweeps.plan import load_plan; "
+        "import sys; from purgatory.sweeps.plan import load_plan; "
         "print(*load_plan(sys.argv[1]).keys())"
     )
     ran = subprocess.run(

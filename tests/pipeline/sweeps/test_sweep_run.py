@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from purgatory.pipeline.engines.progress import EngineProgress
 from purgatory.pipeline.errors import OutputError, PipelineError
-from purgatory.pipeline.sweeps.measures import MEASURES, RESULTS
-from purgatory.pipeline.sweeps.plan import Plan, load_plan
-from purgatory.pipeline.sweeps.run import (
+from purgatory.simulation import LoadedScenario, Scenario, Simulation
+from purgatory.sweeps.measures import MEASURES, RESULTS
+from purgatory.sweeps.plan import Plan, load_plan
+from purgatory.sweeps.run import (
     PARTS,
     POINTS,
     merge_parts,
@@ -25,9 +26,8 @@ from purgatory.pipeline.sweeps.run import (
     results,
     sweep,
 )
-from purgatory.pipeline.sweeps.sweep_file import SweepError
-from purgatory.pipeline.sweeps.tasks import Task, part_files, run_scenario, write_part
-from purgatory.simulation import LoadedScenario, Scenario, Simulation
+from purgatory.sweeps.sweep_file import SweepError
+from purgatory.sweeps.tasks import Task, part_files, run_scenario, write_part
 from tests.pipeline.sweeps.small_sweeps import grid_plan, write_sweep
 
 pytestmark = pytest.mark.spark
@@ -103,7 +103,7 @@ def test_what_is_done_is_not_done_again(
     spark: SparkSession, done: Done, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = parts_of(done.out)
-    monkeypatch.setattr("purgatory.pipeline.sweeps.run._run", lambda *_: pytest.fail("a task ran"))
+    monkeypatch.setattr("purgatory.sweeps.run._run", lambda *_: pytest.fail("a task ran"))
     again = sweep(spark, done.plan, done.out)
     assert kept(again.collect()) == kept(done.rows)
     assert parts_of(done.out) == before
@@ -181,7 +181,7 @@ def test_a_defect_in_one_scenario_is_its_error(
     def broken(*_: object) -> None:
         raise RuntimeError("what nobody thought of")
 
-    monkeypatch.setattr("purgatory.pipeline.sweeps.tasks.measure_run", broken)
+    monkeypatch.setattr("purgatory.sweeps.tasks.measure_run", broken)
     assert run_scenario(grid_plan(tmp_path), 0)["error"] == "RuntimeError: what nobody thought of"
 
 
@@ -202,7 +202,7 @@ def test_results_are_written_while_a_task_works(
 ) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
     prepare_folder(out, plan)
-    monkeypatch.setattr("purgatory.pipeline.sweeps.tasks._WRITE_EVERY_S", 0.0)
+    monkeypatch.setattr("purgatory.sweeps.tasks._WRITE_EVERY_S", 0.0)
     assert Task(plan, missing(plan, out), [[0, 1, 2]], out / PARTS, "abcdef").run_batch(0) == 3
     assert list(parts_of(out).values()) == [1, 1, 1]
 
@@ -241,7 +241,7 @@ def test_what_fails_on_a_worker_is_said_and_not_lost(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
-    monkeypatch.setattr("purgatory.pipeline.sweeps.run.Task", _LackingTask)
+    monkeypatch.setattr("purgatory.sweeps.run.Task", _LackingTask)
     with pytest.raises(PipelineError, match="a worker has no Python package 'pydantic'"):
         sweep(spark, plan, out)
     assert len(missing(plan, out)) == plan.scenarios
@@ -261,7 +261,7 @@ def test_many_parts_become_few_and_nothing_is_lost(
     prepare_folder(out, plan)
     for number, key in enumerate(plan.keys()):
         write_part(out / PARTS, "abc", 0, number, [{"key": key, "records": number}])
-    monkeypatch.setattr("purgatory.pipeline.sweeps.run._MOST_PARTS", 7)
+    monkeypatch.setattr("purgatory.sweeps.run._MOST_PARTS", 7)
     merge_parts(spark, out)
     assert list(parts_of(out).values()) == [8]
     assert missing(plan, out) == {}
@@ -284,7 +284,7 @@ def test_the_tables_are_whole_or_as_they_were(
             raise OSError(28, "No space left on device")
         return renamed(path, target)
 
-    monkeypatch.setattr("purgatory.pipeline.sweeps.run.Path.rename", fails_once)
+    monkeypatch.setattr("purgatory.sweeps.run.Path.rename", fails_once)
     with pytest.raises(OSError, match="No space"):
         sweep(spark, plan, out)
     assert sorted(path.name for path in (out / POINTS).iterdir()) == before

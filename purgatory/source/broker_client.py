@@ -15,8 +15,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.pipeline.source.errors import BrokerAwayError, BrokerError, OptionError
-from purgatory.pipeline.source.options import (
+from purgatory.source.errors import BrokerAwayError, BrokerError, OptionError
+from purgatory.source.options import (
     EARLIEST,
     LATEST,
     Offsets,

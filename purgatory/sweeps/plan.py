@@ -33,8 +33,9 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from purgatory.pipeline.result_rows import text
-from purgatory.pipeline.sweeps.measures import RESULTS
-from purgatory.pipeline.sweeps.sweep_file import (
+from purgatory.simulation import LoadedScenario, Scenario, ScenarioError, load_scenario
+from purgatory.sweeps.measures import RESULTS
+from purgatory.sweeps.sweep_file import (
     DrawnSetting,
     KeyPath,
     PathError,
@@ -50,7 +51,6 @@ from purgatory.pipeline.sweeps.sweep_file import (
     with_value,
     wording,
 )
-from purgatory.simulation import LoadedScenario, Scenario, ScenarioError, load_scenario
 
 MOST_SCENARIOS = 1_000_000
 """The number of scenarios of a sweep: the driver has all of them in memory."""
@@ -523,7 +523,7 @@ def code_digest() -> str:
     run again once too often rather than once too rarely.
     """
     files = [file for package in PACKAGES for file in _files(resources.files(package), package)]
-    files.append((MEASURES, resources.files("purgatory.pipeline.sweeps") / MEASURES))
+    files.append((MEASURES, resources.files("purgatory.sweeps") / MEASURES))
     return digest_of(files)
 
 

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.pipeline.errors import OutputError
-from purgatory.pipeline.stream.windowed_waits import State, Watermark
 from purgatory.settings.typed_duration import duration_of
+from purgatory.stream.windowed_waits import State, Watermark
 
 QUERY = "waits"
 """The name of the query, of its main table, and of its folder in `--checkpoint`."""

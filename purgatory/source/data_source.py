@@ -13,14 +13,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.pipeline.source.broker_client import BrokerClient
-from purgatory.pipeline.source.errors import (
+from purgatory.source.broker_client import BrokerClient
+from purgatory.source.errors import (
     OptionError,
     lost_to_retention,
     partition_gone,
     shorter_log,
 )
-from purgatory.pipeline.source.options import (
+from purgatory.source.options import (
     EARLIEST,
     OffsetRange,
     Offsets,
@@ -29,15 +29,15 @@ from purgatory.pipeline.source.options import (
     Subscription,
     parse_options,
 )
-from purgatory.pipeline.source.partition_reader import column_names, spark_schema
-from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
+from purgatory.source.partition_reader import column_names, spark_schema
+from purgatory.source.stream_reader import PurgatoryStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-_log = Logger("purgatory.pipeline.source")
+_log = Logger("purgatory.source")
 
 
 class PurgatoryDataSource(DataSource):
@@ -155,7 +155,7 @@ class PurgatoryBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
         # Only tasks need Arrow: without it, the processes that plan start in half the time.
-        from purgatory.pipeline.source.partition_reader import PartitionReader
+        from purgatory.source.partition_reader import PartitionReader
 
         if not isinstance(partition, OffsetRange):
             return iter(())

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.pipeline.errors import FaultError, PipelineError
-from purgatory.pipeline.source import register
-from purgatory.pipeline.source.broker_client import BrokerClient, TopicIds
-from purgatory.pipeline.source.options import from_document, parse_options
-from purgatory.pipeline.stream.publisher import ConnectError, connect_admin, published_topics
+from purgatory.source import register
+from purgatory.source.broker_client import BrokerClient, TopicIds
+from purgatory.source.options import from_document, parse_options
+from purgatory.stream.publisher import ConnectError, connect_admin, published_topics
 
 _TIMEOUT_S = 15.0
 

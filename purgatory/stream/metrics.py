@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from purgatory.pipeline.stream.checkpoint import QUERY
-from purgatory.pipeline.stream.windowed_waits import OUTCOMES
+from purgatory.stream.checkpoint import QUERY
+from purgatory.stream.windowed_waits import OUTCOMES
 
 ADDRESS = "127.0.0.1"
 _US_PER_S = 1_000_000

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from purgatory.pipeline.errors import PipelineError
-from purgatory.pipeline.sweeps.measures import MEASURES
 from purgatory.settings.problems import did_you_mean
+from purgatory.sweeps.measures import MEASURES
 
 MOST_REPETITIONS = 1_000
 """How often a point may be repeated at most."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from purgatory.import_names import needs_extra
 
 if TYPE_CHECKING:
-    from purgatory.pipeline.sweeps.run import sweep as sweep
+    from purgatory.sweeps.run import sweep as sweep
 
 
 __all__ = ["sweep"]

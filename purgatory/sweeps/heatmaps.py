@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.engines.spark.frames import run_chain
 from purgatory.pipeline.jobs.chain import Statement, literal, quoted, read_chain
-from purgatory.pipeline.sweeps.plan import Parameter, Plan
-from purgatory.pipeline.sweeps.sweep_file import HeatmapTable
+from purgatory.sweeps.plan import Parameter, Plan
+from purgatory.sweeps.sweep_file import HeatmapTable
 
 MOST_PAIRS = 6
 """The number of pairs of settings with heat maps when the sweep file asks for none."""

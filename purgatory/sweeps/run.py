@@ -45,11 +45,11 @@ from purgatory.pipeline.ingest.trace_set import spark_path
 from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.signals import defer_signals
-from purgatory.pipeline.sweeps.answers import Answer, answers
-from purgatory.pipeline.sweeps.heatmaps import heatmaps
-from purgatory.pipeline.sweeps.page import ANSWERS, HEATMAPS, sweep_page
-from purgatory.pipeline.sweeps.plan import Plan, code_digest, load_plan
-from purgatory.pipeline.sweeps.tasks import (
+from purgatory.sweeps.answers import Answer, answers
+from purgatory.sweeps.heatmaps import heatmaps
+from purgatory.sweeps.page import ANSWERS, HEATMAPS, sweep_page
+from purgatory.sweeps.plan import Plan, code_digest, load_plan
+from purgatory.sweeps.tasks import (
     TASK_DDL,
     Task,
     adopt_parts,

@@ -21,12 +21,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from purgatory.pipeline.engines.spark.sql_engine import SQL_SETTINGS
 from purgatory.pipeline.errors import FaultError, PipelineError
-from purgatory.pipeline.source.errors import query_failure
-from purgatory.pipeline.stream.checkpoint import QUERY
-from purgatory.pipeline.stream.metrics import StreamMetrics
-from purgatory.pipeline.stream.sinks import Sinks, StreamConfig
-from purgatory.pipeline.stream.source import RecordSource
-from purgatory.pipeline.stream.windowed_waits import close_windows, count_batch, operations_of
+from purgatory.source.errors import query_failure
+from purgatory.stream.checkpoint import QUERY
+from purgatory.stream.metrics import StreamMetrics
+from purgatory.stream.sinks import Sinks, StreamConfig
+from purgatory.stream.source import RecordSource
+from purgatory.stream.windowed_waits import close_windows, count_batch, operations_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

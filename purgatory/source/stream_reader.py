@@ -20,14 +20,14 @@ from pyspark.sql.streaming.datasource import (
 
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.pipeline.source.broker_client import GRACE_S, BrokerClient, TopicIds
-from purgatory.pipeline.source.errors import (
+from purgatory.source.broker_client import GRACE_S, BrokerClient, TopicIds
+from purgatory.source.errors import (
     lost_to_retention,
     partition_gone,
     shorter_log,
     topic_recreated,
 )
-from purgatory.pipeline.source.options import (
+from purgatory.source.options import (
     LATEST,
     OffsetRange,
     Offsets,
@@ -45,7 +45,7 @@ _AGAIN_S = 0.5
 _IDS_EVERY_S = 5.0
 """The interval at which the ids of topics are requested while there is nothing to read."""
 
-_log = Logger("purgatory.pipeline.source")
+_log = Logger("purgatory.source")
 
 
 class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -141,7 +141,7 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
         # Only tasks need Arrow: without it, the processes that plan start in half the time.
-        from purgatory.pipeline.source.partition_reader import PartitionReader
+        from purgatory.source.partition_reader import PartitionReader
 
         assert isinstance(partition, OffsetRange)
         return PartitionReader(self._options, partition).batches()

@@ -159,7 +159,7 @@ def close_windows(
 
 
 def _chain(name: str, **parameters: object) -> list[Statement]:
-    text = files("purgatory.pipeline.stream").joinpath(name).read_text("utf-8")
+    text = files("purgatory.stream").joinpath(name).read_text("utf-8")
     return parse_chain(text.replace("{rules}", _rules()), parameters, name)
 
 

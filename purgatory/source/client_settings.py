@@ -8,7 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException
 
-from purgatory.pipeline.source.errors import OptionError
+from purgatory.source.errors import OptionError
 
 _PREFIX = "kafka."
 _SERVERS = "bootstrap.servers"

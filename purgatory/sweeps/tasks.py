@@ -27,15 +27,15 @@ import pyarrow.parquet as pq
 import structlog
 from pydantic import ValidationError
 
-from purgatory.pipeline.sweeps.measures import RESULTS, measure_run
-from purgatory.pipeline.sweeps.plan import Plan
-from purgatory.pipeline.sweeps.sweep_file import SweepError, problem_text, wording
 from purgatory.simulation import (
     LoadedScenario,
     Scenario,
     Simulation,
     apply_overrides,
 )
+from purgatory.sweeps.measures import RESULTS, measure_run
+from purgatory.sweeps.plan import Plan
+from purgatory.sweeps.sweep_file import SweepError, problem_text, wording
 
 _SHARES_PER_CORE = 8
 _SMALLEST_PER_CORE = 200

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import InputPartition
 
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.pipeline.source.client_settings import client_settings
-from purgatory.pipeline.source.errors import OptionError
 from purgatory.settings.problems import known_names
+from purgatory.source.client_settings import client_settings
+from purgatory.source.errors import OptionError
 
 Offsets = dict[TopicPartition, int]
 """The position of each partition."""

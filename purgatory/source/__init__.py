@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from purgatory.import_names import needs_extra
 
 if TYPE_CHECKING:
-    from purgatory.pipeline.source.data_source import PurgatoryDataSource as PurgatoryDataSource
-    from purgatory.pipeline.source.data_source import register as register
-    from purgatory.pipeline.source.errors import BrokerError as BrokerError
-    from purgatory.pipeline.source.errors import DataLossError as DataLossError
-    from purgatory.pipeline.source.errors import OptionError as OptionError
-    from purgatory.pipeline.source.errors import SourceError as SourceError
+    from purgatory.source.data_source import PurgatoryDataSource as PurgatoryDataSource
+    from purgatory.source.data_source import register as register
+    from purgatory.source.errors import BrokerError as BrokerError
+    from purgatory.source.errors import DataLossError as DataLossError
+    from purgatory.source.errors import OptionError as OptionError
+    from purgatory.source.errors import SourceError as SourceError
 
 __all__ = [
     "BrokerError",

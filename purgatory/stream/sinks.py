@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import FaultError, OutputError
 from purgatory.pipeline.jobs.registry import STREAM
-from purgatory.pipeline.stream.checkpoint import QUERY, Checkpoint, write_whole
+from purgatory.stream.checkpoint import QUERY, Checkpoint, write_whole
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

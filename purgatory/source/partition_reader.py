@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from purgatory.core.recent_errors import Logger
-from purgatory.pipeline.source.broker_client import Absence, RetryTimer, error_of
-from purgatory.pipeline.source.errors import lost_to_retention, partition_gone, shorter_log
-from purgatory.pipeline.source.options import OffsetRange, SourceOptions
+from purgatory.source.broker_client import Absence, RetryTimer, error_of
+from purgatory.source.errors import lost_to_retention, partition_gone, shorter_log
+from purgatory.source.options import OffsetRange, SourceOptions
 
 _COLUMNS = {
     "key": "binary",
@@ -52,7 +52,7 @@ _CONSUME_TIMEOUT_S = 0.1
 _ASK_AFTER_S = 1.0
 """After so long without a record brokers are asked whether one can come, each time."""
 
-_log = Logger("purgatory.pipeline.source")
+_log = Logger("purgatory.source")
 
 
 class PartitionReader:

@@ -19,9 +19,9 @@ from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.engines.spark.frames import run_chain
 from purgatory.pipeline.jobs.chain import Statement, literal, quoted, read_chain
 from purgatory.pipeline.result_rows import Row, text
-from purgatory.pipeline.sweeps.heatmaps import level_sql
-from purgatory.pipeline.sweeps.plan import Parameter, Plan
-from purgatory.pipeline.sweeps.sweep_file import Question
+from purgatory.sweeps.heatmaps import level_sql
+from purgatory.sweeps.plan import Parameter, Plan
+from purgatory.sweeps.sweep_file import Question
 
 
 @dataclass(frozen=True)
