@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from purgatory import import_names as import_names  # first: it says so if `timer` is not ours
 from purgatory.former_names import check_former, install
+from purgatory.settings.version import __version__ as __version__
 
 install()
 
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from purgatory.core.watchers import WatcherList, Watchers
     from purgatory.debug.description import describe
     from purgatory.pipeline.engines.trace_audit import audit
-
-__version__ = "0.1.0"
-"""The version of both packages, `purgatory` and `timer`."""
 
 __all__ = [
     "FOREVER_MS",

@@ -14,7 +14,24 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 FORMER: Mapping[str, str] = {
+    "purgatory.analysis": "purgatory.pipeline",
+    "purgatory.cdc.BadChangeError": "purgatory.cdc.InvalidChangeError",
+    "purgatory.cdc.StoppedOnBadError": "purgatory.cdc.QuarantineStopError",
+    "purgatory.cdc.apply.row_by_row": "purgatory.cdc.apply.applier",
+    "purgatory.cdc.apply.streaming": "purgatory.cdc.apply.spark_engine",
     "purgatory.changes": "purgatory.cdc",
+    "purgatory.client": "purgatory.source",
+    "purgatory.live": "purgatory.stream",
+    "purgatory.pipeline.analyze": "purgatory.pipeline.engines.run.run_job",
+    "purgatory.pipeline.auditing": "purgatory.pipeline.jobs.audit",
+    "purgatory.pipeline.source": "purgatory.source",
+    "purgatory.pipeline.stream": "purgatory.stream",
+    "purgatory.pipeline.sweeps": "purgatory.sweeps",
+    "purgatory.pipeline.waiting_runs": "purgatory.pipeline.engines.spark.frames",
+    "purgatory.sweeps.project_package": "purgatory.sweeps.run.write_package",
+    "purgatory.sweeps.surfaces": "purgatory.sweeps.heatmaps",
+    "purgatory.sweeps.sweep_plan": "purgatory.sweeps.plan",
+    "purgatory.sweeps.sweep_run": "purgatory.sweeps.run",
 }
 """The full name of a former module, or of a name in a module that still exists, and what to use."""
 

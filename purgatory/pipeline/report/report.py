@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 
-from purgatory import __version__
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
 from purgatory.pipeline.report.audit_section import audit_section, worst_verdict
 from purgatory.pipeline.report.comparison import comparison_section, two_groups
@@ -38,6 +37,7 @@ from purgatory.pipeline.report.wait_sections import (
     waits_section,
 )
 from purgatory.pipeline.result_rows import Row, group_by, label_waits
+from purgatory.settings.version import __version__
 
 
 def count_operations(waits: Sequence[Row], outcome: str) -> int:
