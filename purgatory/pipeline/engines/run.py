@@ -93,7 +93,9 @@ def run_opened(
 ) -> JobResults:
     """Run a job on opened traces; arguments and errors are those of `run_job`.
 
-    `command` repeats it: the page shows it.
+    Args:
+        command: repeats the job, for the page.
+        options: of the job, which `Job.all_options` checked.
     """
     page = page or job.always_page
     check = opened.check(job)
@@ -105,7 +107,7 @@ def run_opened(
     ids = [trace.run_id for trace in traces]
     tables = job.tables(page=page)
     rows, truncated = {}, []
-    opened.compute(job, {**job.all_options(options), "page": page})
+    opened.compute(job, {**job.defaults, **options, "page": page})
     if folder is not None:
         for table, order in tables.items():
             opened.write(table, order)

@@ -249,6 +249,11 @@ class Job:
         hidden = frozenset() if page else self.only_for_page
         return {name: order for name, order in self.outputs.items() if name not in hidden}
 
+    @property
+    def defaults(self) -> Mapping[str, object]:
+        """The options with their defaults."""
+        return {name: option.default for name, option in self.options.items()}
+
     def all_options(self, options: Mapping[str, object]) -> Mapping[str, object]:
         """The options, with defaults for those that are missing.
 
@@ -263,7 +268,7 @@ class Job:
             )
         for name, value in options.items():
             self.options[name].check(name, value)
-        return {name: options.get(name, option.default) for name, option in self.options.items()}
+        return {**self.defaults, **options}
 
 
 def _all_rows(table: str, page: str | None = None) -> View:

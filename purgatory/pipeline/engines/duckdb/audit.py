@@ -17,7 +17,6 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     SPLIT_US,
     WITNESSES,
     WITNESSES_ORDER,
-    check_limits,
 )
 from purgatory.pipeline.jobs.audit.audit_chain import (
     AUDIT_SETTINGS,
@@ -55,10 +54,10 @@ def audit_tables(
     Raises:
         ValueError: as `engines.spark.frames.audit` has it.
     """
-    check_limits(witnesses, split, split_us)
+    chain = audit_chain(witnesses, split, split_us)
     for name, rows in audit_settings(configuration, expect).items():
         engine.make_table(name, AUDIT_SETTINGS[name], rows)
-    engine.run(audit_chain(witnesses, split, split_us))
+    engine.run(chain)
 
 
 def _result(engine: DuckDBEngine, table: str, order: Order) -> pa.Table:

@@ -20,7 +20,6 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     SPLIT,
     SPLIT_US,
     WITNESSES,
-    check_limits,
 )
 from purgatory.pipeline.jobs.audit.audit_chain import (
     AUDIT_SETTINGS,
@@ -37,7 +36,7 @@ from purgatory.pipeline.jobs.occupancy import (
     occupancy_chain,
     peaks_chain,
 )
-from purgatory.pipeline.jobs.result_orders import MOST_KEYS, Exactness, check_number, check_waits
+from purgatory.pipeline.jobs.result_orders import MOST_KEYS, Exactness
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, fault_rows, span_rows
 from purgatory.pipeline.jobs.waits import (
     distribution_chain,
@@ -102,7 +101,6 @@ def waits(
     Raises:
         ValueError: `window_us` is not positive, or `percentiles` is invalid.
     """
-    check_waits(window_us, percentiles)
     chain = waits_chain(window_us, percentiles, by_topic=by_topic)
     return run_chain({"operations": operations}, chain, ["waits"])[0]
 
@@ -120,7 +118,6 @@ def slowest(operations: DataFrame, number: int = 10) -> DataFrame:
     Raises:
         ValueError: a number below 1.
     """
-    check_number(number)
     return run_chain({"operations": operations}, slowest_chain(number), ["slowest"])[0]
 
 
@@ -182,7 +179,6 @@ def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataF
     Raises:
         ValueError: a number below 1.
     """
-    check_number(number)
     inputs = {"operations": operations, "spans": spans}
     return run_chain(inputs, hot_keys_chain(number), ["hot_keys"])[0]
 
@@ -219,7 +215,6 @@ def peaks(
     Raises:
         ValueError: a number below 1.
     """
-    check_number(number)
     none = local_table(operations.sparkSession, [], spark_columns(FAULTS))
     inputs = {
         "operations": operations,
@@ -333,7 +328,6 @@ def audit(
         ValueError: a number below 1 (`witnesses`: below 0), an unknown expectation, or a
             configuration that contradicts itself.
     """
-    check_limits(witnesses, split, split_us)
     session = sends.sparkSession
     given = {
         "sends": sends,

@@ -17,6 +17,7 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     OF_ABSENCE,
     UNREAD,
     UNREAD_COPIES,
+    check_limits,
 )
 from purgatory.pipeline.jobs.audit.client_settings import (
     SETTINGS,
@@ -59,7 +60,11 @@ def audit_chain(witnesses: int, split: int, split_us: int) -> list[Statement]:
         witnesses: how many cases of each run and anomaly come with their rows.
         split: how many offsets, sequence numbers or polls one range holds.
         split_us: how much time one range of a key's effects holds, in microseconds.
+
+    Raises:
+        ValueError: a number below 1 (`witnesses`: below 0).
     """
+    check_limits(witnesses, split, split_us)
     return read_chain(
         *(f"audit/{name}.sql" for name in _FILES),
         witnesses=witnesses,
