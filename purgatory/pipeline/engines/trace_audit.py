@@ -53,10 +53,10 @@ def audit(
     locations = [parse_location(os.fspath(root)) for root in roots]
     settings = RunOptions(progress=progress, mapping=mapping, strict=strict, memory=memory)
     job = JOBS["audit"]
-    options = job.all_options({"expect": expect, "witnesses": witnesses})
+    job.all_options({"expect": expect, "witnesses": witnesses})  # an error before anything is read
     with defer_signals():  # C code that is interrupted while it is imported raises ImportError
         from purgatory.pipeline.engines.duckdb.traces import open_traces
     with open_traces(locations, None, job, settings, effects) as opened:
-        results = run_opened(job, opened, page=True, **options)
+        results = run_opened(job, opened, page=True, expect=expect, witnesses=witnesses)
     rows = results.rows
     return findings_of(rows["audit"], rows["witnesses"], results.bad_rows, expect)
