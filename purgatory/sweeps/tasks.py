@@ -172,19 +172,19 @@ def batches(costs: Sequence[float], cores: int) -> list[list[int]]:
         Lists of places in `costs`; each place is in exactly one of them. O(n log n).
     """
     order = sorted(range(len(costs)), key=lambda index: -costs[index])
-    left = sum(costs)
-    smallest = left / (_SMALLEST_PER_CORE * cores)
+    remaining = sum(costs)
+    smallest = remaining / (_SMALLEST_PER_CORE * cores)
     dealt: list[list[int]] = []
     batch: list[int] = []
     share = sums = 0.0
     for index in order:
         if not batch:
-            share, sums = max(left / (_SHARES_PER_CORE * cores), smallest), 0.0
+            share, sums = max(remaining / (_SHARES_PER_CORE * cores), smallest), 0.0
         elif sums + costs[index] > share:
             dealt.append(batch)
-            left -= sums
+            remaining -= sums
             batch, sums = [], 0.0
-            share = max(left / (_SHARES_PER_CORE * cores), smallest)
+            share = max(remaining / (_SHARES_PER_CORE * cores), smallest)
         batch.append(index)
         sums += costs[index]
     if batch:

@@ -433,9 +433,7 @@ def parse_alter_table(
     for part in parts:
         _parse_alteration(Tokens(part), alteration, database, mode)
     stops = [step for step in alteration.steps if step["do"] == "stop"]
-    resends = [step for step in alteration.steps if step["do"] == "resend-table"]
-    # A resent table has all columns of the source, whatever else the statement changes.
-    alteration.steps = stops or resends[:1] or alteration.steps
+    alteration.steps = stops or alteration.steps
     return alteration
 
 
@@ -475,8 +473,10 @@ def _parse_alteration(
         steps.extend(_dropped_part(tokens))
     elif tokens.accept("CHANGE"):
         _skip_column(tokens, "IF", "EXISTS")
-        tokens.name()
-        parse_column(tokens, mode)
+        old = tokens.name()
+        column = parse_column(tokens, mode)
+        if column.name != old:
+            steps.append({"do": "rename-column", "name": old, "to": column.name})
         steps.extend(_resend_table())
     elif tokens.accept("MODIFY"):
         _skip_column(tokens, "IF", "EXISTS")

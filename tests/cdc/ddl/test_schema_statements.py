@@ -125,8 +125,13 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         ),
         (
             "ALTER TABLE t ADD COLUMN IF NOT EXISTS a TEXT, MODIFY IF EXISTS b INT,"
-            " CHANGE IF EXISTS c d INT, ADD e TIMESTAMP NULL DEFAULT NULL, ADD f INT DEFAULT NULL",
-            altered({"do": "resend-table"}),
+            " CHANGE IF EXISTS c d INT",
+            altered(
+                {**typed("add-column", "a", "text"), "if": "absent"},
+                {"do": "resend-table"},
+                {"do": "rename-column", "name": "c", "to": "d"},
+                {"do": "resend-table"},
+            ),
         ),
         (
             "ALTER TABLE t ADD COLUMN IF NOT EXISTS a TEXT,"
@@ -140,7 +145,12 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         (
             "ALTER TABLE t ADD g INT AS (a + 1), MODIFY h INT AS (a + 2) STORED,"
             " ADD u TEXT DEFAULT 'NULL', MODIFY i INT AUTO_INCREMENT",
-            altered({"do": "resend-table"}),
+            altered(
+                typed("add-column", "g", "int", resent=True),
+                {"do": "resend-table"},
+                typed("add-column", "u", "text", resent=True),
+                {"do": "resend-table"},
+            ),
         ),
         (
             "ALTER TABLE t ADD g INT AS (a + 1), ADD u TEXT DEFAULT 'NULL'",
@@ -152,11 +162,11 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         ("ALTER TABLE t ADD PRIMARY KEY (a), ADD KEY (b)", altered({"do": "resend-table"})),
         (
             "ALTER TABLE t ADD a INT PRIMARY KEY",
-            altered({"do": "resend-table"}),
+            altered(typed("add-column", "a", "int", False, resent=True), {"do": "resend-table"}),
         ),
         (
             "ALTER TABLE t ADD (b INT, CONSTRAINT pk PRIMARY KEY (a))",
-            altered({"do": "resend-table"}),
+            altered(typed("add-column", "b", "int"), {"do": "resend-table"}),
         ),
         (
             "ALTER TABLE t ADD vector VARCHAR(9), ADD (vector INT DEFAULT 7, VECTOR KEY (v)),"
@@ -170,7 +180,11 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         (
             "ALTER TABLE t CHANGE `a` b BIGINT UNSIGNED NOT NULL COMMENT 'RENAME TO x' AFTER c,"
             " MODIFY d ENUM('a,b','it''s')",
-            altered({"do": "resend-table"}),
+            altered(
+                {"do": "rename-column", "name": "a", "to": "b"},
+                {"do": "resend-table"},
+                {"do": "resend-table"},
+            ),
         ),
         (
             "ALTER TABLE t ENGINE=InnoDB ROW_FORMAT=DYNAMIC, COMMENT 'DROP COLUMN a',"
