@@ -10,17 +10,17 @@ _INTERRUPTED = 130
 
 def run() -> None:
     """Run the command that the process was started with, and exit with its status."""
-    # Who imports pyarrow imports numpy, whose threads for matrices would spin in vain.
+    # pyarrow imports numpy, whose threads for matrices would spin in vain.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         status = _status()
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it, as `head` does, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
-    except KeyboardInterrupt:  # it came before the command could see to it, as while it is imported
+    except KeyboardInterrupt:  # Ctrl-C while the command was imported
         status = _INTERRUPTED
-    # Where Ctrl-C came inside of an `exec`, such as one that makes a dataclass, Python would end by
+    # After Ctrl-C inside of an `exec`, such as one that makes a dataclass, Python would end by
     # SIGINT instead of with this status, unless there was another `exec` since.
     exec("")
     raise SystemExit(status)
@@ -37,7 +37,7 @@ def _status() -> int:
     try:
         from purgatory.cli.main import main
     except ModuleNotFoundError as error:
-        # The library can be installed without what only its command line needs.
+        # The library can be installed without the packages of its command line.
         if error.name not in {"click", "rich"}:
             raise
         if sys.argv[1:] == ["doctor"]:

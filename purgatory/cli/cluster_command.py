@@ -504,7 +504,7 @@ def _publisher(serving: Serving, prefix: str) -> RowPublisher:
     client: dict[str, Any] = {}
     listener = serving.config.all_listeners[0]
     if listener.tls is not None:
-        # It is this very process, and its certificate may be of any name.
+        # The brokers are this very process, and their certificate may be of any name.
         client["enable.ssl.certificate.verification"] = False
     users = serving.config.users
     if listener.sasl and users:

@@ -1,6 +1,6 @@
-"""The command ``purgatory doctor``: what this machine has, and what to do about what it lacks.
+"""The command ``purgatory doctor``: what this machine has, and how to get what it lacks.
 
-It needs the standard library alone, for it also runs where the extra ``cli`` is missing.
+The command needs the standard library alone: it also runs without the extra ``cli``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from purgatory.settings.addresses import CLUSTER_PORT, CONTROL_PORT
 _DISTRIBUTION = "kafka-purgatory"
 _EXTRAS_OF_DEVELOPERS = ("core-tests", "dev", "docs", "release")
 _MIN_OPEN_FILES = 4_096
-"""A broker takes one for each connection."""
+"""A broker uses one per connection."""
 
 
 class Check(NamedTuple):
     """One line of the page.
 
     Args:
-        name: what was looked at.
-        found: what is there.
+        name: of the thing.
+        found: the state of the thing.
         advice: what to do; empty: nothing.
     """
 

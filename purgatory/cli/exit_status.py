@@ -44,8 +44,8 @@ def exit_on_error(
 
     Args:
         command: its name.
-        results_note: what the message after a signal says of results that are not written.
-        progress: show that the engine starts; None: only on a terminal.
+        results_note: the note on unwritten results in the message after a signal.
+        progress: show the start of the engine; None: only on a terminal.
 
     Raises:
         Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C, 143 after

@@ -1,6 +1,7 @@
-"""What a terminal shows of a job's results: first the runs, each with its tables, then the totals.
+"""A job's results on a terminal: first the runs, each with its tables, then the totals.
 
-Most tables are rows of the job (`pipeline.jobs.registry`); what has a form of its own is here.
+Most tables are rows of the job (`pipeline.jobs.registry`); tables with a form of their own are
+here.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def _print_table(
     console.print(table)
 
 
-# What has a form of its own
+# Tables with a form of their own
 
 
 def _print_waits(console: Console, job: Job, run_id: str, rows: Sequence[Row]) -> None:

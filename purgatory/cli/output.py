@@ -1,4 +1,4 @@
-"""What jobs write beside tables: the page of `--report`, and where the results are."""
+"""Output of jobs beside tables: the page of `--report`, and the location of the results."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _parquet(file: Path, folder: Path | None) -> Mapping[str, str]:
     tables = {table.name: table / PARQUET_FILE for table in folder.iterdir() if table.is_dir()}
     page_folder = file.resolve().parent
     links = {
-        # Where Spark's tasks wrote a table, it is in many files.
+        # A table that Spark's tasks wrote is in many files.
         name: os.path.relpath(path, page_folder)
         if path.exists()
         else f"{os.path.relpath(path.parent, page_folder)}/"

@@ -218,7 +218,7 @@ def _prepare(
 def _publisher(
     scenario_run: LoadedScenario, bootstrap_servers: str, prefix: str, client: Mapping[str, str]
 ) -> RowPublisher:
-    """What publishes; its topics are there, so the cluster answers."""
+    """The publisher; its topics exist, so the cluster answers."""
     import time
 
     from purgatory.stream.publisher import PublishError, RowPublisher, create_topics

@@ -1,4 +1,4 @@
-"""What can be wrong with an analysis, in words for the person who asked for it."""
+"""Errors of an analysis, in words for its user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ class PipelineError(Exception):
     """An analysis that can't be done; the message says what was wrong, where, and what is right."""
 
     is_transient = False
-    """Whether the same may succeed when it's started again."""
+    """Whether another attempt may succeed."""
 
 
 class TraceError(PipelineError):
@@ -23,7 +23,7 @@ class SessionError(PipelineError):
 
 
 class FaultError(PipelineError):
-    """What broke off may pass: brokers that don't answer, a worker that was killed."""
+    """A temporary failure: brokers that don't answer, a worker that was killed."""
 
     is_transient = True
 

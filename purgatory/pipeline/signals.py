@@ -32,28 +32,28 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def ending(number: int) -> BaseException:
-    """What a handler raises at a signal: KeyboardInterrupt at Ctrl-C, otherwise SystemExit."""
+    """The exception for a signal: KeyboardInterrupt at Ctrl-C, otherwise SystemExit."""
     if number == signal.SIGHUP:
         _leave_closed_terminal()
     return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _leave_closed_terminal() -> None:
-    """Let nothing fail of what is still written to a terminal that is closed."""
+    """Keep later writes to a closed terminal from failing."""
     for descriptor in range(3):
         with suppress(OSError):
-            # A terminal that is closed is no terminal any more, but still a device.
+            # A closed terminal is no terminal any more, but still a device.
             if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
                 os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
 
 
 def end(number: int, _frame: FrameType | None) -> None:
-    """A signal handler that raises what a signal stands for."""
+    """A signal handler that raises the exception for a signal."""
     raise ending(number)
 
 
 def is_free(number: signal.Signals) -> bool:
-    """Whether no handler but that of `exit_on_signal` is set, so that a job may set one."""
+    """Whether a job may set a handler: none is set, or only that of `exit_on_signal`."""
     default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     return signal.getsignal(number) in (default, end)
 

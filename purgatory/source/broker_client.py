@@ -1,4 +1,4 @@
-"""What the source asks brokers beside records: partitions, offsets, ids of topics; until a timeout.
+"""Requests of the source to brokers, beside records: partitions, offsets, ids of topics.
 
 Offsets and partitions are those of brokers that respond at the moment. A broker that has just
 restarted may not know all topics yet, so a partition is gone only after a grace period.
@@ -246,7 +246,7 @@ class TopicIds:
     """
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        # It would warn of settings of consumers.
+        # The client would warn of settings of consumers.
         self._admin = AdminClient({**client, "log_level": 0})
         self._id_of_topic: dict[str, str] = {}
 

@@ -27,7 +27,7 @@ _OURS = {
     "enable.auto.offset.store": "leave it out: offsets are kept in the checkpoint",
     "enable.partition.eof": "leave it out: the source needs it",
 }
-# What a broker's death costs is mostly waiting until the next attempt: 10 s at most by default.
+# A broker's death mostly costs the wait until the next attempt: 10 s at most by default.
 _OWN_SETTINGS = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",

@@ -254,7 +254,7 @@ def from_document(document: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 @dataclass(frozen=True)
 class Position:
-    """Where reading begins or ends.
+    """The offsets where reading begins or ends.
 
     Args:
         otherwise: LATEST or EARLIEST, for all partitions that `offsets` does not name.
@@ -269,7 +269,7 @@ class Position:
 
     @property
     def moves(self) -> bool:
-        """Whether it may be elsewhere when it is asked for again, as the log's end is."""
+        """Whether the offset may change until it is asked for again, as the log's end does."""
         return (
             self.otherwise == LATEST or self.time_ms is not None or LATEST in self.offsets.values()
         )

@@ -1,7 +1,7 @@
 """The task of the data source: the records in an offset range of a partition, as Arrow batches.
 
 A range may end with offsets without a record (of transaction markers, or of compacted records). So
-it ends with a record at or beyond its end, or with the end of the log. Where neither comes, the log
+it ends with a record at or beyond its end, or with the end of the log. If neither comes, the log
 may have become shorter, or the next record may belong to an open transaction: brokers are asked.
 """
 

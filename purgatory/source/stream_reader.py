@@ -230,7 +230,7 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 # Admission: how the offsets of a trigger are shared among partitions
 #
-# Each partition gets the same; what one can't use goes to the others. So none waits for one with a
+# Each partition gets the same; an unused share goes to the others. None waits for one with a
 # long backlog, and those with a short one are read to their end.
 
 

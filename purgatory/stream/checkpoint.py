@@ -1,4 +1,4 @@
-"""What lies beside Spark's own checkpoint of the query: its settings, and the state of each batch.
+"""The query's checkpoint beside Spark's own: its settings, and the state of each batch.
 
 * The settings decide what stored offsets and windows mean. A query with others is refused.
 * The state of a batch is a Parquet file of the open windows, with the watermark in its metadata. It

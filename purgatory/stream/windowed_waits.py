@@ -76,7 +76,7 @@ class Watermark(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is kept between two batches: the watermark, and the counts of the open windows."""
+    """The state between two batches: the watermark, and the counts of the open windows."""
 
     watermark: Watermark = Watermark()
     windows: pa.Table = _OPEN.empty_table()
@@ -164,7 +164,7 @@ def _chain(name: str, **parameters: object) -> list[Statement]:
 
 
 def _rules() -> str:
-    """What must hold in a row of operations, as branches of a `case`."""
+    """The conditions on a row of operations, as branches of a `case`."""
     required = (name for name in TABLES[_TABLE] if name not in {"run_id", *NULLABLE[_TABLE]})
     branches = [f"when {name} is null then 'no {name}'" for name in required]
     branches += [f"when {rule.condition} then '{rule.reason}'" for rule in RULES[_TABLE]]

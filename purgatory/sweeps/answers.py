@@ -1,9 +1,9 @@
 """Answers to a sweep's questions: the smallest timeout with an expiry ratio under x, and the like.
 
 A value is good when the measure keeps the bound at every point with that value: of the parameters
-that a question does not name, the worst value counts. It is confirmed when the bound is kept with
-the confidence of the question, by Student's t over the seeds of each point. Where the seeds of the
-worst point do not differ, their spread is unknown, and nothing is confirmed.
+that a question does not name, the worst value counts. An answer is confirmed when the bound is kept
+with the confidence of the question, by Student's t over the seeds of each point. Where the seeds of
+the worst point do not differ, their spread is unknown, and nothing is confirmed.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def _result_sentence(candidate: Candidate, question: Question) -> str:
 
 
 def _caveats(answer: Answer, index: int) -> list[str]:
-    """What a person should know before using the answer."""
+    """Reservations to know before using the answer."""
     question, further = answer.question, answer.candidates[index + 1 :]
     sentences = []
     if not answer.candidates[index].confirmed and answer.candidates[index].seeds > 1:

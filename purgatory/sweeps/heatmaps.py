@@ -1,6 +1,6 @@
 """Heat maps: a measure over two swept settings, averaged over seeds, and over all other settings.
 
-The seeds of each point are averaged first, then the points with the same two values. So two kinds
+The seeds of each point are averaged first, then the points with the same two values. Two kinds
 of spread stay apart: that between the seeds of one point, by chance, and that between points, by
 the other settings.
 """

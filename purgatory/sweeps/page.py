@@ -35,7 +35,7 @@ from purgatory.pipeline.result_rows import Row, group_by, text
 
 HEATMAPS = "heatmaps"
 ANSWERS = "answers.json"
-"""What of a sweep's folder the page shows: a table and a file."""
+"""The parts of a sweep's folder that the page shows: a table and a file."""
 
 # Cividis: its lightness grows evenly, so it reads the same in gray and with any color vision.
 _COLORS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
@@ -147,7 +147,7 @@ def _by_powers_of_ten(values: Sequence[float]) -> bool:
 
 
 def _color(cell: Row | None, log: bool) -> float | None:
-    """Where a cell lies on the scale of colors."""
+    """The place of a cell on the scale of colors."""
     if cell is None or cell["mean"] is None:
         return None
     return math.log10(cell["mean"]) if log else float(cell["mean"])

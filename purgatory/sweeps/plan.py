@@ -6,11 +6,11 @@ sweep that is run again, or extended, runs only new scenarios.
 
 Ground rules
 ------------
-* A plan is plain data, small, and the same for the same file. It is sent to every task whole, and
-  each task derives its scenarios from their numbers.
+* A plan is plain data, small, and the same for the same file. The whole plan is sent to every task,
+  and each task derives its scenarios from their numbers.
 * The value of a parameter at a point of a sample depends on the seed of the sample, the number of
-  the point and the path of the parameter alone. So a larger sample begins with the same points, and
-  another parameter leaves the others as they were.
+  the point and the path of the parameter alone. A larger sample therefore begins with the same
+  points, and another parameter leaves the others as they were.
 """
 
 from __future__ import annotations
@@ -364,7 +364,7 @@ def _base(sweep: SweepFile, source: str, folder: Path) -> LoadedScenario:
 
 
 class _ProblemError(Exception):
-    """What is wrong with a setting, in lines that follow its path."""
+    """The defects of a setting, in lines that follow its path."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__(*lines)
@@ -420,7 +420,7 @@ def _normal(
 ) -> Any:
     """A value as the scenario takes it.
 
-    What is wrong with the value by itself is an error. What is wrong with it only beside other
+    A value that is invalid by itself is an error. A value that is invalid only beside other
     settings is left: another setting of the same point may make it right.
     """
     changed: Any = document
@@ -519,7 +519,7 @@ MEASURES = "measures.py"
 def code_digest() -> str:
     """Return the hash of all code that runs a scenario. O(bytes of the code), once a process.
 
-    A version number would have to be raised with each change. So comments count as well: a sweep is
+    A version number would have to be raised with each change. Comments count as well: a sweep is
     run again once too often rather than once too rarely.
     """
     files = [file for package in PACKAGES for file in _files(resources.files(package), package)]

@@ -317,7 +317,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep came to.
+    """The results of a sweep.
 
     Args:
         points: the table of that name.

@@ -25,7 +25,7 @@ MOST_REPETITIONS = 1_000
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
 
 KeyPath = tuple[str | int, ...]
-"""Where a value stands in a document: keys of tables and numbers in arrays."""
+"""The path of a value in a document: keys of tables and numbers in arrays."""
 
 _STEP = re.compile(r"([A-Za-z0-9_-]+)(?:\[([^\[\]]+)\])?")
 _DOT = re.compile(r"\.(?![^\[]*\])")  # a dot in brackets belongs to a group's name
@@ -142,7 +142,7 @@ class SweepFile(_Table):
     name: Name
     """The sweep's name."""
     description: str = ""
-    """What it is for, in a sentence."""
+    """The purpose in a sentence."""
     scenario: str = Field(min_length=1)
     """The base scenario: a shipped one's name, or a TOML file; a relative path starts at the sweep
     file's folder."""
@@ -212,7 +212,7 @@ def problem_text(key: str, value: Any, right: str) -> str:
 
 
 def wording(item: Mapping[str, Any]) -> str:
-    """What would be right, from one of pydantic's errors."""
+    """The valid values, from one of pydantic's errors."""
     message = str(item["msg"])
     if item["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "must be a table of keys"

@@ -4,7 +4,7 @@ Ground rules
 ------------
 * Tasks run in Spark's Python workers, one scenario after the other. A scenario that fails is a row
   with its error.
-* A part never changes. It is renamed when it is whole; its name has its writer and the number of
+* A part never changes. A whole part is renamed; its name has its writer and the number of
   its scenarios, so that a listing of the folder shows the progress.
 * A task that is run again, because its worker died, runs only scenarios without a result. A
   scenario may be in two parts: its measures are the same.
@@ -156,9 +156,9 @@ def _error_text(error: Exception) -> str:
 
 # Batches
 #
-# The most expensive scenarios come first, and each batch takes a share of what is left: large
-# batches at first, small ones at the end. So all cores end within about one small batch of each
-# other, though the cost of a scenario is only estimated.
+# The most expensive scenarios come first, and each batch takes a share of the remaining cost:
+# large batches at first, small ones at the end. All cores then end within about one small batch of
+# each other, though the cost of a scenario is only estimated.
 
 
 def batches(costs: Sequence[float], cores: int) -> list[list[int]]:

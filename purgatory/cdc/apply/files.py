@@ -1,7 +1,7 @@
 """Applies files: lines of JSON, one change each, as Maxwell writes them.
 
 A file stands for a topic of one partition, `file:` and its absolute path; a line's number, from 0,
-is its offset. So a run on a file that has grown, or after a kill, resumes from the target's offset.
+is its offset. A run on a file that has grown, or after a kill, resumes from the target's offset.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def apply_file(
     """Apply the lines of a file that are not applied yet. O(lines).
 
     A last line that has no line feed and is no JSON is left for the next run: it is being written.
-    So are the changes of a transaction whose end is missing.
+    The changes of a transaction whose end is missing are left, too.
 
     Args:
         by_transaction: apply whole transactions of the source only.

@@ -91,7 +91,7 @@ def _micro_batches(reader: PurgatoryStreamReader, once: bool) -> Iterator[Iterat
         offsets = ends
 
 
-# What Spark's engine shares.
+# Functions that Spark's engine shares.
 
 
 def check_topics(settings: TopicSettings) -> None:

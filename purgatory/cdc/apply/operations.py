@@ -2,7 +2,7 @@
 
 A batch is split into groups of one statement each (upserts of certain columns of a table, or
 deletes from it). A change may join an earlier group of its statement as long as no later group
-touches its row. So each row's changes run in order, and a batch of thousands is a handful of
+touches its row. Each row's changes run in order, and a batch of thousands is a handful of
 statements.
 """
 

@@ -18,7 +18,7 @@ RETRY_FOR_S = 60.0
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What the user specifies of a table of the source.
+    """The user's specification of a table of the source.
 
     Args:
         name: of the target's table; the source's own by default.

@@ -8,8 +8,8 @@ Ground rules
 ------------
 * A record's sort key is its position in the source's binlog. Within a partition sort keys never
   decrease: a record without a position, or with an earlier one, has the key of the record before
-  it. So sorting preserves the order of each partition, and a heartbeat, a tombstone or a malformed
-  record never changes the order of others.
+  it. Sorting therefore preserves the order of each partition, and a heartbeat, a tombstone or a
+  malformed record never changes the order of others.
 * Groups take effect in the order of their first records, and only when they are complete.
 """
 

@@ -33,7 +33,7 @@ class TableMapping:
     options: ApplyOptions
 
     def spec(self, source: str) -> TableSpec:
-        """What `--tables` specifies of a table."""
+        """The specification of a table in `--tables`."""
         return self.options.tables.get(source, _NO_SPEC)
 
     def target_name(self, source: str) -> str:

@@ -48,7 +48,7 @@ _DEFINING_KINDS = ("table-create", "table-alter")
 
 @dataclass(frozen=True, slots=True)
 class CaptureConfig:
-    """What is captured, and where to.
+    """The tables to capture, and the topic.
 
     Args:
         partitions: of ``topic``, if it is created.
@@ -70,8 +70,8 @@ class CaptureConfig:
 def capture_changes(config: CaptureConfig) -> int:
     """Capture until stopped, or, with ``once``, up to the current end of the binlog.
 
-    It resumes behind the records in the topic; without any, at the end of the binlog. Each change
-    is in the topic once, in order within its key's partition, whatever is killed.
+    A capture resumes behind the records in the topic; without any, at the end of the binlog. Each
+    change is in the topic once, in order within its key's partition, whatever is killed.
 
     Returns:
         The number of records that were sent.

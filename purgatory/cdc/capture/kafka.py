@@ -210,7 +210,7 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_
 def largest_record_bytes(kafka: KafkaSettings, topic: str) -> int:
     """The topic's `max.message.bytes`; Kafka's default if reading it is not permitted."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    # It has to live until the response is there.
+    # The callback has to live until the response is there.
     admin = AdminClient(kafka.admin())
     try:
         [done] = admin.describe_configs([resource]).values()

@@ -3,7 +3,7 @@
 A producer with several batches of a partition in flight loses idempotence when one of them fails:
 the later ones are out of sequence, and librdkafka then resets the sequences of all partitions. A
 batch of another partition whose response was lost is retried under a new sequence number, and no
-broker detects the duplicate. So a chunk is only handed over after the previous one is acknowledged.
+broker detects the duplicate. A chunk is only handed over after the previous one is acknowledged.
 
 Ground rules
 ------------

@@ -426,7 +426,7 @@ def parse_alter_table(
     if ignores and any(map(_may_delete_rows, parts)):
         alteration.steps.append(stop_step("ALTER IGNORE may drop rows without logging it"))
     if "PARTITION" in Tokens(parts[0]).words(2):
-        # It is the only clause, and its commas separate partitions.
+        # A clause of partitions is the only one, and its commas separate partitions.
         parts = parts[:1]
     if any(map(_sets_charset, parts)):
         alteration.steps.extend(_resend_table())

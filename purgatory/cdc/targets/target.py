@@ -132,7 +132,7 @@ class Target(ABC):
         self._upsert_sql = cache(self._upsert_text)
         self._delete_sql = cache(self._delete_text)
 
-    # What each database does in its own way.
+    # Each database has its own way for these.
 
     @abstractmethod
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""What runs the jobs: Spark, or DuckDB where Spark can't."""
+"""The engines that run jobs: Spark, or DuckDB where Spark can't."""

@@ -49,7 +49,7 @@ def choose_engine(command: str, engine: Engine | None, master: str) -> Engine:
 
 
 def _lacking() -> str | None:
-    """What Spark lacks here, or None."""
+    """The package or program that Spark lacks here, in words, or None."""
     if find_spec("pyspark") is None:
         return "PySpark is not installed"
     from purgatory.pipeline.engines.spark.java import find_java_home
@@ -97,7 +97,7 @@ class RunOptions:
 
 
 class SqlEngine(Protocol):
-    """What runs a job's SQL: a DuckDB connection or a Spark session."""
+    """The engine of a job's SQL: a DuckDB connection or a Spark session."""
 
     def run(self, statements: Iterable[Statement]) -> None:
         """Run a chain: make its views, and compute its tables."""
@@ -118,7 +118,7 @@ class SqlEngine(Protocol):
 
 
 class TraceReader(Protocol):
-    """What reads the traces of a job into its engine, as tables with all columns of the schema."""
+    """Reads the traces of a job into its engine, as tables with all columns of the schema."""
 
     def read(self, tables: Sequence[str], *, count: bool) -> RowCheck:
         """Make the tables of the good rows.

@@ -45,7 +45,7 @@ class UriFolder:
 
 
 OutputFolder = Path | UriFolder
-"""Where results are written."""
+"""The folder of results."""
 
 
 def spark_output_path(folder: Path | UriFolder) -> str:

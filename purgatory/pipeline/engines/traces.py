@@ -26,7 +26,7 @@ _ARROW_KINDS = {"string": pa.string(), "bigint": pa.int64()}
 class OpenedTraces:
     """The traces of a job in an engine, and the folder for the results.
 
-    What is written is collected once: it is small beside the traces.
+    Results are collected once: they are small beside the traces.
 
     Args:
         engine: computes.

@@ -27,7 +27,7 @@ _KEYS = ("from", "values", "value")
 
 @dataclass(frozen=True)
 class Source:
-    """Where the values of a column come from.
+    """The source of a column's values.
 
     Either the column `name`, whose values are translated as `values` has their texts, if it is
     given; or, with `name` None, the constant `value`. An id may be a text.

@@ -124,7 +124,7 @@ _FEW_LINES = 256
 _BLANKS = b" \t\r"
 _BOM = b"\xef\xbb\xbf"
 _NO_NUMBERS = (b"NaN", b"Inf")
-"""What Arrow takes although it is not JSON."""
+"""Numbers that Arrow reads although they are not JSON."""
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """Half a character, or one of two halves."""
 _MOST_BRACKETS = 900

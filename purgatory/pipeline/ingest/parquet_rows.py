@@ -144,7 +144,7 @@ def _to_duckdb(text: str) -> str:
 
 # The rows of Parquet files: read by DuckDB itself where all that is needed are the good ones.
 #
-# Where a row's place is wanted, and where names differ by case only, which DuckDB ignores, Arrow
+# For a row's place, and for names that differ by case only, which DuckDB ignores, Arrow
 # reads the file, piece by piece.
 
 

@@ -18,7 +18,7 @@ from purgatory.pipeline.ingest.column_mapping import Source
 from purgatory.trace.trace_schema import DERIVED, IDS, MISSING, NULLABLE, RULES, TABLES, Rule
 
 JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-"""What makes Spark's JSON parser keep to JSON."""
+"""Options that keep Spark's JSON parser to JSON."""
 
 _DIGITS = 15
 """How many hexadecimal digits of a text's MD5 its number has: 60 bits."""
@@ -207,7 +207,7 @@ def _typed_cell(source: str, value: str) -> Cell:
     return Cell(value, f"({source} IS NOT NULL AND {value} IS NULL)")
 
 
-# What is wrong with a row, as SQL that each engine computes beside the row's columns.
+# The defects of a row, as SQL that each engine computes beside the row's columns.
 #
 # A row has the columns of its table, and some of its own: `_torn`, `_wrong` (the first column whose
 # value is of another type, or null) and `_run` (the run of its folder). The first reason that
@@ -237,7 +237,7 @@ def reason_sql(table: str) -> str:
 
 
 def detail_sql(table: str) -> str:
-    """What is wrong in a row, in words with its values; for rows that have a reason."""
+    """The defect of a row in words, with its values; for rows that have a reason."""
     detail = _first((rule.condition, rule.detail) for rule in _rules(table))
     return f"substring({detail}, 1, {MOST_CONTENT})"
 

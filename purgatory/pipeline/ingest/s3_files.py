@@ -33,7 +33,7 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 class S3Files:
-    """What `StoreFiles` has, for URIs `s3://BUCKET/KEY`.
+    """`StoreFiles` for URIs `s3://BUCKET/KEY`.
 
     Raises:
         PipelineError: Arrow came without S3, or the variable of the endpoint has no address.
@@ -145,7 +145,7 @@ def _store_errors(text: str) -> Iterator[None]:
 
 
 def _interruptible(call: Callable[[], T]) -> T:
-    """What a call gives that may last: a thread of its own makes it, so that Ctrl-C ends the wait.
+    """The result of a long call: a thread of its own makes it, so that Ctrl-C ends the wait.
 
     Python ends without that thread.
     """

@@ -1,4 +1,4 @@
-"""One look at all rows: how many are good, how many are not and why. What is bad is not listed.
+"""One look at all rows: how many are good, how many are not and why. Bad rows are not listed.
 
 A clean trace needs no more, and this costs a small part of what a list of bad rows does.
 """
@@ -81,7 +81,7 @@ def check_traces(
         session, trace_set: have the traces.
         table_rows: the rows to check, by table.
         folder: gets a folder `quarantine` with what is bad, if there is anything; None writes
-            nothing. It is written by the tasks that find it, in no order: there may be as many
+            nothing. The tasks that find the rows write them, in no order: there may be as many
             rows as in the traces.
         strict: stop at what is bad.
 

@@ -77,7 +77,7 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Cell]], str]] = {
         + ")"
     ),
 }
-"""What may be asked of a row beside its columns."""
+"""The columns of a row beside those of its table."""
 
 _numbers = count(1)
 """The numbers of the temporary views of files: each has a name of its own."""
@@ -361,7 +361,8 @@ def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:
     """Bad lines with `_line`, their number in the file, from 1.
 
     Spark reads a file in blocks, and numbers the lines of each block one after the other, from an
-    unknown number on. So the lines of each block are counted: O(blocks) rows, joined by broadcast.
+    unknown number on. The lines of each block are therefore counted: O(blocks) rows, joined by
+    broadcast.
     """
     blocks = lines.groupBy("_uri", "_block").agg(
         f.min("_id").alias("_first"), f.count(f.lit(1)).alias("_lines")

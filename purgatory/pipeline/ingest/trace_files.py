@@ -50,7 +50,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class TraceHead:
-    """What `run.json` says; without the file, what is taken for granted then.
+    """The head of a trace, from `run.json`; without the file, its defaults.
 
     `tables` has the numbers of parts and rows, or is None where the head does not say. `producers`
     and `consumers` are the settings of the groups, or None where they are not known. `seed` is None
@@ -238,7 +238,7 @@ class Part:
 
     @property
     def here(self) -> Path:
-        """Where this machine has it."""
+        """The path on this machine."""
         return Path(str(self.path)) if self.copy is None else self.copy
 
 
@@ -268,7 +268,7 @@ def parquet_files(folder: TracePath, table: str) -> list[TracePath]:
 
 
 def unfinished_files(folder: TracePath, table: str) -> list[TracePath]:
-    """What an interrupted writer left of one table: parts that have no footer yet."""
+    """The unfinished parts of one table, without a footer, that an interrupted writer left."""
     return _in_order(_listed(folder / table, "*" + UNFINISHED))
 
 
@@ -287,7 +287,7 @@ def _in_order(paths: Iterable[TracePath]) -> list[TracePath]:
 
 
 def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Part:
-    """What can be told of a file before its rows are read. O(1) for Parquet.
+    """The columns and the number of rows of a file, before its rows are read. O(1) for Parquet.
 
     Raises:
         PartError: none of it can be read.

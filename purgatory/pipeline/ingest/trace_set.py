@@ -74,9 +74,9 @@ class Trace(TraceHead):
     """The trace of one run: what its head says, and the files of each table.
 
     `complete` is false for a run that was interrupted: its operations still open then are in no
-    table, and `duration_ms` is 0 if the run had no time to write it. It is false, too, where parts
-    or rows are missing that `run.json` names. `mapping` has the names of columns in these files,
-    where they differ.
+    table, and `duration_ms` is 0 if the run had no time to write it. `complete` is false, too,
+    where parts or rows are missing that `run.json` names. `mapping` has the names of columns in
+    these files, where they differ.
     """
 
     folder: TracePath
@@ -425,7 +425,7 @@ class RowCheck:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing has to be left out."""
+        """Whether all files and rows are good."""
         return not self.bad and not self.quarantined
 
     def counts(self) -> list[Row]:

@@ -45,7 +45,7 @@ def verdict_line(audit: Sequence[Row]) -> str:
 
 
 def missing_evidence(audit: Sequence[Row]) -> str:
-    """What a run lacks without which its audit says nothing; empty if it has that."""
+    """The tables that an audit needs and a run lacks; empty if it lacks none."""
     reasons = (row["setting"] for row in audit if not row["count"])
     return ", ".join(dict.fromkeys(why for why in reasons if why in (NO_SENDS, NO_READS)))
 
@@ -190,14 +190,14 @@ def _choose_witnesses(witnesses: Sequence[Row]) -> tuple[list[list[Row]], int]:
 
 
 def _distinct_anomalies(cases: Sequence[Row]) -> Sequence[Row]:
-    """What a case is called after: a duplicate is that of a lost answer too, or is not."""
+    """The name of a case: a duplicate of a lost response is told from others."""
     if any(case["anomaly"] == DUPLICATE for case in cases):
         return [case for case in cases if case["anomaly"] != AFTER_LOST]
     return cases
 
 
 def _witness_text(witness: Row) -> str:
-    """What a case is about: the columns that identify it, as far as they are set."""
+    """The subject of a case: the columns that identify it, as far as they are set."""
     parts: Mapping[str, str] = {
         "topic": "topic",
         "partition": "partition",
@@ -318,12 +318,12 @@ def timeline(events: Sequence[Row]) -> Figure:
 
 
 def look(event: Row) -> str:
-    """What an event looks like: the outcome of a send, else what it is."""
+    """The mark of an event: the outcome of a send, else its kind."""
     return str(event["outcome"] if event["event"] == "send" else event["event"])
 
 
 def who(event: Row) -> str:
-    """Whose event it is."""
+    """The client of an event."""
     if event["event"] == "transaction":
         return str(event["transactional_id"])
     group = "" if event["group"] is None else f"{event['group']}/"
@@ -335,7 +335,7 @@ def who(event: Row) -> str:
 
 
 def place(event: Row) -> str:
-    """Where it is in the log, as far as that is known."""
+    """The place of an event in the log, as far as that is known."""
     if event["topic"] is None:
         return "-"
     offset = "" if event["offset"] is None else f" at {event['offset']}"

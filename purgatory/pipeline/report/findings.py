@@ -214,7 +214,7 @@ def _unanswered(run: Row, results: Results) -> Iterator[Finding]:
 def _timed_out_produces(results: Results, by_error: Mapping[str, Row]) -> str:
     """The responses to produces that timed out at the broker, if each was one attempt of a group.
 
-    That holds if the attempts have as many without a response.
+    This holds if the attempts have as many without a response.
     """
     produces = {
         row["outcome"]: row["operations"]

@@ -244,7 +244,7 @@ FILTERS = """<form class="filters" hidden aria-label="Filter">
 <span class="times"><label>From <input name="from" type="number" min="0" step="any"> s</label>
 <label>to <input name="to" type="number" min="0" step="any"> s</label></span>
 <output></output></form>"""
-"""What hides rows and lines of other topics, clients and brokers, and zooms all plots of time."""
+"""The filters by topic, client and broker, and the zoom of all plots of time."""
 
 
 def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = "table") -> str:

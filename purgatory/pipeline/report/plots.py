@@ -85,7 +85,7 @@ def by_purgatory(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def outcome_order(outcome_rows: tuple[str, Sequence[Row]]) -> int:
-    """Where an outcome stands in every plot; one that is not known stands last."""
+    """The place of an outcome in every plot; an unknown one stands last."""
     outcomes = list(COLORS)
     return outcomes.index(outcome_rows[0]) if outcome_rows[0] in COLORS else len(outcomes)
 
@@ -254,7 +254,7 @@ def _size_lines(rows: Sequence[Row], broker: int | None, axis: str, *, first: bo
 
 
 def plotted_ms(wait_us: float) -> float:
-    """Where a wait lies on an axis of powers of ten, which has no place for 0."""
+    """The place of a wait on an axis of powers of ten, which has none for 0."""
     return max(wait_us / 1000, _SMALLEST_MS)
 
 

@@ -162,8 +162,8 @@ def consumer_lag(
 ) -> dict[tuple[str, str], list[int]]:
     """The lag of each group of consumers and topic at the end of each window, in records.
 
-    It is the highest acknowledged offset less the highest offset that the group had read, over the
-    partitions of the topic; 0 where the group had read further. O(rows + groups x windows).
+    The lag is the highest acknowledged offset less the highest offset that the group had read, over
+    the partitions of the topic; 0 where the group had read further. O(rows + groups x windows).
     """
     produced: dict[tuple[str, int], dict[int, int]] = {}
     consumed: dict[tuple[str, str], dict[int, dict[int, int]]] = {}

@@ -78,7 +78,7 @@ def waits_section(
 
 
 def _as_waits(latencies: Sequence[Row]) -> list[Row]:
-    """What clients waited for, as rows that are drawn as waits are."""
+    """The latencies of clients, as rows that are drawn as waits are."""
     names = {"record": "until acknowledged", "attempt": "send to answer", "queue": "of it, queued"}
     return [
         {
@@ -94,7 +94,7 @@ def _as_waits(latencies: Sequence[Row]) -> list[Row]:
 
 
 def _attempts(part: PagePart, attempts: Sequence[Row]) -> str:
-    """What became of attempts, folded away."""
+    """The outcomes of attempts, folded away."""
     columns: list[Column] = [
         ("group", False, lambda row: row["group"]),
         ("outcome", False, lambda row: row["outcome"]),
@@ -117,7 +117,7 @@ def _attempts(part: PagePart, attempts: Sequence[Row]) -> str:
 
 
 def outcomes_section(part: PagePart, run: Row, waits: Sequence[Row]) -> str:
-    """What became of the operations; its figures are in the table of waits."""
+    """The outcomes of the operations; their figures are in the table of waits."""
     content = part.anchored("waits", label_waits(waits))
     if not content or not part.plotted:
         return ""
@@ -221,7 +221,7 @@ def over_time_section(part: PagePart, run: Row, over_time: Sequence[Row]) -> str
 
 
 def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
-    """Where operations expired: by broker and by what they waited for."""
+    """The expired operations by broker and by key."""
     if not any(row["expired"] for row in expiry):
         return ""
     plot = ""

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 MEMORY_SHARE = 0.6
-"""How much of the machine's memory a job may take."""
+"""The share of the machine's memory that a job may take."""
 
 FEW_ROWS = 50_000
-"""Below as many a second thread costs more than it saves."""
+"""With fewer rows, a second thread costs more than it saves."""
 _WHOLE = 100
 
 
@@ -34,13 +34,13 @@ _WHOLE = 100
 def duckdb_connection(
     *, progress: bool | None = False, memory: int | None = None, rows: int | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with nothing in it; what it spilled is removed at the end of the block.
+    """An empty connection, whose spilled files are removed at the end of the block.
 
     Args:
-        progress: show on standard error how far the statement at hand is; None does so on a
-            terminal only.
-        memory: how many bytes it may take before it uses the disk; None: `memory_bytes`.
-        rows: how many it will read; None: nobody knows.
+        progress: show the progress of the current statement on standard error; None: only on a
+            terminal.
+        memory: bytes that DuckDB may use before it spills to disk; None: `memory_bytes`.
+        rows: the number of rows to read; None: unknown.
 
     Raises:
         SessionError: DuckDB is not installed, or has no place or memory left.
@@ -92,7 +92,7 @@ def _query_progress(connection: duckdb.DuckDBPyConnection) -> EngineProgress | N
 
 
 def memory_bytes() -> int:
-    """What a job may take: a share of what this machine, or this container, has."""
+    """The memory limit of a job: a share of that of this machine, or this container."""
     return int(total_memory_bytes() * MEMORY_SHARE)
 
 
@@ -100,22 +100,22 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-# How many rows fit this machine: what is beyond is said before a job starts, not when it fails.
+# The number of rows that fit this machine: a job with more is refused before it starts.
 
 
 BYTES_PER_ROW = 1200
-"""What a row takes, in memory and on disk together (measured: `docs/audit.md`)."""
+"""The size of a row, in memory and on disk together (measured: `docs/audit.md`)."""
 
 MEMORY_PER_ROW = 150
-"""How many of these a job has to have in memory: not all of what DuckDB keeps goes to disk."""
+"""The bytes of a row that must be in memory: DuckDB can't spill all of its data."""
 
 _LEAST_MEMORY = 1 << 30
 
 
 def job_memory(rows: int | None) -> int:
-    """What a job takes by itself: what its rows need, or 1 GiB, but no more than `memory_bytes`.
+    """The memory limit of a job by its rows: 1 GiB at least, `memory_bytes` at most.
 
-    It is `memory_bytes` where nobody knows how many there are.
+    An unknown number of rows gets `memory_bytes`.
     """
     if rows is None:
         return memory_bytes()
@@ -123,7 +123,7 @@ def job_memory(rows: int | None) -> int:
 
 
 def known_rows(trace_set: TraceSet, tables: Iterable[str]) -> int | None:
-    """How many rows some tables have, by the footers of the parts; None if some are of JSON."""
+    """The number of rows of some tables, by the footers of the parts; None if some are of JSON."""
     names = tuple(tables)
     parts = (part for trace in trace_set.traces for name in names for part in trace.files[name])
     return None if any(part.kinds is None for part in parts) else _rows(trace_set, names)
@@ -141,16 +141,17 @@ def require_room(
 ) -> None:
     """Check that the rows, by the footers of the parts, fit memory and disk.
 
-    Lines of JSON count nothing: nobody knows how many there are before they are read.
+    Lines of JSON count nothing: their number is unknown until they are read.
 
     Args:
         trace_set: the traces.
         tables: those that are read.
-        command: what does the same, without its engine.
-        memory: how many bytes DuckDB may take; None: `memory_bytes`.
+        command: the command line, without its engine.
+        memory: bytes that DuckDB may use; None: `memory_bytes`.
 
     Raises:
-        SessionError: they don't fit; it names how many do, and the command for Spark.
+        SessionError: they don't fit; the message has the number that does, and the command for
+            Spark.
     """
     rows = _rows(trace_set, tables)
     folder = tempfile.gettempdir()

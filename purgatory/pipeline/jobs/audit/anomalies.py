@@ -33,7 +33,7 @@ ANOMALIES: Mapping[str, str] = {
 
 VIOLATION, PERMITTED, INDETERMINATE, NONE = "violation", "permitted", "indeterminate", "none"
 VERDICTS = (VIOLATION, INDETERMINATE, PERMITTED, NONE)
-"""What a count comes to; `none` where nothing was found. The worst comes first."""
+"""The verdicts on a count, the worst first; `none` where nothing was found."""
 
 EXPECTATIONS: Mapping[str, tuple[str, ...]] = {
     "order": (
@@ -46,7 +46,7 @@ EXPECTATIONS: Mapping[str, tuple[str, ...]] = {
     "no-loss": ("lost_write", "moved_write", "sequence_gap", "poll_skip", "inconsistent_offset"),
     "one-writer": ("multi_writer",),
 }
-"""What somebody may expect of a log whatever the settings permit, and the anomalies against it."""
+"""The expectations of a log whatever the settings permit, and the anomalies against each."""
 
 OF_ABSENCE = (
     "lost_write",
@@ -70,7 +70,7 @@ EQUAL_RECORDS = "equal records: on purpose, or one that was sent again; effects 
 FETCHED_AGAIN = "fetched again by one consumer: a seek, or what it never got; effects would show it"
 """Why nobody can tell whether a record was processed twice, or in another order."""
 NO_EFFECTS = "no effects: nothing tells whether what was delivered was processed"
-"""What brokers can't see of a service."""
+"""The anomalies that brokers can't see."""
 
 NO_SENDS = "no sends in the trace"
 NONE_STORED = "every send failed"

@@ -37,7 +37,7 @@ class Finding:
     Attributes:
         run_id, anomaly, group, verdict, setting, count: as in the table `audit`.
         witnesses: rows of the table `witnesses`: some of its cases, with the rows of the trace.
-            Where keys and values are known, the rows have them under `key_text` and `value_text`.
+            Known keys and values are in the rows, under `key_text` and `value_text`.
     """
 
     run_id: str

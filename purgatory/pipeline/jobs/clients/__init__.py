@@ -1,4 +1,4 @@
-"""What clients saw: the chains of `latencies`, `attempts` and `throughput`.
+"""Requests as clients saw them: the chains of `latencies`, `attempts` and `throughput`.
 
 They read `sends`, `reads`, and for `throughput` the small table `windows` (`run_spans.WINDOWS`) of
 the runs that are wanted.
