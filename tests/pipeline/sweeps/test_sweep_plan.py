@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline import sweeps
+from purgatory import sweeps
 from purgatory.simulation import Scenario, load_scenario, shipped_scenarios
 from purgatory.sweeps import run
 from purgatory.sweeps.plan import Plan, load_plan
