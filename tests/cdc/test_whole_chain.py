@@ -336,7 +336,7 @@ def test_every_table_of_the_target_equals_the_source_s_row_by_row(runs: Runs) ->
         assert len(rows) > 10
 
 
-def test_whatever_happens_to_tables_all_copies_get_the_same_cells_by_both_engines(
+def test_random_workload_gives_equal_copies_by_both_engines(
     runs: Runs,
 ) -> None:
     assert runs.workloads.schemas.missing() == []

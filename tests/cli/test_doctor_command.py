@@ -19,7 +19,7 @@ def _lines(out: str) -> dict[str, str]:
     return {line[2:].split("  ")[0]: line for line in out.splitlines() if line[2:3].strip()}
 
 
-def test_it_names_what_is_here(run_command: RunCommand) -> None:
+def test_doctor_names_installed_parts(run_command: RunCommand) -> None:
     ran = run_command("doctor")
     assert ran.status == 0
     lines = _lines(ran.out)
@@ -29,7 +29,7 @@ def test_it_names_what_is_here(run_command: RunCommand) -> None:
     assert not any(name in ran.out for name in ("extra dev", "extra core-tests"))
 
 
-def test_what_is_wrong_is_marked_and_has_its_advice(
+def test_doctor_marks_problems_with_advice(
     run_command: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(timer, "NATIVE", False)

@@ -111,7 +111,7 @@ def test_each_kind_has_a_command() -> None:
         ("explode 1", "No such command"),
     ],
 )
-def test_what_makes_no_sense_is_not_asked_for(typed: str, right: str, asked: Asked) -> None:
+def test_invalid_fault_is_not_requested(typed: str, right: str, asked: Asked) -> None:
     ran = CliRunner().invoke(program, ["fault", *typed.split()])
     assert (ran.exit_code, asked) == (2, [])
     assert right in ran.output

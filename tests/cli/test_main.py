@@ -197,14 +197,14 @@ def test_a_missing_engine_is_named(
     assert "pip install 'kafka-purgatory[analysis]'" in ran.stderr
 
 
-def test_of_two_extras_both_are_named() -> None:
+def test_both_missing_extras_of_a_sweep_are_named() -> None:
     ran = run_without(["pyspark"], "sweep", "nowhere.toml", "--out", "nowhere")
     assert ran.returncode == 2
     assert ran.stderr.startswith("purgatory sweep needs the simulation and the spark extra (")
     assert "pip install 'kafka-purgatory[simulation,spark]'" in ran.stderr
 
 
-def test_where_neither_engine_is_there_both_extras_are_named() -> None:
+def test_both_extras_are_named_without_any_engine() -> None:
     ran = run_without(["pyspark", "duckdb"], "audit", "nowhere")
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1

@@ -67,7 +67,7 @@ def test_settings_of_the_client_are_those_of_librdkafka() -> None:
         ("logger=x", "logger takes a function of a program"),
     ],
 )
-def test_what_is_no_setting_is_refused(text: str, message: str) -> None:
+def test_invalid_client_setting_is_refused(text: str, message: str) -> None:
     with pytest.raises(click.BadParameter, match=message):
         client_settings([text])
 
@@ -96,7 +96,7 @@ def test_a_duration_is_a_number_and_its_unit(text: str, us: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "10", "s", "-1s", "1,5s", "1e3s", "10S", "1d", "nan s", "1s 2ms", "٣s", "1.s"]
 )
-def test_what_is_none_is_refused_with_what_would_be_right(text: str) -> None:
+def test_invalid_duration_is_refused_with_a_valid_form(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration; give a number and its unit: 500us"):
         Duration(text)
 

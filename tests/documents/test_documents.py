@@ -51,7 +51,7 @@ def test_the_python_runs_from_top_to_bottom(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_what_the_python_imports_of_this_project_is_there(document: Path) -> None:
+def test_imports_in_documents_exist(document: Path) -> None:
     """Also where it is run only beside Spark or a cluster, or not at all."""
     missing = [
         f"{module}.{name}"

@@ -173,7 +173,7 @@ def test_a_reach_into_another_file_is_found(tmp_path: Path) -> None:
     assert list(reaches_into_others(path)) == ["file.py:3 other._mine"]
 
 
-def test_what_is_packed_beside_the_code_is_there() -> None:
+def test_package_data_exists() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packed = settings["tool"]["setuptools"]["package-data"]
     patterns = [(package, pattern) for package in packed for pattern in packed[package]]

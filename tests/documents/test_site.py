@@ -150,9 +150,7 @@ def test_a_name_and_a_word_are_found(site: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("page", ["index.html", "reference/timer.html"])
-def test_what_is_typed_is_found_where_the_site_is_opened_from_a_folder(
-    page: str, site: Path
-) -> None:
+def test_site_search_works_from_a_folder(page: str, site: Path) -> None:
     from tests.view.chromium import chromium
 
     with chromium() as browser:

@@ -176,7 +176,7 @@ def test_results_of_a_whole_an_interrupted_and_an_empty_run(analyzed: Analyzed) 
     assert "This run has no operations." in page
 
 
-def test_what_is_bad_goes_into_the_quarantine_and_is_counted(analyzed: Analyzed) -> None:
+def test_bad_rows_are_quarantined_and_counted(analyzed: Analyzed) -> None:
     traces, out, analysis = analyzed
     assert [
         (row["table"], row["reason"], row["rows"], row["files"]) for row in analysis.quarantine

@@ -106,7 +106,9 @@ def test_a_broken_file_of_a_table_that_no_audit_reads_is_not_its_affair(
     assert found.bad_rows == {"run-1": 1}, "of the reads alone"
 
 
-def test_what_is_permitted_is_status_0(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_of_permitted_anomalies_has_status_0(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["audit", str(trace), "--engine", "duckdb"]) == 0
     printed = capsys.readouterr()
     assert re.search(r"retry_reorder +writers +3 +permitted +idempotence=false", printed.out)
@@ -144,7 +146,7 @@ def test_a_verdict_that_rests_on_nothing_is_status_3(
 
 @pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.exhaustive), "duckdb"])
 @pytest.mark.usefixtures("in_the_shared_session")
-def test_what_is_permitted_is_a_violation_if_it_is_against_what_is_expected(
+def test_permitted_anomaly_against_an_expectation_is_a_violation(
     engine: str, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = ["--master", "local[2]", "--engine", engine]

@@ -294,7 +294,7 @@ def test_records_of_one_number_have_no_order_among_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["aborted", "sent again elsewhere"])
-def test_who_passes_by_what_was_aborted_skips_nothing_though_its_answer_was_lost(name: str) -> None:
+def test_reader_beyond_an_aborted_record_with_a_lost_response_skips_nothing(name: str) -> None:
     found = Oracle(BY_HAND[name]).found()
     told = ["committed"] * (name == "sent again elsewhere")
     assert [key[1] for key in found if key[0] == "poll_skip"] == told

@@ -232,7 +232,7 @@ def audited(
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_what_is_broken_is_found_and_nothing_else(
+def test_audit_finds_each_injected_transaction_anomaly_alone(
     audited: tuple[dict[str, Found], list[dict[str, Any]]], traces: Path, name: str
 ) -> None:
     if name == "offsets" and traces.name.startswith("proxy"):

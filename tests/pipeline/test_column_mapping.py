@@ -34,7 +34,7 @@ def _file(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_what_a_mapping_says(tmp_path: Path) -> None:
+def test_mapping_file_is_parsed(tmp_path: Path) -> None:
     reads = read_mapping(_file(tmp_path, MAPPING))["reads"]
     assert reads["partition"] == Source("Shard `1`")
     assert reads["time_us"] == Source("at_us")
@@ -66,7 +66,7 @@ def test_what_a_mapping_says(tmp_path: Path) -> None:
         ("[reads]\npoll = 'TOPIC'", "'TOPIC' and 'topic' differ in upper and lower case only"),
     ],
 )
-def test_what_a_mapping_can_not_say(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_mapping_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(TraceError, match=said):
         read_mapping(_file(tmp_path, text))
 

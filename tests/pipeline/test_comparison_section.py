@@ -66,7 +66,7 @@ def test_the_interval_is_that_of_welch() -> None:
     assert welch_half_width([1, 1], [2, 2], 0.95) is None, "nothing tells how much others differ"
 
 
-def test_what_differs_is_said_with_how_much() -> None:
+def test_differences_are_told_with_their_sizes() -> None:
     figures = [
         Comparison(EXPIRED, [1.0, 1.1, 1.2], [3.0, 3.1, 3.2], 0.5),
         Comparison(Figure("The median", "ms"), [30.0] * 3, [15.0, 15.1, 14.9], 1.0),
@@ -83,7 +83,7 @@ def test_what_differs_is_said_with_how_much() -> None:
     ]
 
 
-def test_of_single_runs_nothing_is_told_of_chance() -> None:
+def test_comparison_of_single_runs_tells_nothing_of_chance() -> None:
     groups = {"a": _runs("a", 1), "b": _runs("b", 4)}
     figures = [Comparison(EXPIRED, [0.0], [1.0, 1.0, 1.0, 1.0], None)]
     assert _said(groups, figures) == [

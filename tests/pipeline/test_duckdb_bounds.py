@@ -119,7 +119,7 @@ def test_sizes_of_memory(text: str, size: int | None) -> None:
         memory_size(text)
 
 
-def test_what_needs_more_memory_than_it_may_take_says_which_option_gives_it(
+def test_job_beyond_its_memory_limit_names_the_option(
     temporary: Path,
 ) -> None:
     with (
@@ -133,7 +133,7 @@ def test_what_needs_more_memory_than_it_may_take_says_which_option_gives_it(
     assert list(temporary.iterdir()) == []
 
 
-def test_what_was_spilled_is_removed_after_an_error(
+def test_spilled_files_are_removed_after_an_error(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connecting, "memory_bytes", lambda: 64 << 20)
@@ -212,7 +212,7 @@ def test_a_query_is_interrupted_as_python_is() -> None:
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
 )
 @pytest.mark.parametrize("place", ["result_folder._move", "job_output.print_results"])
-def test_what_is_in_its_place_when_a_signal_comes_is_told(
+def test_message_after_a_signal_names_completed_results(
     slow_follower_trace: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -84,7 +84,9 @@ _HEAP = "java.lang.OutOfMemoryError: Java heap space"
         ("[DIVIDE_BY_ZERO] Division by zero.\n== SQL ==", _CLUSTER, "[DIVIDE_BY_ZERO] Division"),
     ],
 )
-def test_what_ran_out_where_and_what_to_set(message: str, master: str, told: str) -> None:
+def test_spark_failure_names_exhausted_resource_place_and_setting(
+    message: str, master: str, told: str
+) -> None:
     line = failure_text(message, f"Traceback\n{message}\n\tat org.apache.spark.X", master)
     assert line.startswith(told)
     assert "\n" not in line

@@ -125,7 +125,7 @@ def _send(cluster: ThreadedCluster, count: int, **settings: object) -> None:
     assert producer.flush(20) == 0
 
 
-def test_what_is_stored_twice_is_found_though_nobody_reads_it() -> None:
+def test_unread_duplicate_is_found() -> None:
     with ThreadedCluster(recorded=True) as cluster:
         cluster.create_topic("orders")
         with cluster.fault.lose_responses(count=1, api="Produce"):
@@ -160,7 +160,7 @@ def test_a_verdict_that_rests_on_nothing_fails_the_assertion() -> None:
                 cluster.audit(expect=expect).assert_no_violations()
 
 
-def test_what_depends_on_settings_that_nobody_told_fails_the_assertion() -> None:
+def test_unknown_settings_fail_the_assertion() -> None:
     with ThreadedCluster(recorded=True) as cluster:
         cluster.create_topic("orders")
         with cluster.fault.lose_responses(count=1, api="Produce"):

@@ -222,7 +222,7 @@ def test_twenty_signals_at_random_moments_leave_all_tables_or_none(
 
 
 @pytest.mark.parametrize("name", [None, "py4j.clientserver"])
-def test_what_the_bridge_to_java_raises_as_well_is_not_logged(
+def test_further_errors_of_the_java_bridge_are_not_logged(
     name: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     logger = logging.getLogger(name)
@@ -236,7 +236,7 @@ def _ended_by_itself(number: int, _frame: FrameType | None) -> None:
     raise ZeroDivisionError(number)
 
 
-def test_who_handles_sigterm_goes_on_doing_so() -> None:
+def test_program_keeps_its_own_sigterm_handler() -> None:
     before = signal.signal(signal.SIGTERM, _ended_by_itself)
     try:
         assert not is_free(signal.SIGTERM)

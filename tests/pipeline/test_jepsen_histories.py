@@ -388,7 +388,7 @@ def audited() -> Mapping[str, list[Row]]:
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_what_jepsen_finds_in_a_history_is_found_or_told_of(
+def test_audit_finds_or_names_each_anomaly_of_jepsens_histories(
     name: str, audited: Mapping[str, list[Row]]
 ) -> None:
     found: Counter[str] = Counter()

@@ -116,7 +116,7 @@ def test_a_job_that_came_and_went_between_two_looks_is_counted() -> None:
     assert source.progress() == sum_stages([(2, 2)])
 
 
-def test_what_a_connect_server_skipped_is_dropped_when_it_is_done() -> None:
+def test_skipped_stages_of_a_connect_server_are_dropped_at_the_end() -> None:
     source = ConnectSource()
     source.note([cast("Any", Stage(0, 4, 1)), cast("Any", Stage(1, 4, 0))], 2, "a", False)
     assert source.progress() == sum_stages([(4, 1), (4, 0)])
@@ -161,7 +161,7 @@ def _last_line(said: io.StringIO) -> str:
 
 
 @pytest.mark.spark
-def test_what_a_session_did_before_is_not_counted(spark: SparkSession) -> None:
+def test_progress_leaves_out_earlier_jobs_of_the_session(spark: SparkSession) -> None:
     spark.range(0, 3_000, 1, 1_500).count()
     said = io.StringIO()
     with spark_progress(spark, True, said):
@@ -201,7 +201,7 @@ def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
     assert terminal.getvalue() == drawn
 
 
-def test_what_is_left_is_estimated_from_what_is_done() -> None:
+def test_remaining_time_is_estimated_from_finished_work() -> None:
     estimate = Estimate()
     assert estimate.remaining(EngineProgress(), 100.0) == ""
     assert estimate.remaining(EngineProgress("0 of 8", 0, 8), 110.0) == ""

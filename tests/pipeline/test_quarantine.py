@@ -245,7 +245,7 @@ def test_the_files_of_several_runs_are_told_apart(reader: ReadingEngine, tmp_pat
     ]
 
 
-def test_of_what_is_long_the_beginning_is_told(reader: ReadingEngine, tmp_path: Path) -> None:
+def test_long_bad_row_is_kept_up_to_its_limit(reader: ReadingEngine, tmp_path: Path) -> None:
     _json_trace(tmp_path / "run", [json.dumps({**OPERATION, "run_id": "x" * 100_000}).encode()])
     (bad,) = reader.read(tmp_path).quarantine
     assert bad["detail"] == "run_id is " + "x" * (MOST_CONTENT - len("run_id is "))
@@ -340,7 +340,7 @@ def test_a_clean_trace_of_version_1_has_nulls_where_version_2_has_more(
 
 
 @pytest.mark.spark
-def test_what_version_1_does_not_say_of_its_run(
+def test_run_of_version_1_has_no_client_settings(
     spark: SparkSession, write_trace: WriteTrace, tmp_path: Path
 ) -> None:
     tables = read_traces(spark, str(write_trace(tmp_path, [])), strict=True)

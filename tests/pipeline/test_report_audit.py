@@ -67,7 +67,7 @@ def test_a_case_of_two_anomalies_is_counted_once() -> None:
     assert verdict_line(audit[1:]) == "permitted: lost ack duplicate 38 (idempotence=false)"
 
 
-def test_what_permits_or_is_not_known_is_named_once() -> None:
+def test_permitting_or_unknown_setting_is_named_once() -> None:
     unknown = "configuration unknown: "
     audit = [
         _row("duplicate", "indeterminate", 3, unknown + "idempotence"),

@@ -192,7 +192,7 @@ def test_a_fault_is_no_cause_where_it_was_in_force_for_a_small_part_of_the_time(
     ]
 
 
-def test_what_nobody_read_is_not_called_stored() -> None:
+def test_unread_record_is_not_called_stored() -> None:
     row = {"group": "g", "attempts": 1, "records": 1, "stored": 0, "doubled": 0, "copies": 0}
     row |= {"outcome": "unknown", "from_us": 0, "until_us": 1_000_000}
     attempts = [{**row, "error": "*"}, {**row, "error": "DISCONNECTED"}]
@@ -226,7 +226,7 @@ def test_what_nobody_read_is_not_called_stored() -> None:
         ((4_200_000,), 3, ", the first at 4.2 s, while broker 1 was dead (4.0 s to 4.5 s)"),
     ],
 )
-def test_what_was_found_has_its_times_as_far_as_the_witnesses_have_them(
+def test_findings_have_the_times_of_their_witnesses(
     times_us: Sequence[int | None], count: int, when: str
 ) -> None:
     kill = {"kind": "kill", "broker": 1, "at_ms": 4000, "duration_ms": 500}
@@ -288,7 +288,7 @@ def test_acks_of_none_are_no_harm() -> None:
     assert [one.severity for one in said] == [Severity.NOTE]
 
 
-def test_what_is_rare_is_not_told_as_nothing() -> None:
+def test_small_share_is_not_rounded_to_zero() -> None:
     assert expired_text("Produce", 3, 12_409) == "3 of 12,409 produces (0.02 %) timed out."
     assert expired_text("Sync", 1, 4).startswith("1 of 4 syncs (25.0 %) expired: members")
     assert expired_severity("Sync") == Severity.HARM

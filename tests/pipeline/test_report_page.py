@@ -450,7 +450,7 @@ def test_tables_fit_their_cards_and_headings_go_down_step_by_step(
 
 
 @pytest.mark.browser
-def test_what_is_cut_off_is_noticed(browser: Browser, tmp_path: Path) -> None:
+def test_cut_off_text_is_noticed(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     text = _page("run-1").replace("<main>", '<main><p style="width: 500px">wide</p>')
     page.write_text(text, encoding="utf-8")

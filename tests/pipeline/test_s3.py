@@ -170,7 +170,7 @@ def test_commands_tell_of_s3_what_they_tell_of_a_folder(
     assert not [key for key in store.names() if "/." in key]  # nothing that was in the making
 
 
-def test_what_is_bad_is_told_by_its_uri(store: Store, trace: Path) -> None:
+def test_quarantine_and_strict_error_name_the_uri(store: Store, trace: Path) -> None:
     (trace / "operations" / "part-00001.parquet").write_bytes(b"torn")
     (trace / "reads" / "part-00001.parquet.part").touch()
     store.put_folder(trace, "a/run")
@@ -234,7 +234,7 @@ def test_a_listing_has_more_than_one_page(
         ({"AWS_ACCESS_KEY_ID": "nobody"}, ["{trace}", "--out", "s3://bucket/x"], "ACCESS_DENIED"),
     ],
 )
-def test_what_can_not_be_done_is_told_in_one_line(
+def test_store_error_is_one_line(
     store: Store,
     trace: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -302,7 +302,7 @@ class _FailingCopies:
 
 @pytest.mark.parametrize("failing", [1, 2, 4])  # of two tables: the first ones go aside
 @pytest.mark.parametrize("earlier", [True, False])
-def test_what_was_there_comes_back_if_a_move_fails(
+def test_former_results_come_back_if_a_move_fails(
     store: Store,
     trace: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -63,7 +63,7 @@ def test_the_heap_follows_the_memory(
 
 
 @pytest.mark.spark
-def test_what_spark_raises_becomes_one_line_and_its_log_has_the_stack(
+def test_spark_error_is_one_line_and_its_log_has_the_stack(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     java = JavaProcess(tmp_path)
@@ -162,7 +162,7 @@ def test_settings_of_the_user_win_and_memory_wins_against_them(
     assert [path.name for path in tmp_path.glob("purgatory-*")] == []
 
 
-def test_what_the_client_of_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_of_the_connect_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
     for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect.")]:
         monkeypatch.delitem(sys.modules, name)
@@ -187,7 +187,7 @@ def test_loopback_is_kept_to_where_it_reaches() -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-def test_where_memory_ends_the_line_says_how_to_give_more(tmp_path: Path) -> None:
+def test_out_of_memory_error_says_how_to_give_more(tmp_path: Path) -> None:
     trace = tmp_path / "run"
     trace.mkdir()
     (trace / "operations.jsonl").write_text('{"run_id": "' + "x" * 60_000_000 + '"}\n')
@@ -299,7 +299,7 @@ def test_each_command_that_starts_spark_tells_so_of_java_that_dies(tmp_path: Pat
         assert len(before) == (line in begun), (line, said)
 
 
-def test_what_java_refuses_is_bad_input(tmp_path: Path) -> None:
+def test_option_that_java_refuses_is_bad_input(tmp_path: Path) -> None:
     (line,) = _started_with_fakes(tmp_path, "refused waits trace --engine spark")
     assert line.startswith(
         "2 purgatory waits: Spark's Java refused to start: Unrecognized VM option 'Fast' (its log: "

@@ -35,7 +35,7 @@ def _edit_head(trace: Path, **changes: Any) -> None:
     path.write_text(json.dumps(head), encoding="utf-8")
 
 
-def test_what_is_read_of_a_trace(trace: Path) -> None:
+def test_trace_is_read_with_its_head_and_tables(trace: Path) -> None:
     found = read_trace(trace)
     assert (found.run_id, found.scenario, found.seed) == ("by-hand-1", "by-hand", 1)
     assert found.complete
@@ -263,7 +263,7 @@ def test_further_columns_and_other_ways_to_store_text_are_read(trace: Path) -> N
     assert read_trace(trace).rows["operations"] == 8
 
 
-def test_what_version_1_does_not_tell(trace: Path) -> None:
+def test_head_of_version_1_has_no_client_settings(trace: Path) -> None:
     found = read_trace(trace)
     assert (found.producers, found.consumers) == (None, None)
 

@@ -118,7 +118,7 @@ def test_analyze_writes_its_page_at_a_uri(
     assert run["folder"] == f"{store.uri}/run"
 
 
-def test_what_is_bad_is_told_by_its_uri(
+def test_quarantine_and_strict_error_name_the_uri(
     spark: SparkSession, store: Bucket, write_trace: WriteTrace, hand_operations: list[Any]
 ) -> None:
     write_trace(store.folder / "a" / "run", hand_operations, parts=2)
@@ -230,7 +230,7 @@ def test_results_take_their_place_when_all_are_there(spark: SparkSession, store:
 
 
 @pytest.mark.parametrize("failing", [1, 2])
-def test_what_was_there_comes_back_if_a_move_fails(
+def test_former_results_come_back_if_a_move_fails(
     spark: SparkSession, store: Bucket, failing: int
 ) -> None:
     files, out, place = HadoopFiles(spark), Uri(f"{store.uri}/out"), store.folder / "out"

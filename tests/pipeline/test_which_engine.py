@@ -29,7 +29,7 @@ def _without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("purgatory.pipeline.engines.spark.java.find_java_home", refuse)
 
 
-def test_what_was_asked_for_is_taken_in_silence(
+def test_requested_engine_is_taken_without_a_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _lacking(monkeypatch, "pyspark", "duckdb")

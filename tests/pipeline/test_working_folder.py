@@ -29,7 +29,7 @@ def _hit(function: Callable[..., Any], number: signal.Signals) -> Callable[..., 
     return hit
 
 
-def test_it_is_there_in_the_block_and_gone_after_with_all_that_is_in_it(tmp_path: Path) -> None:
+def test_working_folder_exists_in_its_block_only(tmp_path: Path) -> None:
     with working_folder("made-", tmp_path) as folder:
         assert folder.parent == tmp_path
         assert folder.name.startswith("made-")

@@ -45,12 +45,12 @@ def test_a_whole_wheel_has_none(tmp_path: Path) -> None:
         ("timer/native/core.c", "it has timer/native/core.c"),
     ],
 )
-def test_what_does_not_belong_into_it_is_named(tmp_path: Path, more: str, said: str) -> None:
+def test_foreign_file_in_the_wheel_is_named(tmp_path: Path, more: str, said: str) -> None:
     assert faults(tmp_path, [*WHOLE, more]) == [said]
 
 
 @pytest.mark.parametrize("lost", ["timer/py.typed", NATIVE[0]])
-def test_what_it_lacks_is_named(tmp_path: Path, lost: str) -> None:
+def test_missing_file_of_the_wheel_is_named(tmp_path: Path, lost: str) -> None:
     [said] = faults(tmp_path, [name for name in WHOLE if name != lost])
     assert said.startswith("it lacks ")
     assert lost.partition(".")[0].replace("/", ".") in said.replace("/", ".")

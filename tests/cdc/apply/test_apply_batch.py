@@ -263,7 +263,7 @@ def test_names_that_need_quotes_are_taken_as_they_are(target: Target) -> None:
     assert quarantined(target) == []
 
 
-def test_what_is_said_of_a_table_goes_before_what_its_values_look_like(target: Target) -> None:
+def test_specified_column_types_precede_types_of_values(target: Target) -> None:
     spec = TableSpec("copy", ("id",), {"id": ColumnType.TEXT, "later": ColumnType.BIGINT})
     log = [record(0, data={"id": 5}, primary_key_columns=None)]
     apply_batch(target, TOPIC, 0, log, ApplyOptions(tables={"shop.orders": spec}))

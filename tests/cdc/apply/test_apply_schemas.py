@@ -223,7 +223,7 @@ def test_columns_and_tables_can_change_places(target: Target, way: Way) -> None:
     assert [(row["id"], row["n"], row["text"]) for row in rows_of(target, "other")] == [(0, "a", 1)]
 
 
-def test_what_waits_or_comes_again_makes_no_table_before_or_after_its_time(target: Target) -> None:
+def test_pending_and_repeated_records_create_no_table(target: Target) -> None:
     log = created()
     log.row(0, n=1)
     log.row(1, n=1)
@@ -344,7 +344,7 @@ NOT_APPLIED: list[tuple[str, list[dict[str, Any]], str]] = [
 
 @both_ways
 @pytest.mark.parametrize(("kind", "steps", "why"), NOT_APPLIED)
-def test_what_a_person_has_to_do_stops_in_one_line_and_is_passed_by_on_demand(
+def test_inapplicable_schema_change_stops_and_can_be_skipped(
     target: Target, way: Way, kind: str, steps: list[dict[str, Any]], why: str
 ) -> None:
     log = created()

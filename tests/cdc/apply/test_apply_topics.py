@@ -171,7 +171,7 @@ def test_bad_records_among_good_ones_are_quarantined_and_the_stream_goes_on(
     assert became == Applied(applied=5, quarantined=6)
 
 
-def test_what_stops_a_stream_is_told_in_one_line(
+def test_error_of_a_stream_is_one_line(
     engine: Engine, kafka: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path / 'target.db'}"

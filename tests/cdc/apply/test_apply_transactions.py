@@ -48,7 +48,7 @@ def test_a_transaction_waits_for_its_changes_in_other_partitions(target: Target)
     assert [row["id"] for row in rows_of(target)] == [1, 2, 11]
 
 
-def test_what_lies_behind_an_unfinished_transaction_in_any_partition_waits_too(
+def test_records_behind_an_unfinished_transaction_wait_in_all_partitions(
     target: Target,
 ) -> None:
     writer = Writer(target)

@@ -297,7 +297,7 @@ def stopped(source: MariaDb, cluster: ThreadedCluster) -> dict[str, list[Record]
 
 
 @pytest.mark.parametrize("text", STOPPED)
-def test_what_the_log_does_not_tell_stops_with_one_clear_line(
+def test_statement_beyond_the_log_stops_with_one_line(
     target: Target, stopped: dict[str, list[Record]], text: str
 ) -> None:
     with pytest.raises(QuarantineStopError, match=STOPPED[text].replace("{t}", "t")) as raised:

@@ -116,7 +116,7 @@ def test_a_number_in_json_keeps_all_its_digits(target: Target, number: str) -> N
     assert found == {"x": [Decimal(number), "é"]}
 
 
-def test_what_only_the_database_can_judge_is_found_among_thousands(target: Target) -> None:
+def test_row_that_the_database_refuses_is_found_among_thousands(target: Target) -> None:
     target._run(
         "CREATE TABLE orders (id bigint PRIMARY KEY, n bigint CHECK (n <> 13), "
         "mail text NOT NULL UNIQUE)"

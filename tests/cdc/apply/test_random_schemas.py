@@ -90,7 +90,7 @@ def check(target: Target, source: Source, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["row", "transaction"])
 @pytest.mark.parametrize("source", _SEEDS, indirect=True)
-def test_whatever_happens_to_tables_the_target_has_the_same_cells(
+def test_random_schema_changes_give_an_equal_target(
     target: Target, source: Source, way: str
 ) -> None:
     check(target, source, way)

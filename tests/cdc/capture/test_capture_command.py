@@ -92,7 +92,7 @@ def test_a_wrong_setting_of_the_source_is_named_with_what_to_write(
         "u:p@h",
     ],
 )
-def test_what_is_no_address_is_refused_without_its_password(
+def test_invalid_source_address_is_refused_without_its_password(
     address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = said(capsys, f"--from={address}", "--bootstrap=127.0.0.1:1")

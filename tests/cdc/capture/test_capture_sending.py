@@ -155,7 +155,7 @@ def test_with_several_batches_of_a_partition_under_way_it_does(kafka: ThreadedCl
     assert len(lost) > len(set(lost)) == 20 * ROUNDS
 
 
-def test_what_is_behind_a_record_that_is_refused_is_not_sent_and_what_is_before_it_is(
+def test_capture_sends_all_records_before_a_refused_one_and_none_behind_it(
     kafka: ThreadedCluster,
 ) -> None:
     kafka.create_topic("refused", 1)

@@ -103,7 +103,7 @@ def test_a_snapshot_that_is_cut_short_within_the_copies_of_a_change_is_applied(
         ["TRUNCATE t", "INSERT INTO t VALUES (9, 9, 1999)"],
     ],
 )
-def test_what_happens_between_statement_and_snapshot_is_in_the_copy(
+def test_changes_between_statement_and_snapshot_are_in_the_copy(
     capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, meanwhile: list[str]
 ) -> None:
     capturing.capture()
@@ -135,7 +135,7 @@ def test_a_table_that_has_no_snapshots_stops_at_its_statement_alone(
 
 
 @pytest.mark.parametrize("has_no_snapshots", [True, False])
-def test_what_stops_does_not_take_away_rows_that_were_to_come(
+def test_stopping_statement_keeps_the_rows_due_before_it(
     capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, has_no_snapshots: bool
 ) -> None:
     capturing.capture()

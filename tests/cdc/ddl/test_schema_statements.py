@@ -238,7 +238,7 @@ def test_a_statement_names_what_it_changes(sql: str, changes: list[SchemaChange]
         ("EXPLODE TABLE t", "not understood (EXPLODE TABLE)"),
     ],
 )
-def test_what_moves_rows_or_is_not_understood_is_told_as_a_stop(sql: str, why: str) -> None:
+def test_unsupported_statements_become_a_stop(sql: str, why: str) -> None:
     [change] = schema_changes(sql, "d")
     [*_, step] = change.steps or ()
     assert step["do"] == "stop"

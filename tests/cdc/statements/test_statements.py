@@ -115,7 +115,7 @@ ONCE_DIFFERENT = [
 """Programs that some version copied wrongly, each as short as it could be."""
 
 
-def test_what_was_once_different_is_equal_or_stops(servers: Servers) -> None:
+def test_formerly_different_statements_are_equal_or_stop(servers: Servers) -> None:
     found = run_programs(servers, ONCE_DIFFERENT, live=False)
     failures = [f"{outcome.failure}\n{shown}" for outcome, shown in found if outcome.failure]
     assert not failures, "\n".join(failures)
@@ -131,7 +131,7 @@ def test_a_table_without_a_key_is_quarantined_beside_one_whose_name_differs_in_c
     assert (outcome.failure, outcome.verdict) == ("", "quarantined"), shown
 
 
-def test_what_the_copies_do_not_have_is_found(servers: Servers) -> None:
+def test_comparison_finds_missing_cells_of_a_copy(servers: Servers) -> None:
     # Behind the back of the log: no capture can be right then, and the comparison must see it.
     create = "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9))"
     hidden = ["SET sql_log_bin = 0", "INSERT INTO t VALUES (1, 'x')", "SET sql_log_bin = 1"]

@@ -35,7 +35,7 @@ def test_the_line_that_says_most_is_told(text: str, reason: str, is_transient: b
     assert query_failure(RuntimeError(text), "Begin anew") == QueryFailure(reason, is_transient)
 
 
-def test_of_lost_records_it_is_told_what_to_do_here() -> None:
+def test_data_loss_error_says_what_to_do() -> None:
     lost = topic_recreated("orders")
     told = query_failure(RuntimeError(f"purgatory.source.errors.DataLossError: {lost}"), "Do it.")
     assert told.reason.startswith("topic orders was deleted and made anew while it was read: ")

@@ -33,7 +33,7 @@ def test_partitions_take_turns_when_there_is_not_one_for_each() -> None:
     assert read == {A: 4, B: 4, C: 4}
 
 
-def test_what_is_admitted_is_the_limit_or_all_and_never_more_than_there_is() -> None:
+def test_admission_takes_the_limit_or_all_that_is_available() -> None:
     chance = random.Random(7)
     for _ in range(500):
         backlog = {

@@ -236,7 +236,7 @@ def test_a_batch_in_many_ranges_has_each_record_that_is_left_once(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_what_is_compacted_between_planning_and_reading_is_no_loss(
+def test_compaction_between_planning_and_reading_is_no_loss(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     create(cluster, topic, {})
@@ -255,9 +255,7 @@ def test_what_is_compacted_between_planning_and_reading_is_no_loss(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_what_is_compacted_while_a_range_is_read_is_no_loss(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_compaction_while_a_range_is_read_is_no_loss(cluster: ThreadedCluster, topic: str) -> None:
     create(cluster, topic, {"segment.bytes": "20000"})
     padding = bytes(1_000)
     records = [one._replace(value=b"%s%s" % (one.value, padding)) for one in keyed(0, 3_000)]

@@ -95,7 +95,7 @@ def test_an_empty_new_partition_is_planned_without_rows_and_read_later(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_a_new_partition_lost_before_the_stream_knew_of_it_is_lost(
+def test_retention_in_a_new_partition_before_its_discovery_is_data_loss(
     cluster: ThreadedCluster, topic: str, fails: bool
 ) -> None:
     cluster.create_topic(topic)

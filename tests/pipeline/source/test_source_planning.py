@@ -266,7 +266,9 @@ def test_a_topic_recreated_with_as_many_records_stops_the_query(
         assert [line["event"] for line in logs] == ["topic_recreated"]
 
 
-def test_what_is_available_now_is_read_and_no_more(cluster: ThreadedCluster, topic: str) -> None:
+def test_available_now_reads_up_to_the_ends_at_its_start(
+    cluster: ThreadedCluster, topic: str
+) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(10))
     with _reader(cluster, subscribe=topic, startingOffsets="earliest") as reader:

@@ -134,7 +134,7 @@ def test_without_failure_each_lost_offset_is_marked_once_and_the_stream_goes_on(
     assert len(offsets_of(live.rows, 0)) + 5 + 2 + 3 == 20, "each lost offset is marked once"
 
 
-def test_what_goes_while_no_record_follows_is_marked_by_the_next_one(
+def test_retention_before_the_next_record_is_marked_by_it(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic)
@@ -157,7 +157,7 @@ def test_what_goes_while_no_record_follows_is_marked_by_the_next_one(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_goes_while_a_task_reads_it_is_an_error_or_marked(
+def test_retention_while_a_task_reads_is_an_error_or_marked(
     cluster: ThreadedCluster, topic: str, fails: bool
 ) -> None:
     cluster.create_topic(topic, replication=1)

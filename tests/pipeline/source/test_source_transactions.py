@@ -67,7 +67,7 @@ def _read(
 
 
 @pytest.mark.parametrize("given", [{}, {"kafka.isolation.level": "read_committed"}])
-def test_what_is_committed_is_read_up_to_the_first_open_transaction(
+def test_read_committed_ends_at_the_first_open_transaction(
     cluster: ThreadedCluster, topic: str, writer: Producer, given: dict[str, str]
 ) -> None:
     end = _end(cluster, topic, given)
@@ -83,7 +83,7 @@ def test_what_is_committed_is_read_up_to_the_first_open_transaction(
     assert _read(cluster, topic, end, 12, given) == [9, 10]
 
 
-def test_what_is_aborted_or_open_is_read_by_who_asks_for_it(
+def test_read_uncommitted_has_aborted_and_open_transactions(
     cluster: ThreadedCluster, topic: str, writer: Producer
 ) -> None:
     end = _end(cluster, topic, _UNCOMMITTED)

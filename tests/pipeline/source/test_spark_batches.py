@@ -112,7 +112,7 @@ def test_a_topic_without_records_is_no_rows(
     assert _read(spark, cluster, subscribe=topic).collect() == []
 
 
-def test_what_a_batch_can_not_have_is_an_error_or_a_marked_gap(
+def test_missing_offsets_of_a_batch_are_an_error_or_a_marked_gap(
     spark: SparkSession, cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic)

@@ -177,7 +177,7 @@ def test_rows_that_come_after_the_end_are_not_counted_as_dropped() -> None:
         (["cluster", "--publish", "a b", "--port", "0"], "--publish 'a b' can't begin the name"),
     ],
 )
-def test_what_can_not_be_published_is_said_in_one_line(
+def test_publishing_error_is_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2

@@ -101,7 +101,7 @@ def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
         ({"security_protocol": "PLAINTEXT"}, "speaks TLS or asks for a password: --client"),
     ],
 )
-def test_who_can_not_come_in_is_told_why_in_one_line(
+def test_refused_login_of_the_publisher_is_one_line(
     command: str,
     other: dict[str, str | None],
     message: str,

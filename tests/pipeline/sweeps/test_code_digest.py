@@ -54,7 +54,7 @@ def test_a_cluster_that_is_sent_the_code_has_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_these_packages_import_of_ours_is_among_them(package: str) -> None:
+def test_code_digest_covers_all_imported_packages(package: str) -> None:
     for path in ROOT.joinpath(*package.split(".")).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             module = node.module if isinstance(node, ast.ImportFrom) else None

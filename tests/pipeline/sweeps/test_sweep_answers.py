@@ -104,7 +104,7 @@ def test_an_answer_is_given_per_value_of_another_setting(
     assert found[1].words().startswith(f"With {LAG} = 9: 400 is the smallest")
 
 
-def test_of_settings_that_are_not_named_the_worst_value_counts(
+def test_answer_takes_the_worst_value_of_unnamed_settings(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (answer,) = answered(

@@ -108,7 +108,7 @@ def test_a_heatmap_over_one_setting_is_a_line_with_its_spread() -> None:
     assert data["error_y"]["array"] == [0.25, 0.25]
 
 
-def test_whatever_is_drawn_stands_in_a_table_too() -> None:
+def test_each_plot_of_the_sweep_page_has_a_table() -> None:
     page = sweep_sections(heatmap([[0.125, None]]), [])
     table = re.search(r"<table .*?</table>", page, re.DOTALL)
     assert table is not None

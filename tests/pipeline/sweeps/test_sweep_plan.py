@@ -111,7 +111,7 @@ def test_other_code_has_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not before & set(plan.keys())
 
 
-def test_what_is_in_a_request_log_is_part_of_the_key(tmp_path: Path) -> None:
+def test_content_of_a_request_log_is_part_of_the_key(tmp_path: Path) -> None:
     base = BASE.replace("rate = 100.0", 'arrivals = { file = "log.csv", time = "t" }')
     (tmp_path / "log.csv").write_text("t\n2024-01-01\n")
     file = write_sweep(
@@ -194,7 +194,7 @@ def test_no_core_waits_for_a_straggler(wrong_by: float) -> None:
     assert max(busy) < max(in_turn)
 
 
-def test_what_costs_most_is_begun_first() -> None:
+def test_most_expensive_scenarios_begin_first() -> None:
     costs = [1.0] * 300 + [100.0]
     dealt = batches(costs, 2)
     assert dealt[0] == [300]

@@ -99,7 +99,7 @@ def test_the_table_has_the_columns_that_are_stated(done: Done) -> None:
         assert kinds[name] == {"int64": "bigint", "double": "double"}[str(kind)]
 
 
-def test_what_is_done_is_not_done_again(
+def test_resumed_sweep_runs_only_missing_scenarios(
     spark: SparkSession, done: Done, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = parts_of(done.out)
@@ -155,7 +155,7 @@ def test_failed_scenarios_are_run_again_only_when_asked_for(tmp_path: Path) -> N
     assert list(missing(plan, out, retry_failed=True)) == [0, 1, 2, 3]
 
 
-def test_of_a_scenario_that_was_run_twice_the_row_without_error_counts(
+def test_row_without_error_counts_of_a_scenario_that_ran_twice(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     plan, out = grid_plan(tmp_path, timeouts="10", lags="1"), tmp_path / "out"
@@ -237,7 +237,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(spark: SparkSession, tmp_path
     assert missing(plan, out) == {}
 
 
-def test_what_fails_on_a_worker_is_said_and_not_lost(
+def test_failure_on_a_worker_is_reported(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
@@ -317,7 +317,7 @@ def test_a_file_that_is_no_part_is_named(tmp_path: Path) -> None:
         missing(plan, out)
 
 
-def test_what_a_killed_run_left_unfinished_is_removed(tmp_path: Path) -> None:
+def test_unfinished_parts_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
     prepare_folder(out, plan)
     left = out / PARTS / ".part-abc-00000-00000-n1.parquet.123"
