@@ -53,7 +53,7 @@ SLOW_TO_START = {"apply_speed", "apply_start", "stream_speed", "stream_start"}
         if name not in run.WITH_SPARK
     ],
 )
-def test_each_benchmark_measures_what_it_names(name: str) -> None:
+def test_each_benchmark_measures_its_namesake(name: str) -> None:
     figures: list[Figure] = importlib.import_module(f"tests.benchmarks.{name}").measure(Size.SMALL)
     assert figures
     names = [figure.name for figure in figures]

@@ -89,7 +89,7 @@ def test_versions_grow_along_the_binlog_and_are_offsets_where_there_is_no_positi
 
 
 @given(st.binary() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
-def test_anything_is_a_change_or_is_told_to_be_none(value: bytes | str) -> None:
+def test_any_input_is_a_change_or_an_error(value: bytes | str) -> None:
     with pytest.raises(InvalidChangeError):
         parse_change(value)
 

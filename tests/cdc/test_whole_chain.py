@@ -372,14 +372,14 @@ def test_more_random_tables_get_the_same_cells_in_both_databases_both_ways(
         _check_cells(chain, url)
 
 
-def test_the_audit_finds_nothing_in_what_was_sent_and_in_what_was_applied(
+def test_audit_of_sent_and_applied_changes_finds_no_anomaly(
     audited: dict[str, Counter[tuple[str, str]]],
 ) -> None:
     assert audited["apply"] == Counter()
     assert audited["sound"] == Counter()
 
 
-def test_without_idempotence_and_with_five_in_flight_the_audit_tells_what_broke(
+def test_audit_finds_anomalies_without_idempotence_and_five_in_flight(
     audited: dict[str, Counter[tuple[str, str]]],
 ) -> None:
     found = audited["broken"]

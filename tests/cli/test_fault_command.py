@@ -86,7 +86,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         ("cut-connections 1", {"kind": "cut_connections", "broker": 1}, "2 connections were cut"),
     ],
 )
-def test_a_fault_is_asked_for_as_it_was_typed(
+def test_fault_is_requested_as_typed(
     typed: str, sent: dict[str, Any], said: str, asked: Asked
 ) -> None:
     ran = CliRunner().invoke(program, ["fault", *typed.split()])

@@ -44,7 +44,7 @@ def foreign_purgatory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_another_projects_timer_is_named_with_what_to_do(foreign_timer: Path) -> None:
+def test_foreign_timer_is_named_with_the_remedy(foreign_timer: Path) -> None:
     ran = run(foreign_timer, "-c", "from purgatory import DelayedOperationPurgatory")
     last = ran.stderr.splitlines()[-1]
     assert last.startswith("ImportError: the package 'timer' in ")
@@ -99,7 +99,7 @@ def test_the_fixture_in_another_projects_purgatory_says_so(foreign_purgatory: Pa
     ("module", "to"),
     [("confluent_kafka", "sqlite:///copy.db"), ("psycopg", "postgresql://me@127.0.0.1/copy")],
 )
-def test_apply_says_what_is_missing_before_it_starts_spark(
+def test_apply_names_a_missing_package_before_spark_starts(
     tmp_path: Path, module: str, to: str
 ) -> None:
     program = (

@@ -68,7 +68,7 @@ def test_a_shell_completes_commands_and_options(words: str, expected: str) -> No
     assert expected in re.split(r"[,\n]", ran.stdout), ran
 
 
-def test_alone_it_tells_in_six_lines_what_to_try_first(
+def test_command_without_arguments_prints_first_steps(
     run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -107,7 +107,7 @@ _LONG = "x" * 300
         (["cluster", "--trace", _LONG], f"purgatory cluster: --trace {_LONG}: cannot be made"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_2(
+def test_mistake_is_one_line_with_status_2(
     run_command: RunCommand, arguments: list[str], expected: str
 ) -> None:
     ran = run_command(*arguments)
@@ -131,7 +131,7 @@ def run_without(modules: list[str], *arguments: str) -> subprocess.CompletedProc
     )
 
 
-def test_without_click_the_extra_is_named() -> None:
+def test_missing_click_names_the_extra() -> None:
     ran = run_without(["click"], "wheel")
     assert ran.returncode == 2
     assert ran.stdout == ""
@@ -141,20 +141,20 @@ def test_without_click_the_extra_is_named() -> None:
     )
 
 
-def test_without_click_the_doctor_tells_what_is_here() -> None:
+def test_doctor_runs_without_click() -> None:
     ran = run_without(["click", "rich", "pydantic"], "doctor")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "native core" in ran.stdout and "extra cli" in ran.stdout
 
 
-def test_without_rich_the_wheel_names_the_extra() -> None:
+def test_missing_rich_names_the_extra_of_the_wheel() -> None:
     ran = run_without(["rich.console"], "wheel")
     assert ran.returncode == 2
     assert "Traceback" not in ran.stderr
     assert "pip install 'kafka-purgatory[cli]'" in ran.stderr
 
 
-def test_texts_words_and_defaults_need_no_pydantic() -> None:
+def test_audit_command_needs_no_pydantic() -> None:
     ran = run_without(["pydantic"], "audit", "nowhere", "--engine", "duckdb", "--master", "local")
     assert ran.stderr.startswith("purgatory audit: nowhere: there is no such folder")
 
@@ -228,7 +228,7 @@ def test_the_module_is_the_command() -> None:
     assert ran.stdout == f"purgatory {version('kafka-purgatory')}\n"
 
 
-def test_the_status_after_ctrl_c_holds_wherever_it_came(tmp_path: Path) -> None:
+def test_status_after_ctrl_c_is_130_at_any_moment(tmp_path: Path) -> None:
     (tmp_path / "interrupted.py").write_text("""
 import purgatory.cli.main as module
 from purgatory.cli import run
@@ -249,7 +249,7 @@ run()
 
 @pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["wheel", "--help"], ["doctor"]], ids=str)
-def test_a_pipe_that_nobody_reads_ends_it_quietly(arguments: list[str], buffered: bool) -> None:
+def test_closed_pipe_ends_the_command_quietly(arguments: list[str], buffered: bool) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as broken:

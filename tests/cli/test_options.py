@@ -127,7 +127,7 @@ def test_no_duration_is_longer_than_64_bits_hold() -> None:
             duration_parser()(text)
 
 
-def test_a_default_goes_through_the_parser_as_it_is_typed() -> None:
+def test_duration_parser_accepts_a_default() -> None:
     assert str(duration_parser()(Duration("2min"))) == "2min"
 
 

@@ -44,7 +44,7 @@ def test_every_step_is_drawn_in_plain_text(run_command: RunCommand) -> None:
     assert ran.out.endswith("7 tasks ran in 7 advances of the clock\n")
 
 
-def test_a_large_wheel_is_folded_where_it_is_idle(run_command: RunCommand) -> None:
+def test_idle_buckets_of_a_large_wheel_are_folded(run_command: RunCommand) -> None:
     ran = run_command("wheel", "--size", "1000", "--tick", "1ms", "--delays", "500ms,501ms")
     for name in (" 1..499 ", " 500 ", " 501 ", " 502..999 "):
         assert name in ran.out
@@ -56,7 +56,7 @@ def test_many_tasks_of_a_bucket_are_counted(run_command: RunCommand) -> None:
     assert "ran tasks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 8 more" in " ".join(ran.out.split())
 
 
-def test_the_present_and_what_moved_stand_out_on_a_terminal() -> None:
+def test_present_bucket_and_moved_tasks_stand_out_on_a_terminal() -> None:
     step = list(walk(1000, 3, 0, [4000]))[-2]
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80, color_system="standard")
@@ -130,7 +130,7 @@ def test_the_page_is_served_and_opened_until_ctrl_c() -> None:
         assert running.wait(60) == 0
 
 
-def test_the_page_is_served_where_it_is_asked_for_and_opens_nothing(
+def test_page_is_served_at_the_requested_port_without_a_browser(
     run_command: RunCommand, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

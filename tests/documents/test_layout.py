@@ -75,7 +75,7 @@ def folder_of(module: str) -> str | None:
     return inner[0] if inner and (ROOT / "purgatory" / inner[0]).is_dir() else "core"
 
 
-def test_the_top_level_has_what_one_looks_for_there_and_no_more() -> None:
+def test_top_level_has_only_its_known_entries() -> None:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -95,7 +95,7 @@ def test_the_map_has_all_folders() -> None:
     assert files == FRONT_DOORS
 
 
-def test_each_folder_imports_only_what_stands_above_it() -> None:
+def test_each_folder_imports_only_folders_above_it() -> None:
     order = written_order()
     wrong = []
     for module, path in modules().items():
@@ -224,7 +224,7 @@ def test_circles_are_found() -> None:
 
 
 @pytest.mark.parametrize("folder", ["core", "cluster", "pipeline"])
-def test_folders_are_told_from_modules(folder: str) -> None:
+def test_folders_are_distinguished_from_modules(folder: str) -> None:
     assert folder_of(f"purgatory.{folder}.anything") == folder
     assert folder_of(f"purgatory.{folder}") == folder
     assert folder_of("purgatory") == "core"

@@ -93,7 +93,7 @@ def test_the_counter_forgets_what_the_document_shows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_the_bug_is_found_and_told_as_the_document_shows(tmp_path: Path) -> None:
+def test_bug_is_found_and_printed_as_documented(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, SERVICE, "test_billing.py")
     assert status == 1
     assert "1 failed" in said

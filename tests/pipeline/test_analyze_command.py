@@ -51,7 +51,7 @@ end_us = "ended_us"
         "sweep",
     ],
 )
-def test_a_mistake_is_one_line_and_status_2(
+def test_mistake_is_one_line_with_status_2(
     case: str,
     engine: str,
     write_trace: WriteTrace,

@@ -128,7 +128,7 @@ def test_audit_of_permitted_anomalies_has_status_0(
         ({"without": ["sends", "reads"]}, "no sends in the trace"),
     ],
 )
-def test_a_verdict_that_rests_on_nothing_is_status_3(
+def test_audit_of_empty_traces_has_status_3(
     engine: str,
     lacks: dict[str, Any],
     said: str,
@@ -182,7 +182,7 @@ def _columns(table: Path) -> list[tuple[str, str]]:
         (["trace", "--out", "trace"], "overlap"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_2(
+def test_mistake_is_one_line_with_status_2(
     arguments: list[str],
     expected: str,
     trace: Path,

@@ -174,7 +174,7 @@ def cases() -> dict[str, Case]:
 
 
 @spark_exhaustively
-def test_exactly_what_was_injected_is_found_with_the_right_verdict(
+def test_audit_finds_exactly_the_injected_anomalies_with_their_verdicts(
     engine: Engine, cases: Mapping[str, Case]
 ) -> None:
     traces = {name: case.trace for name, case in cases.items()}

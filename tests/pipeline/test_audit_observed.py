@@ -260,7 +260,7 @@ def test_each_is_judged_as_brokers_can_see_it(engine: Engine) -> None:
 
 
 @spark_exhaustively
-def test_expectations_make_violations_of_what_is_certain_alone(engine: Engine) -> None:
+def test_expectations_make_violations_of_certain_anomalies_alone(engine: Engine) -> None:
     found = _found(engine, ["once", "no-loss", "order"])
     violated = {
         name: sorted(anomaly for anomaly, verdict, _ in one if verdict == "violation")
@@ -278,7 +278,7 @@ def test_expectations_make_violations_of_what_is_certain_alone(engine: Engine) -
 
 
 @spark_exhaustively
-def test_without_effects_the_audit_says_what_it_does_not_see(engine: Engine) -> None:
+def test_audit_without_effects_names_unchecked_anomalies(engine: Engine) -> None:
     counted, _ = result_of(engine, {"run": traced(FOUR, READ)}, shown=False)
     reasons = {row["anomaly"]: row["setting"] for row in counted if row["setting"]}
     unseen = "no effects: nothing tells whether what was delivered was processed"

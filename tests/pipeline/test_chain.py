@@ -130,7 +130,7 @@ UNLIKE = {
 
 
 @pytest.mark.parametrize("file", SQL_FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_sql_files_use_what_both_engines_mean_alike(file: Path) -> None:
+def test_sql_files_use_the_common_dialect(file: Path) -> None:
     text = re.sub(r"--[^\n]*", "", file.read_text("utf-8"))
     assert [name for name, pattern in UNLIKE.items() if re.search(pattern, text)] == []
 

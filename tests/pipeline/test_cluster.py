@@ -123,7 +123,7 @@ def assert_same_results(out: Path, inputs: Inputs, further: Collection[str] = ()
     assert all(found[name] for name in tables), "there is something to compare"
 
 
-def test_jobs_on_a_cluster_give_what_they_give_on_one_machine(
+def test_jobs_on_a_cluster_have_the_results_of_one_machine(
     cluster: Cluster, inputs: Inputs, tmp_path: Path
 ) -> None:
     before = [len(worker.lines) for worker in cluster.workers]
@@ -136,7 +136,7 @@ def test_jobs_on_a_cluster_give_what_they_give_on_one_machine(
 
 
 @pytest.mark.exhaustive
-def test_an_occupancy_on_a_cluster_is_what_it_is_on_one_machine(
+def test_occupancy_on_a_cluster_has_the_results_of_one_machine(
     cluster: Cluster, analyzed: Inputs, tmp_path: Path
 ) -> None:
     environment = command_environment(["spark.sql.shuffle.partitions=2"])
@@ -146,7 +146,7 @@ def test_an_occupancy_on_a_cluster_is_what_it_is_on_one_machine(
 
 
 @pytest.mark.exhaustive
-def test_all_jobs_through_connect_give_what_they_give_on_one_machine(
+def test_jobs_through_connect_have_the_results_of_one_machine(
     connect: str, analyzed: Inputs, tmp_path: Path
 ) -> None:
     # A client without a Java, which it does not need.
@@ -193,7 +193,7 @@ def test_an_analysis_survives_the_death_of_a_worker(
 
 
 @pytest.mark.exhaustive
-def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) -> None:
+def test_ctrl_c_ends_the_jobs_of_a_connect_server(connect: str) -> None:
     program = textwrap.dedent(
         """
         import sys

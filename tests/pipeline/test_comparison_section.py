@@ -93,7 +93,7 @@ def test_comparison_of_single_runs_tells_nothing_of_chance() -> None:
     ]
 
 
-def test_incomplete_runs_are_told() -> None:
+def test_comparison_names_incomplete_runs() -> None:
     groups = {"a": [_run("a", 1), _run("a", 2, complete=False)], "b": _runs("b", 2)}
     said = _said(groups, [Comparison(EXPIRED, [0.0, 1.0], [1.0, 0.0], 9.0)])
     assert said[0] == "1 of 4 runs are incomplete, and compared as far as they go."
@@ -104,7 +104,7 @@ def _with_audit(run: Row, counts: dict[str, int]) -> Results:
     return Results([run], audit=rows)
 
 
-def test_a_case_is_one_and_what_never_happened_is_no_figure() -> None:
+def test_single_case_is_singular_and_no_case_has_no_figure() -> None:
     by_run = {
         run["run_id"]: _with_audit(run, {"duplicate": 4, "lost_ack_duplicate": 4, "lost_write": 0})
         for runs in GROUPS.values()
@@ -166,7 +166,7 @@ def test_groups_that_differ_by_seeds_alone_are_not_called_different(
 
 
 @pytest.mark.slow
-def test_a_slow_follower_is_told_from_a_steady_one(traces: Path, tmp_path: Path) -> None:
+def test_comparison_tells_a_slow_follower_from_a_steady_one(traces: Path, tmp_path: Path) -> None:
     said = _compared(traces, tmp_path / "out", "one", "slow")
     told = [
         one for one in said if one.startswith("The share of operations in Produce that expired")
@@ -178,7 +178,7 @@ def test_a_slow_follower_is_told_from_a_steady_one(traces: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_two_runs_alone_tell_nothing_of_chance(traces: Path, tmp_path: Path) -> None:
+def test_comparison_of_two_runs_tells_nothing_of_chance(traces: Path, tmp_path: Path) -> None:
     said = _compared(traces, tmp_path / "out", "one/1", "slow/1")
     assert said[0].startswith("Whether a difference is more than chance nobody can tell from 1 run")
     assert not [one for one in said if "which is" in one]

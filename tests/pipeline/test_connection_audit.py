@@ -37,7 +37,7 @@ def _connection(*tables: str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def test_findings_come_as_relations_and_nothing_else_is_left() -> None:
+def test_findings_are_relations_and_no_table_is_left() -> None:
     with _connection("sends", "reads") as connection:
         connection.execute("CREATE TEMP TABLE audit AS SELECT 'mine' AS whose")
         before = connection.execute("SHOW TABLES").fetchall()

@@ -159,7 +159,7 @@ def test_spilled_files_are_removed_after_an_error(
         ("analyze", signal.SIGTERM, 143, "purgatory analyze: terminated; nothing was written\n"),
     ],
 )
-def test_a_signal_leaves_nothing_behind(
+def test_signal_leaves_no_process_or_file(
     traces: Path, tmp_path: Path, command: str, number: signal.Signals, status: int, said: str
 ) -> None:
     temporary, results = tmp_path / "temporary", tmp_path / "results"

@@ -95,7 +95,7 @@ def test_findings_are_a_sequence_in_the_order_of_the_table(simulated: Simulation
     assert all(found.witnesses for found in findings)
 
 
-def test_a_simulation_that_recorded_nothing_says_so() -> None:
+def test_audit_of_a_simulation_without_records_says_so() -> None:
     with pytest.raises(ValueError, match=r"nothing was recorded: Simulation\(..., recorded=True\)"):
         Simulation(lossy()).audit()
 
@@ -142,7 +142,7 @@ def test_unread_duplicate_is_found() -> None:
     assert "value_id" not in told
 
 
-def test_a_verdict_that_rests_on_nothing_fails_the_assertion() -> None:
+def test_empty_audit_fails_the_assertion() -> None:
     with ThreadedCluster(recorded=True) as cluster:
         cluster.create_topic("orders")
         for expect in ((), ["once"], ["no-loss"], ["order"], ["one-writer"]):
@@ -172,7 +172,7 @@ def test_unknown_settings_fail_the_assertion() -> None:
         told.assert_no_violations()
 
 
-def test_a_cluster_audits_what_its_clients_did() -> None:
+def test_cluster_audits_its_clients() -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
     with ThreadedCluster(recorded=True) as cluster:
         cluster.create_topic("orders")
@@ -206,6 +206,6 @@ def test_a_cluster_audits_what_its_clients_did() -> None:
     assert cluster.audit(known).count("duplicate") == findings.count("duplicate")
 
 
-def test_a_cluster_that_recorded_nothing_says_so() -> None:
+def test_audit_of_a_cluster_without_records_says_so() -> None:
     with pytest.raises(ClusterError, match="nothing was recorded"):
         ThreadedCluster().audit()

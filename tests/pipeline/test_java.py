@@ -50,7 +50,7 @@ def test_an_old_or_missing_java_home_is_passed_over(tmp_path: Path) -> None:
         assert find_java_home({"JAVA_HOME": str(home), "PATH": str(new / "bin")}) == new
 
 
-def test_no_java_says_what_was_found_and_what_to_install(tmp_path: Path) -> None:
+def test_missing_java_error_names_findings_and_remedy(tmp_path: Path) -> None:
     old = _fake_java(tmp_path / "old", OLD)
     with pytest.raises(SessionError) as caught:
         find_java_home({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(old / "bin")})

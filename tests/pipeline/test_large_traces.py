@@ -46,7 +46,7 @@ def _by_oracle(folder: Path) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_oracle_finds_what_was_planted(seed: int, tmp_path: Path) -> None:
+def test_oracle_finds_each_injected_anomaly(seed: int, tmp_path: Path) -> None:
     folder = tmp_path / "trace"
     shape = Shape(6_000, partitions=8, producers=10, planted=3, seed=seed)
     write_large_trace(folder, shape)
@@ -55,7 +55,7 @@ def test_the_oracle_finds_what_was_planted(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--no-transactions",)])
-def test_an_audit_finds_what_was_planted(more: tuple[str, ...], tmp_path: Path) -> None:
+def test_audit_finds_each_planted_anomaly(more: tuple[str, ...], tmp_path: Path) -> None:
     folder = tmp_path / "trace"
     main([str(folder), "--rows", "30k", "--planted", "20", "--seed", "4", *more])
     result = run_job("audit", [folder], engine="duckdb", witnesses=0)

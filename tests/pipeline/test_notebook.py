@@ -29,7 +29,7 @@ def _shown(notebook: nbformat.NotebookNode) -> list[str]:
     return ["".join(output.text for output in cell.outputs) for cell in cells]
 
 
-def test_the_notebook_prints_what_it_shows(tmp_path: Path) -> None:
+def test_notebook_prints_its_documented_output(tmp_path: Path) -> None:
     notebook = nbformat.reads(NOTEBOOK.read_text(encoding="utf-8"), as_version=4)  # type: ignore[no-untyped-call]
     wanted = _shown(notebook)
     assert "58" in "".join(wanted)

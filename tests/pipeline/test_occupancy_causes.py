@@ -142,7 +142,7 @@ def test_the_occupancy_of_a_key_is_counted_at_every_microsecond(
         assert row["size_mean"] == pytest.approx(sum(bucket) / WIDTH_US)
 
 
-def test_peaks_name_what_was_parked_right_then(
+def test_peaks_name_the_operations_parked_at_that_moment(
     tables: dict[str, list[Row]], operations: list[Row]
 ) -> None:
     rows = tables["peaks"]
@@ -198,7 +198,7 @@ def test_a_size_that_only_falls_has_its_peak_at_the_start_of_the_bucket(
     assert (row["at_us"], row["size"], row["faults"]) == (100, 1, None)
 
 
-def test_little_s_law_holds_but_for_what_is_pending_at_the_end(
+def test_littles_law_holds_except_for_pending_operations(
     tables: dict[str, list[Row]], operations: list[Row]
 ) -> None:
     rows = tables["littles_law"]

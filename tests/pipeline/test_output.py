@@ -117,7 +117,7 @@ def fixture_small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.spark), "duckdb"])
-def test_a_full_disk_and_a_read_only_one_are_one_line_and_leave_nothing(
+def test_full_and_read_only_disks_are_one_line_and_leave_no_results(
     engine: str,
     write_trace: WriteTrace,
     random_operations: RandomOperations,

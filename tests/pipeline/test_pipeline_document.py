@@ -60,7 +60,7 @@ def printed(
     return folder / "build" / "demo" / "notebook", lines
 
 
-def test_the_examples_print_what_is_shown(printed: tuple[Path, list[str]]) -> None:
+def test_examples_print_their_documented_output(printed: tuple[Path, list[str]]) -> None:
     _, lines = printed
     shown = re.search(r"^    completed: .*\n(?:    .*\n)+", DOCUMENT, re.MULTILINE)
     assert shown is not None

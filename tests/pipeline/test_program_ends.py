@@ -131,7 +131,7 @@ def test_a_java_that_never_starts_ends_with_the_command(command: str, folder: Pa
         assert [name for name in left if name.startswith("purgatory-")] == [], number
 
 
-def test_a_group_of_processes_that_is_killed_leaves_nothing(folder: Path) -> None:
+def test_killed_process_group_leaves_no_process(folder: Path) -> None:
     with _started("program", folder, 0) as process:
         os.killpg(process.pid, signal.SIGKILL)
         by_s = time.monotonic() + _MOST_S

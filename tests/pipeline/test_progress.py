@@ -150,7 +150,9 @@ def test_a_terminal_has_a_bar_that_is_taken_away(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("shown", "to"), [(None, io.StringIO()), (False, Terminal())])
-def test_nothing_is_shown_unasked(spark: SparkSession, shown: bool | None, to: io.StringIO) -> None:
+def test_progress_is_hidden_by_default(
+    spark: SparkSession, shown: bool | None, to: io.StringIO
+) -> None:
     with spark_progress(spark, shown, to):
         spark.range(10).collect()
     assert to.getvalue() == ""
@@ -169,7 +171,7 @@ def test_progress_leaves_out_earlier_jobs_of_the_session(spark: SparkSession) ->
     assert _last_line(said) == "Spark: 1 of 1 stages, 2 of 2 tasks done"
 
 
-def test_that_spark_starts_is_shown_before_anything_of_it_is_imported() -> None:
+def test_start_of_spark_is_shown_before_its_import() -> None:
     program = (
         "import sys; from purgatory.cli.exit_status import exit_on_error\n"
         "with exit_on_error('waits', progress=True):\n"
@@ -221,7 +223,7 @@ def test_a_step_that_begins_anew_is_estimated_by_itself() -> None:
     assert estimate.remaining(EngineProgress("50 %", 50, 100), 230.0) == ", about 30 s left"
 
 
-def test_lines_tell_what_is_left_but_for_the_last() -> None:
+def test_progress_lines_have_the_remaining_time_except_the_last() -> None:
     told, told_once = io.StringIO(), threading.Event()
     steps = iter([EngineProgress("1 of 4", 1, 4), EngineProgress("2 of 4", 2, 4)])
 
@@ -238,7 +240,7 @@ def test_lines_tell_what_is_left_but_for_the_last() -> None:
     assert last == "Some engine: 4 of 4"
 
 
-def test_an_engine_that_breaks_off_ends_its_progress_by_what_it_told_last() -> None:
+def test_progress_of_a_failed_engine_ends_with_its_last_state() -> None:
     told, asked = io.StringIO(), threading.Event()
     steps = iter([EngineProgress("1 of 4", 1, 4)])
 

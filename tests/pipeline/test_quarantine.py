@@ -228,7 +228,7 @@ def test_line_numbers_go_on_through_the_blocks_of_a_file(
         spark.conf.set("spark.sql.files.maxPartitionBytes", str(before))
 
 
-def test_the_files_of_several_runs_are_told_apart(reader: ReadingEngine, tmp_path: Path) -> None:
+def test_files_of_several_runs_are_distinguished(reader: ReadingEngine, tmp_path: Path) -> None:
     strange = "a b%20+#ü?[x]{y}*&=;@\u00a0'"
     for name in (strange, "plain"):
         lines = [json.dumps({**READ, "offset": offset}).encode() for offset in (3, -1)]

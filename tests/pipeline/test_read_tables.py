@@ -140,7 +140,7 @@ def test_a_text_that_is_no_utf8(
         read_tables(duckdb.connect(), read_trace_set([trace]))
 
 
-def test_nothing_of_spark_is_imported() -> None:
+def test_import_of_the_pipeline_imports_no_spark() -> None:
     program = (
         "import sys; from purgatory.pipeline.ingest.duckdb_reader import read_tables; "
         "assert 'duckdb' in sys.modules; sys.exit('pyspark' in sys.modules)"

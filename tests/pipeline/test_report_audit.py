@@ -46,7 +46,7 @@ def _witness(anomaly: str, rank: int, verdict: str, events: list[Row]) -> Row:
 SEND = _event("send", 1000, until_us=2000, outcome="ok", attempt=1, producer=3, value_id=7)
 
 
-def test_the_worst_verdict_is_told_with_its_anomalies() -> None:
+def test_worst_verdict_is_shown_with_its_anomalies() -> None:
     audit = [
         _row("duplicate", "permitted", 3, "idempotence=false"),
         _row("retry_reorder", "violation", 1200, "idempotence=true"),
@@ -82,7 +82,7 @@ def test_permitting_or_unknown_setting_is_named_once() -> None:
 
 
 @pytest.mark.parametrize("audit", [[], [_row("duplicate", "none", 0)]])
-def test_nothing_found_is_said_so(audit: list[Row]) -> None:
+def test_audit_without_anomalies_says_so(audit: list[Row]) -> None:
     assert verdict_line(audit) == "no anomaly of order or duplicates was found"
 
 

@@ -27,7 +27,7 @@ def _said(page: str) -> list[str]:
     return re.findall(r"<li><span class=\"mark[^>]*>[^<]*</span> ([^<]*?) *<span", page)
 
 
-def test_the_waits_open_with_what_timed_out(simulated: Path, tmp_path: Path) -> None:
+def test_wait_section_begins_with_expired_operations(simulated: Path, tmp_path: Path) -> None:
     page = _paged("waits", simulated / "slow-follower", tmp_path / "waits.html")
     assert _said(page) == [
         "58 of 4,867 produces (1.2 %) timed out. Each waited 1.5 s. This was from 4.0 s to 8.0 s "
@@ -110,12 +110,12 @@ def test_a_run_may_have_any_id(tmp_path: Path) -> None:
     assert "Produce" in _paged("waits", tmp_path, tmp_path / "waits.html")
 
 
-def test_an_audit_that_found_nothing_says_so(simulated: Path, tmp_path: Path) -> None:
+def test_section_of_an_audit_without_anomalies_says_so(simulated: Path, tmp_path: Path) -> None:
     page = _paged("audit", simulated / "steady", tmp_path / "audit.html")
     assert "Nothing went wrong: no record was lost, duplicated or reordered." in _said(page)
 
 
-def test_the_audit_of_what_broke_off_speaks_of_sends_and_not_of_waits(
+def test_audit_of_an_interrupted_run_names_sends_and_no_waits(
     simulated: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(simulated / "steady", tmp_path / "steady")
@@ -142,9 +142,7 @@ def test_a_page_that_is_there_is_kept_unless_it_may_be_replaced(
 
 
 @pytest.mark.parametrize("job", ["waits", "occupancy", "audit"])
-def test_links_lead_to_the_parquet_that_is_written_and_to_nothing_else(
-    job: str, simulated: Path, tmp_path: Path
-) -> None:
+def test_links_lead_to_written_parquet_alone(job: str, simulated: Path, tmp_path: Path) -> None:
     out = tmp_path / "a result"
     beside, within = tmp_path / "page.html", out / "report.html"
     assert "Parquet</a>" not in _paged(job, simulated / "slow-follower", beside)
@@ -168,7 +166,7 @@ def test_a_page_among_the_results_has_its_name_there(
         assert "out/report.html, or outside of --out" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_told_with_the_page_that_has_no_room(
+def test_full_disk_is_reported_with_the_page(
     simulated: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -170,7 +170,7 @@ def test_an_empty_trace_says_so() -> None:
     assert _texts(runs=[_run()]) == ["Nothing happened: the trace has no operations."]
 
 
-def test_an_incomplete_trace_is_told_first_and_never_called_well() -> None:
+def test_incomplete_trace_is_named_first_and_never_valid() -> None:
     said = findings(Results([_run(complete=False)], waits=_waits(completed=3, all=3)))
     assert [one.severity for one in said] == [Severity.INCOMPLETE]
     assert said[0].text.startswith("The trace is incomplete: requests that were pending")

@@ -375,7 +375,7 @@ def test_outcomes_stand_in_the_same_order_in_every_run() -> None:
     assert names == ["immediate", "completed", "expired", "failed", "pending", "new"]
 
 
-def test_waits_that_nobody_knows_are_left_out_of_the_plot() -> None:
+def test_plot_leaves_out_unknown_waits() -> None:
     rows = label_waits(_waits("run-1"))
     data = wait_percentiles(rows)["data"]
     drawn = {label for trace in data for label in trace["y"]}

@@ -82,7 +82,7 @@ def test_a_trace_without_changes_has_no_rows(tmp_path: Path) -> None:
     assert replication_results([run], lambda _: 100) == []
 
 
-def test_a_damaged_table_is_told_in_a_line(tmp_path: Path) -> None:
+def test_damaged_table_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "changes").mkdir()
     (tmp_path / "changes" / "part-00000.parquet").write_text("no Parquet")
     run = {"run_id": "r", "folder": str(tmp_path), "duration_us": 300, "faults": []}
@@ -109,7 +109,7 @@ def test_a_damaged_table_is_told_in_a_line(tmp_path: Path) -> None:
         },
     ],
 )
-def test_a_table_of_another_program_is_told(tmp_path: Path, foreign: dict[str, Any]) -> None:
+def test_foreign_table_is_reported(tmp_path: Path, foreign: dict[str, Any]) -> None:
     (tmp_path / "changes").mkdir()
     pq.write_table(pa.table(foreign), tmp_path / "changes" / "part-00000.parquet")
     run = {"run_id": "r", "folder": str(tmp_path), "duration_us": 300, "faults": []}

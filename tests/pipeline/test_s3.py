@@ -131,7 +131,7 @@ def _of_folder(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return {one.name: pq.read_table(one).to_pylist() for one in folder.iterdir() if one.is_dir()}
 
 
-def test_commands_tell_of_s3_what_they_tell_of_a_folder(
+def test_commands_print_the_same_of_s3_as_of_a_folder(
     store: Store,
     slow_follower_trace: Path,
     trace: Path,
@@ -191,7 +191,7 @@ def test_quarantine_and_strict_error_name_the_uri(store: Store, trace: Path) -> 
         purgatory.audit("s3://bucket/a", strict=True)
 
 
-def test_a_test_suite_audits_what_is_in_s3(store: Store, slow_follower_trace: Path) -> None:
+def test_audit_function_reads_s3(store: Store, slow_follower_trace: Path) -> None:
     uri = store.put_folder(slow_follower_trace, "run")
     found = purgatory.audit(uri)
     assert list(found) == list(purgatory.audit(slow_follower_trace))
@@ -367,7 +367,7 @@ def test_a_kill_between_the_steps_leaves_no_mark_of_completeness(store: Store, t
     ("number", "status", "said"),
     [(Signal.SIGINT, 130, "interrupted"), (Signal.SIGTERM, 143, "terminated")],
 )
-def test_a_signal_while_files_are_copied_leaves_nothing(
+def test_signal_while_files_are_copied_leaves_no_files(
     store: Store,
     write_trace: WriteTrace,
     hand_operations: list[Any],
@@ -440,6 +440,6 @@ def test_a_signal_while_a_thread_is_started_leaves_neither_it_nor_files(
     assert list(temporary.iterdir()) == []
 
 
-def test_a_store_without_an_answer_is_told_by_the_listing_too(store: Store) -> None:
+def test_unreachable_store_is_reported_by_the_listing(store: Store) -> None:
     with pytest.raises(StoreError, match=r"s3://other/x: .*NO_SUCH_BUCKET"):
         list(S3Files().files_below("s3://other/x"))

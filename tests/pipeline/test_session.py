@@ -91,7 +91,7 @@ def test_masters_that_need_no_answer(master: str) -> None:
     check_master(master)
 
 
-def test_a_master_that_does_not_answer_is_said_so_before_spark_starts() -> None:
+def test_unreachable_master_is_reported_before_spark_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         check_master(f"spark://127.0.0.1:{port}")
@@ -367,7 +367,7 @@ def _killed_at_calls(folder: Path, *calls: int) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(120)
-def test_java_that_is_killed_at_a_call_of_the_start_is_told_so(tmp_path: Path) -> None:
+def test_java_killed_at_a_call_of_the_start_is_reported(tmp_path: Path) -> None:
     # Of some 160 at least, the first and some more; and as PySpark makes its session.
     calls = (1, 40, 120, 0)
     killed = "ended Spark's Java process was killed by signal 9: w"
@@ -377,7 +377,7 @@ def test_java_that_is_killed_at_a_call_of_the_start_is_told_so(tmp_path: Path) -
 @pytest.mark.spark
 @pytest.mark.exhaustive
 @pytest.mark.timeout(2_000)
-def test_java_that_is_killed_at_any_call_of_the_start_is_told_so(tmp_path: Path) -> None:
+def test_java_killed_at_any_call_of_the_start_is_reported(tmp_path: Path) -> None:
     lines = _killed_at_calls(tmp_path, *range(1, 150, 2), *range(150, 195), 1_000)
     ended = [line for line in lines if " started " not in line]
     assert len(ended) >= 75

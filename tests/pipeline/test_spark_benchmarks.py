@@ -53,7 +53,7 @@ def ran(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("name", run.WITH_SPARK)
-def test_each_benchmark_measures_what_it_names(name: str, ran: list[str]) -> None:
+def test_each_benchmark_measures_its_namesake(name: str, ran: list[str]) -> None:
     figures: list[Figure] = importlib.import_module(f"tests.benchmarks.{name}").measure(Size.SMALL)
     assert len(ran) == 1
     assert figures

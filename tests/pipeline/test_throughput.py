@@ -46,7 +46,7 @@ def test_each_record_counts_in_its_window(simulated: Path, tmp_path: Path) -> No
     assert len({row["kind"] for row in rows}) == 2
 
 
-def test_lag_is_what_a_group_has_not_read() -> None:
+def test_lag_counts_records_that_a_group_has_not_read() -> None:
     rows = [
         _row(0, "producer", "p", 10),
         _row(0, "producer", "p", 4, partition=1),

@@ -26,7 +26,7 @@ def _blocks(language: str) -> list[str]:
 
 
 @pytest.mark.spark
-def test_the_example_prints_what_is_shown(
+def test_example_prints_its_documented_output(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager

@@ -77,7 +77,7 @@ def _names(folder: Path) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("job", ["waits", pytest.param("occupancy", marks=pytest.mark.exhaustive)])
-def test_commands_tell_of_a_store_what_they_tell_of_a_folder(
+def test_commands_print_the_same_of_a_store_as_of_a_folder(
     job: str,
     spark: SparkSession,
     store: Bucket,
@@ -180,7 +180,7 @@ def test_a_root_is_listed_once(
         ("file://runs", "as in file:///runs"),
     ],
 )
-def test_a_uri_that_can_not_be_read_is_told_in_one_line(
+def test_unreadable_uri_is_one_line(
     spark: SparkSession,
     store: Bucket,
     trace: str,

@@ -38,7 +38,7 @@ def test_requested_engine_is_taken_without_a_message(
     assert capsys.readouterr() == ("", "")
 
 
-def test_without_pyspark_duckdb_does_it_and_one_line_says_so(
+def test_duckdb_is_chosen_without_pyspark_and_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _lacking(monkeypatch, "pyspark")
@@ -66,7 +66,7 @@ def test_a_master_elsewhere_is_a_request_for_spark(
     assert capsys.readouterr().err == ""
 
 
-def test_without_either_it_is_spark_whose_lack_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_spark_is_reported_without_any_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     _lacking(monkeypatch, "pyspark", "duckdb")
     assert choose_engine("audit", None, "local[*]") == "spark"
 
@@ -86,7 +86,7 @@ def test_a_command_runs_to_its_end_where_there_is_no_java(
         assert printed.err.count("\n") == 1
 
 
-def test_by_duckdb_a_command_imports_nothing_that_takes_long_and_is_not_needed(
+def test_command_on_duckdb_imports_no_heavy_module(
     slow_follower_trace: Path, tmp_path: Path
 ) -> None:
     arguments = [str(slow_follower_trace), "--out", str(tmp_path / "out"), "--engine", "duckdb"]

@@ -39,7 +39,7 @@ def test_working_folder_exists_in_its_block_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "raised"), _ENDS)
-def test_a_signal_while_it_is_made_leaves_nothing(
+def test_signal_while_the_folder_is_created_leaves_no_folder(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
@@ -54,7 +54,7 @@ def test_a_signal_while_it_is_made_leaves_nothing(
 
 
 @pytest.mark.parametrize(("number", "raised"), _ENDS)
-def test_a_signal_while_it_is_removed_leaves_nothing(
+def test_signal_while_the_folder_is_removed_leaves_no_folder(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
@@ -79,6 +79,6 @@ def test_a_signal_while_it_is_removed_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_parent_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), working_folder("made-", tmp_path / "nowhere"):
         pass

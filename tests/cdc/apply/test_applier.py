@@ -97,7 +97,7 @@ def test_a_connection_that_was_cut_in_a_transaction_is_no_loss(postgres: Postgre
         assert rows_of(target) == as_list(rows)
 
 
-def test_a_target_that_does_not_come_back_is_told_in_one_line(tmp_path: Path) -> None:
+def test_unreachable_target_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="can't be reached") as raised:
         Applier(
             partial(open_target, "postgresql://nobody@127.0.0.1:1/none"),
@@ -107,7 +107,7 @@ def test_a_target_that_does_not_come_back_is_told_in_one_line(tmp_path: Path) ->
     assert "\n" not in str(raised.value)
 
 
-def test_a_table_that_somebody_breaks_is_told_and_nothing_is_half_done(url: str) -> None:
+def test_broken_table_is_reported_without_partial_changes(url: str) -> None:
     with Applier(partial(open_target, url), ApplyOptions(), retry_for_s=0) as applier:
         applier.apply_batch(TOPIC, 0, [record(0, data={"id": 1})])
         with closing_target(url) as other:

@@ -122,7 +122,7 @@ def test_stopping_at_a_bad_line_exits_with_1_and_names_it(
     assert f"stopped at file:{log}, partition 0, offset 0: malformed" in capsys.readouterr().err
 
 
-def test_the_trace_has_what_was_read_applied_and_committed(tmp_path: Path) -> None:
+def test_trace_has_reads_effects_and_commits(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_bytes(b"".join(lines_of(5, 9)))
     url = f"sqlite:///{tmp_path / 'target.db'}"
@@ -164,7 +164,7 @@ BAD_TABLES = {
 
 
 @pytest.mark.parametrize("text", BAD_TABLES)
-def test_a_file_of_tables_that_is_not_right_is_told_in_one_line(
+def test_invalid_file_of_tables_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     tables = tmp_path / "tables.toml"
@@ -217,7 +217,7 @@ def test_a_target_that_refuses_stays_bad_input(
 
 
 @pytest.mark.parametrize("arguments", BAD_ARGUMENTS, ids=" ".join)
-def test_arguments_that_are_not_right_are_told_in_one_line(
+def test_invalid_arguments_are_one_line(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
     assert main(["apply", *arguments]) == 2
@@ -253,7 +253,7 @@ def test_a_change_of_a_schema_stops_until_it_is_passed_by(
 
 
 @pytest.mark.parametrize("by", ["row", "transaction"])
-def test_a_file_of_several_partitions_is_told_in_one_line_each_time(
+def test_file_of_several_partitions_is_one_line_each_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str
 ) -> None:
     log = tmp_path / "log.jsonl"

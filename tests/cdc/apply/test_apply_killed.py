@@ -123,7 +123,7 @@ def audited(traces: Path) -> dict[str, Counter[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize("mode", ["together", "transactions"])
-def test_killed_before_within_at_and_after_each_transaction_nothing_is_lost_or_doubled(
+def test_apply_killed_around_each_transaction_has_each_change_once(
     url: str, mode: str, tmp_path: Path, traces: Path
 ) -> None:
     rows, kills = run_until_done(tmp_path, mode, url, POINTS)

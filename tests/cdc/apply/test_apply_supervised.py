@@ -139,7 +139,7 @@ def test_a_reader_that_is_up_too_late_for_spark_is_started_again(tmp_path: Path)
 
 
 @_BOTH_ENGINES
-def test_killed_at_each_first_commit_it_comes_to_the_end(tmp_path: Path, engine: str) -> None:
+def test_apply_killed_at_each_first_commit_reaches_the_end(tmp_path: Path, engine: str) -> None:
     """Either engine resumes where the other one was killed."""
     log, rows = random_log(4, 6_000, keys=60)
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:

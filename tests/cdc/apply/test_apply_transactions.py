@@ -130,7 +130,7 @@ def test_stopping_at_a_bad_change_keeps_the_transactions_before_it(target: Targe
     assert [row["id"] for row in rows_of(target)] == [1, 2, 3]
 
 
-def test_a_hole_in_the_log_is_told_before_it_fills_the_target(
+def test_gap_in_the_log_is_reported_before_pending_records_fill_the_target(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_PENDING_BEHIND", 3)

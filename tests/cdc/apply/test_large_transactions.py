@@ -122,7 +122,7 @@ def test_a_transaction_that_is_larger_than_a_chunk_is_there_as_a_whole_or_not_at
     assert target.select_own("purgatory_pending") == []
 
 
-def test_killed_at_any_statement_nothing_is_lost_or_done_twice(url: str) -> None:
+def test_apply_killed_at_any_statement_has_each_change_once(url: str) -> None:
     chance = random.Random(11)
     log = batches(log_of(5), 120)
     opened = open_target(url)

@@ -103,7 +103,7 @@ def test_existing_and_new_records_are_applied_and_the_next_run_resumes_behind_th
 
 
 @_BOTH_WAYS
-def test_killed_again_and_again_it_comes_to_the_end(
+def test_repeatedly_killed_apply_reaches_the_end(
     kafka: ThreadedCluster, settings: TopicSettings, by_transaction: bool
 ) -> None:
     """Each time at another point of another batch."""

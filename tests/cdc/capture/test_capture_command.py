@@ -53,7 +53,7 @@ def free_port() -> int:
         return port
 
 
-def test_a_capture_tells_how_many_records_it_sent(
+def test_capture_prints_the_number_of_sent_records(
     capturing: Capturing, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capturing.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
@@ -107,19 +107,21 @@ def test_an_address_may_have_any_password() -> None:
     assert "p/:%" not in repr(address)
 
 
-def test_a_wrong_password_is_told(capturing: Capturing, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_password_is_one_line(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = f"mysql://capture:wrong@127.0.0.1:{capturing.mariadb.port}"
     assert "Access denied" in said(capsys, f"--from={url}", "--bootstrap=127.0.0.1:1")
 
 
-def test_a_source_where_nobody_listens_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_source_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     given = [f"--from=mysql://u:p@127.0.0.1:{port}", "--bootstrap=127.0.0.1:1"]
     line = said(capsys, *given, status=TRANSIENT_FAILURE)
     assert f"the source 127.0.0.1:{port} can't be reached" in line
 
 
-def test_a_cluster_where_nobody_listens_is_told(
+def test_unreachable_cluster_is_one_line(
     capturing: Capturing, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("purgatory.cdc.capture.kafka._ADMIN_TIMEOUT_S", 0.5)
@@ -128,7 +130,7 @@ def test_a_cluster_where_nobody_listens_is_told(
     assert "can't be reached" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_setting_of_kafka_without_a_value_is_told(
+def test_client_setting_without_a_value_is_one_line(
     capturing: Capturing, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "'acks': write NAME=VALUE" in said(capsys, *arguments(capturing), "--client=acks")
@@ -143,13 +145,13 @@ def test_a_setting_of_kafka_without_a_value_is_told(
         ("linger.ms=5", "--client linger.ms: leave it out"),
     ],
 )
-def test_a_setting_of_kafka_that_can_not_be_is_told(
+def test_invalid_client_setting_is_one_line(
     capturing: Capturing, capsys: pytest.CaptureFixture[str], setting: str, told: str
 ) -> None:
     assert told in said(capsys, *arguments(capturing), f"--client={setting}")
 
 
-def test_a_binlog_that_the_source_has_deleted_is_told(
+def test_deleted_binlog_is_one_line(
     capturing: Capturing, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capturing.run("CREATE TABLE t (id INT PRIMARY KEY)")

@@ -231,7 +231,7 @@ def test_a_topic_with_another_number_of_partitions_is_refused(capturing: Capturi
         capturing.capture()
 
 
-def test_a_change_that_the_topic_does_not_take_is_told_and_nothing_goes_in_behind_it(
+def test_refused_change_is_reported_and_no_later_one_is_sent(
     capturing: Capturing,
 ) -> None:
     capturing.run("CREATE TABLE big (id INT PRIMARY KEY, body LONGTEXT)")

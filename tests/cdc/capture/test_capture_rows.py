@@ -67,7 +67,7 @@ def test_a_transaction_s_rows_share_its_xid_and_its_last_row_says_commit(
     assert max(first) < min(second)
 
 
-def test_an_update_tells_what_was_there_before(capturing: Capturing) -> None:
+def test_update_has_the_former_values(capturing: Capturing) -> None:
     begun(capturing, ORDERS, "INSERT INTO orders VALUES (1, 'new', 1.50)")
     capturing.run(
         "UPDATE orders SET state = NULL WHERE id = 1",
@@ -125,7 +125,7 @@ def test_keys_go_to_the_partitions_that_kafka_s_own_clients_choose() -> None:
         assert key_partition(key, 7919) == (hashed & 0x7FFFFFFF) % 7919
 
 
-def test_a_schema_that_changes_is_told_in_every_partition_between_the_rows(
+def test_schema_change_is_in_every_partition_between_the_rows(
     capturing: Capturing,
 ) -> None:
     begun(capturing, ORDERS)
@@ -157,7 +157,7 @@ def test_a_schema_that_changes_is_told_in_every_partition_between_the_rows(
     ]
 
 
-def test_an_altered_table_is_told_with_its_definition(capturing: Capturing) -> None:
+def test_altered_table_has_its_definition(capturing: Capturing) -> None:
     begun(capturing, ORDERS)
     capturing.run("ALTER TABLE orders ADD COLUMN big BIGINT UNSIGNED, RENAME TO purchases")
     capturing.capture()

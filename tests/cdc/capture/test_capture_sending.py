@@ -149,7 +149,9 @@ def test_a_refusal_in_one_partition_makes_no_copies_in_another_whose_answer_was_
     assert send_amid_faults(kafka, "one-batch", pipelined=False) == [expected, expected]
 
 
-def test_with_several_batches_of_a_partition_under_way_it_does(kafka: ThreadedCluster) -> None:
+def test_several_batches_in_flight_send_records_behind_a_refused_one(
+    kafka: ThreadedCluster,
+) -> None:
     refused, lost = send_amid_faults(kafka, "pipelined", pipelined=True)
     assert len(refused) == len(set(refused)) == 20 * ROUNDS
     assert len(lost) > len(set(lost)) == 20 * ROUNDS

@@ -52,7 +52,7 @@ from purgatory.cdc.ddl.tokens import SqlMode
         ("", Role.OTHER),
     ],
 )
-def test_a_statement_is_told_by_its_words(sql: str, role: Role) -> None:
+def test_role_of_a_statement_follows_from_its_words(sql: str, role: Role) -> None:
     assert statement_role(sql) is role
 
 
@@ -206,7 +206,7 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         ("ALTER TABLE t ADD PARTITION (PARTITION q VALUES IN (1))", altered()),
     ],
 )
-def test_a_statement_names_what_it_changes(sql: str, changes: list[SchemaChange]) -> None:
+def test_changes_of_a_statement_name_their_objects(sql: str, changes: list[SchemaChange]) -> None:
     assert schema_changes(sql, "d") == changes
 
 

@@ -31,7 +31,7 @@ ValueError: something that followed from it"""
         ("", "RuntimeError", True),
     ],
 )
-def test_the_line_that_says_most_is_told(text: str, reason: str, is_transient: bool) -> None:
+def test_failure_line_is_the_most_specific_one(text: str, reason: str, is_transient: bool) -> None:
     assert query_failure(RuntimeError(text), "Begin anew") == QueryFailure(reason, is_transient)
 
 

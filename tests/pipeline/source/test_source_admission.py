@@ -17,7 +17,7 @@ def test_all_is_taken_below_the_limit() -> None:
     assert admit({A: 3, B: 0, C: 4}, 7, 0) == {A: 3, B: 0, C: 4}
 
 
-def test_each_partition_gets_the_same_and_the_rest_goes_to_those_who_have_more() -> None:
+def test_admission_shares_evenly_and_gives_the_rest_to_longer_partitions() -> None:
     assert admit({A: 1_000_000, B: 2, C: 50}, 90, 0) == {A: 44, B: 2, C: 44}
 
 
@@ -71,7 +71,7 @@ def test_no_range_is_larger_than_asked_and_none_overlap() -> None:
     assert (parts[0].start, parts[-1].end) == (5, 1_000)
 
 
-def test_nothing_is_cut_into_nothing() -> None:
+def test_empty_range_has_no_slices() -> None:
     assert split([], 4, 10) == []
 
 

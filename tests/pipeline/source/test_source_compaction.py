@@ -277,9 +277,7 @@ def test_compaction_while_a_range_is_read_is_no_loss(cluster: ThreadedCluster, t
 
 
 @pytest.mark.usefixtures("gaps")
-def test_a_stream_of_a_topic_that_is_compacted_between_its_batches_loses_nothing(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_compaction_between_batches_loses_no_record(cluster: ThreadedCluster, topic: str) -> None:
     create(cluster, topic, _COMPACTED)
     written = 0
     with MicroBatches(

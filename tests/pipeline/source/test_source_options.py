@@ -119,14 +119,14 @@ def test_a_bad_option_is_named_with_what_would_be_right(
 
 
 @pytest.mark.parametrize("option", ["minPartitions", "maxRecordsPerPartition", "endingTimestamp"])
-def test_a_stream_refuses_what_only_batches_have(option: str) -> None:
+def test_stream_refuses_options_of_batches(option: str) -> None:
     options = _options(**{option: "5"})
     options.refuse_for_batch()
     with pytest.raises(OptionError, match=f"{option} is no option of a stream"):
         options.refuse_for_stream()
 
 
-def test_a_batch_refuses_what_only_streams_have() -> None:
+def test_batch_refuses_options_of_streams() -> None:
     options = _options(maxOffsetsPerTrigger="5")
     options.refuse_for_stream()
     with pytest.raises(OptionError, match="maxOffsetsPerTrigger is no option of a batch"):

@@ -38,7 +38,7 @@ def _begun(topic: str, *offsets: int) -> OffsetsDocument:
     return {topic: {str(number): offset for number, offset in enumerate(offsets)}}
 
 
-def test_a_stream_begins_at_the_latest_offsets_if_nothing_else_is_said(
+def test_stream_begins_at_the_latest_offsets_by_default(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, 2)

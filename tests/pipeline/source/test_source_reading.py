@@ -96,9 +96,7 @@ def test_records_that_are_gone_are_counted_in_the_next_row(
     assert [row["gap_before"] for row in rows] == [7] + [None] * 7
 
 
-def test_a_range_that_is_gone_as_a_whole_is_told_in_the_log(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_lost_range_is_logged(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     delete_before(cluster, topic, 12)
@@ -107,9 +105,7 @@ def test_a_range_that_is_gone_as_a_whole_is_told_in_the_log(
     assert [(line["event"], line["offsets"]) for line in logs] == [("records_lost", 5)]
 
 
-def test_a_log_that_is_shorter_than_what_was_read_is_a_clear_error(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_truncated_log_is_an_error(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     with pytest.raises(DataLossError, match="read up to offset 50, but ends at 20"):

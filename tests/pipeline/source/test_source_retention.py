@@ -53,7 +53,7 @@ def _marked(rows: list[Any]) -> dict[tuple[int, int], int]:
     }
 
 
-def test_the_driver_names_what_was_lost_between_two_batches(
+def test_driver_names_offsets_lost_between_two_batches(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, 2)
@@ -70,7 +70,7 @@ def test_the_driver_names_what_was_lost_between_two_batches(
     assert len(live.rows) == 20, "nothing is read beyond it"
 
 
-def test_a_task_names_what_was_lost_between_planning_and_reading(
+def test_task_names_offsets_lost_between_planning_and_reading(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, 2)
@@ -85,7 +85,7 @@ def test_a_task_names_what_was_lost_between_planning_and_reading(
             live.restart()
 
 
-def test_a_batch_names_what_its_offsets_have_lost(cluster: ThreadedCluster, topic: str) -> None:
+def test_batch_names_its_lost_offsets(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     delete_before(cluster, topic, 9)
@@ -211,7 +211,7 @@ def test_segments_that_retention_drops_are_found_as_those_that_a_request_deletes
 @pytest.mark.spark
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-def test_spark_fails_or_marks_what_goes_after_its_batch_was_planned(
+def test_spark_fails_at_or_marks_retention_after_planning(
     spark: SparkSession, cluster: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic, 2)

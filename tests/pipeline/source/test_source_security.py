@@ -62,7 +62,7 @@ def test_a_password_is_passed_on_to_the_driver_and_the_tasks(
     assert reader.load().count() == 3
 
 
-def test_a_wrong_password_is_told_at_once(guarded: ThreadedCluster, topic: str) -> None:
+def test_wrong_password_is_an_error_at_once(guarded: ThreadedCluster, topic: str) -> None:
     with pytest.raises(BrokerError, match=r"check sasl\.username and sasl\.password"):
         _all_of(guarded.bootstrap_servers, topic, {**PLAIN, "sasl.password": "wrong"})
 

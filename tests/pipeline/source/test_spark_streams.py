@@ -18,7 +18,7 @@ from tests.pipeline.source.topics import Record, delete_before, numbered, offset
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-def test_a_stream_that_stops_goes_on_where_it_was(
+def test_restarted_stream_resumes_at_its_offsets(
     spark: SparkSession, cluster: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic, 2)
@@ -54,7 +54,7 @@ def test_a_stream_that_stops_goes_on_where_it_was(
     assert json.loads(last) == {topic: {"0": 75, "1": 75}}
 
 
-def test_a_stream_from_the_latest_offsets_misses_nothing_after_its_first_batch(
+def test_stream_from_the_latest_offsets_misses_no_later_record(
     spark: SparkSession, cluster: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic)

@@ -70,7 +70,7 @@ def fixture_undisturbed(
         yield Undisturbed(servers, results, operations)
 
 
-def test_killed_in_the_midst_of_its_results_and_started_again_it_loses_and_doubles_nothing(
+def test_killed_and_restarted_stream_has_each_row_once(
     undisturbed: Undisturbed, spark: SparkSession, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -127,7 +127,7 @@ def counters(text: str) -> dict[str, float]:
 
 
 @pytest.mark.exhaustive
-def test_on_a_cluster_that_loses_a_worker_midway_it_gives_what_it_gives_on_one_machine(
+def test_stream_on_a_cluster_that_loses_a_worker_has_the_results_of_one_machine(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

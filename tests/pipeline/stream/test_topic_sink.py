@@ -23,7 +23,7 @@ def fixture_bootstrap() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def test_a_writer_goes_on_behind_what_the_one_before_it_wrote(bootstrap: str) -> None:
+def test_writer_resumes_behind_its_predecessor(bootstrap: str) -> None:
     assert TopicSink(bootstrap, "once").write(0, ROWS) == 3
     assert TopicSink(bootstrap, "once").write(1, ROWS[:2]) == 2  # and is cut off
     assert TopicSink(bootstrap, "once").write(1, ROWS) == 1

@@ -110,7 +110,7 @@ def test_windows_are_as_counted_in_plain_python_and_restarts_change_nothing(
     )
 
 
-def test_late_rows_and_bad_rows_change_no_window_and_are_told(
+def test_late_and_bad_rows_change_no_window_and_are_counted(
     spark: SparkSession, source: FileSource, feed: Feed, tmp_path: Path
 ) -> None:
     good = operation(5 * SECOND_US, "expired")

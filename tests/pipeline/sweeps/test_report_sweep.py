@@ -68,7 +68,7 @@ def test_a_browser_draws_the_heatmaps_in_the_report(tmp_path: Path, width: int) 
 
 
 @pytest.mark.parametrize("lacking", ["heatmaps", "answers.json", "answer"])
-def test_a_folder_without_a_sweep_is_said_so(tmp_path: Path, lacking: str) -> None:
+def test_folder_without_a_sweep_is_an_error(tmp_path: Path, lacking: str) -> None:
     folder = write_sweep(tmp_path / "sweep")
     if lacking == "heatmaps":
         (folder / "heatmaps" / "part-0.parquet").unlink()

@@ -117,7 +117,7 @@ def test_answer_takes_the_worst_value_of_unnamed_settings(
     assert "It has 0.04 at the worst of its 2 points" in answer.words()
 
 
-def test_no_value_good_enough_is_said_with_the_best_one(
+def test_answer_without_a_good_value_names_the_best_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (answer,) = answered(spark, tmp_path, {(100, 1): [0.3] * 3, (400, 1): [0.2, 0.2, 0.2]})
@@ -171,7 +171,7 @@ def test_one_seed_gives_an_answer_without_confidence(spark: SparkSession, tmp_pa
 
 
 @pytest.mark.parametrize("at_another_lag", [[0.0, 0.0, 0.0], [0.0, 0.01, 0.02]])
-def test_seeds_that_do_not_differ_confirm_nothing(
+def test_equal_seeds_confirm_no_answer(
     spark: SparkSession, tmp_path: Path, at_another_lag: list[float | str | None]
 ) -> None:
     (answer,) = answered(spark, tmp_path, {(100, 1): [0.05] * 3, (100, 9): at_another_lag})
@@ -184,7 +184,7 @@ def test_seeds_that_do_not_differ_confirm_nothing(
     assert answer.words().endswith("No value is confirmed.")
 
 
-def test_nothing_measured_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_answer_without_measurements_says_so(spark: SparkSession, tmp_path: Path) -> None:
     (answer,) = answered(spark, tmp_path, {(100, 1): [None] * 3, (400, 1): [None] * 3})
     assert answer.words().endswith("has produce_expiry_ratio below 0.1: nothing was measured.")
 

@@ -78,7 +78,7 @@ def test_answers_are_printed_and_tables_and_a_page_are_written(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("session_of_the_tests")
-def test_failed_scenarios_are_told_and_make_a_strict_sweep_fail(
+def test_failed_scenarios_are_reported_and_fail_a_checked_sweep(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = write_sweep(tmp_path, FAILING), tmp_path / "out"
@@ -93,7 +93,7 @@ def test_failed_scenarios_are_told_and_make_a_strict_sweep_fail(
     assert main(["sweep", str(file), "--out", str(out), "--check"]) == 1
 
 
-def test_the_plan_is_told_without_a_session(
+def test_plan_is_printed_without_a_session(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -117,7 +117,7 @@ def test_the_plan_is_told_without_a_session(
         ),
     ],
 )
-def test_a_mistake_in_the_file_is_said_with_status_2(
+def test_mistake_in_the_sweep_file_has_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
 ) -> None:
     file = write_sweep(tmp_path, text)
@@ -126,7 +126,7 @@ def test_a_mistake_in_the_file_is_said_with_status_2(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_is_not_there_and_a_folder_of_others_are_said_with_status_2(
+def test_missing_file_and_foreign_folder_have_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sweep", str(tmp_path / "gone.toml"), "--out", str(tmp_path / "out")]) == 2

@@ -106,7 +106,7 @@ def test_a_setting_that_is_not_there_or_takes_no_such_value_is_named(
     assert 'grid."' in message
 
 
-def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     message = refused(tmp_path, HEAD + '[grid]\n"topic.partitions" = [0]\n"topic.size" = [1]\n')
     assert len(message.splitlines()) == 2
 

@@ -67,7 +67,7 @@ def test_a_point_is_the_base_scenario_with_its_settings_alone(tmp_path: Path) ->
     Scenario.model_validate(changed)
 
 
-def test_an_extended_sweep_keeps_the_keys_of_what_it_had(tmp_path: Path) -> None:
+def test_extended_sweep_keeps_the_keys_of_its_scenarios(tmp_path: Path) -> None:
     before = set(grid_plan(tmp_path, timeouts="10, 400").keys())
     more_values = set(grid_plan(tmp_path, timeouts="5, 10, 50, 400").keys())
     assert before < more_values
@@ -96,7 +96,7 @@ def test_another_base_scenario_has_other_keys(tmp_path: Path, base: str) -> None
     assert not set(plan.keys()) & set(other.keys())
 
 
-def test_a_name_and_what_is_said_anyway_change_no_key(tmp_path: Path) -> None:
+def test_name_and_default_values_change_no_key(tmp_path: Path) -> None:
     plan = grid_plan(tmp_path)
     base = BASE.replace('name = "tiny"', 'name = "other"')
     base = base.replace("[topic]", "[cluster]\nbrokers = 3\n[topic]")  # the default
@@ -145,7 +145,7 @@ def test_a_larger_sample_begins_with_the_smaller_one(tmp_path: Path) -> None:
     assert list(many.keys())[: few.scenarios] == list(few.keys())
 
 
-def test_a_further_setting_leaves_what_is_drawn_for_the_others(tmp_path: Path) -> None:
+def test_further_parameter_leaves_samples_of_others_unchanged(tmp_path: Path) -> None:
     alone = sample_plan(tmp_path)
     beside = sample_plan(tmp_path, further='"producers[0].acks" = { choices = ["all", 1] }')
     for point in range(40):

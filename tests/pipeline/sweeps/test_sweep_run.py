@@ -70,7 +70,7 @@ def test_each_scenario_of_the_plan_has_a_row_in_order(done: Done) -> None:
     assert all(row["computed_s"] > 0 and row["elapsed_s"] > 0 for row in done.rows)
 
 
-def test_a_row_has_what_the_simulation_itself_says(done: Done) -> None:
+def test_row_of_a_point_equals_the_simulations_summary(done: Done) -> None:
     row = done.rows[5]  # timeout 400, lag 1, seed 2
     assert (row["producers_orders_timeout_ms"], row["followers_lag_ms"]) == (400, 1)
     document = done.plan.document(2) | {"seed": 2}
@@ -109,7 +109,7 @@ def test_resumed_sweep_runs_only_missing_scenarios(
     assert parts_of(done.out) == before
 
 
-def test_an_extended_sweep_runs_only_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+def test_extended_sweep_runs_only_new_scenarios(spark: SparkSession, tmp_path: Path) -> None:
     first = sweep(spark, grid_plan(tmp_path, timeouts="10", lags="1"), tmp_path / "out")
     times = {row["key"]: row["computed_s"] for row in first.collect()}
     before = parts_of(tmp_path / "out")
@@ -185,7 +185,7 @@ def test_a_defect_in_one_scenario_is_its_error(
     assert run_scenario(grid_plan(tmp_path), 0)["error"] == "RuntimeError: what nobody thought of"
 
 
-def test_a_task_that_is_run_again_does_only_what_was_not_written(tmp_path: Path) -> None:
+def test_repeated_task_runs_only_unwritten_scenarios(tmp_path: Path) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
     prepare_folder(out, plan)
     keys = missing(plan, out)
@@ -219,7 +219,7 @@ class _Interrupt:
             raise KeyboardInterrupt
 
 
-def test_an_interrupted_sweep_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_interrupted_sweep_resumes(spark: SparkSession, tmp_path: Path) -> None:
     timeouts = ", ".join(str(10 * number) for number in range(1, 21))
     plan, out = grid_plan(tmp_path, timeouts=timeouts), tmp_path / "out"
     interrupt = _Interrupt(after=1)
@@ -254,7 +254,7 @@ class _LackingTask(Task):
         raise ModuleNotFoundError("No module named 'pydantic'")
 
 
-def test_many_parts_become_few_and_nothing_is_lost(
+def test_compacting_of_parts_loses_no_row(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
