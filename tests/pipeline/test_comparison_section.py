@@ -104,7 +104,7 @@ def _with_audit(run: Row, counts: dict[str, int]) -> Results:
     return Results([run], audit=rows)
 
 
-def test_single_case_is_singular_and_no_case_has_no_figure() -> None:
+def test_duplicate_of_a_lost_response_counts_once_and_zero_has_no_figure() -> None:
     by_run = {
         run["run_id"]: _with_audit(run, {"duplicate": 4, "lost_ack_duplicate": 4, "lost_write": 0})
         for runs in GROUPS.values()

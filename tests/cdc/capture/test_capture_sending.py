@@ -149,7 +149,7 @@ def test_a_refusal_in_one_partition_makes_no_copies_in_another_whose_answer_was_
     assert send_amid_faults(kafka, "one-batch", pipelined=False) == [expected, expected]
 
 
-def test_several_batches_in_flight_send_records_behind_a_refused_one(
+def test_several_batches_in_flight_make_copies(
     kafka: ThreadedCluster,
 ) -> None:
     refused, lost = send_amid_faults(kafka, "pipelined", pipelined=True)
