@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: what follows the program's name; those of the process by default.
+        arguments: after the program's name; those of the process by default.
 
     Returns:
         The exit status: 0, 2 for a mistake in the arguments, or what the command chose.

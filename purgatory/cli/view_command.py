@@ -52,7 +52,7 @@ def view(trace: Path, at: Duration | None, view_host: str, view_port: int, no_op
     try:
         is_story = trace.is_file()
     except OSError:
-        is_story = False  # what is wrong with it is told when it is read as a trace
+        is_story = False  # the error comes when it is read as a trace
     if is_story:
         if at is not None:
             print(

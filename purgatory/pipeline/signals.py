@@ -64,7 +64,7 @@ def handle_signals(
 ) -> Iterator[Callable[[], None]]:
     """Set the handler of some signals for the `with` block.
 
-    Outside of the main thread, where Python lets nobody handle signals, nothing is set.
+    Outside of the main thread, where Python allows no handlers, none is set.
 
     Yields:
         A function that restores the handlers of before; the end of the block calls it, too.

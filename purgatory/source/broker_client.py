@@ -170,7 +170,7 @@ class BrokerClient:
             )
             if len(offsets) + len(gone) < len(requested):
                 timer.wait(self._consumer)
-                # The client goes on asking whom it knows as a leader until it is told otherwise.
+                # The client keeps asking the former leader until it learns of another.
                 gone |= absence.gone(requested.keys() - offsets.keys(), self._topics(timer))
         return offsets
 

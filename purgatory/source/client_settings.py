@@ -61,7 +61,7 @@ def consumer_settings(settings: Mapping[str, str], before: str = "") -> dict[str
 
     Args:
         settings: settings by librdkafka's names.
-        before: what stands before a name where it was given; the errors name settings so.
+        before: the prefix of the given names, for errors.
 
     Raises:
         OptionError: no servers, or a setting that librdkafka does not know or that is not free.

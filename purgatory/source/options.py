@@ -281,7 +281,7 @@ def parse_position(option: str, text: str, otherwise: int) -> Position:
     Args:
         option: its name, for errors.
         text: "earliest", "latest", or JSON: {"topic": {"0": 12, "1": -1}}.
-        otherwise: what holds for partitions that the JSON leaves out.
+        otherwise: the offset of partitions that the JSON leaves out.
 
     Raises:
         OptionError: it is none of these.

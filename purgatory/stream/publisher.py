@@ -96,7 +96,7 @@ class RowPublisher:
     Args:
         prefix: of the topics' names.
         run_id: stands in each row.
-        numbered_by: what sequence numbers count: ``producer`` or ``partition``.
+        numbered_by: the scope of sequence numbers: ``producer`` or ``partition``.
         client: settings of the producer beside its own, as librdkafka names them.
 
     Raises:

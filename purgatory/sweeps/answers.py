@@ -34,7 +34,8 @@ class Candidate:
         mean: the worst point's mean over its seeds; None if nothing was measured.
         sd: that point's standard deviation between seeds; None with one seed, 0 if all agree.
         seeds: how many seeds that point has.
-        limit: what the mean of every point keeps to with the asked confidence; None if unknown, as
+        limit: a bound on the mean of every point, with the question's confidence; None if unknown,
+        as
             it is without an `sd` above 0.
         kept: how many scenarios keep the bound themselves, of `measured`.
         good: whether all means keep the bound.
@@ -59,7 +60,7 @@ class Answer:
     """The answer to a question, for one value of each setting that it is asked per.
 
     Args:
-        question: what was asked.
+        question: of the sweep file.
         per: the values of these settings, by path.
         candidates: all values, the most wanted first.
     """

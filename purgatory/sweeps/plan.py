@@ -212,7 +212,7 @@ class Plan:
 
     Args:
         sweep: the file.
-        source: what errors call it.
+        source: its name in errors.
         folder: where the base scenario's relative paths start.
         base: the base scenario with all its keys, as plain data.
         parameters: the swept settings.
@@ -324,7 +324,7 @@ def parse_plan(text: str, source: str = "sweep", folder: Path | None = None) -> 
 
     Args:
         text: the document.
-        source: what errors call it.
+        source: its name in errors.
         folder: where a relative path of the base scenario starts; the current one by default.
 
     Raises:
@@ -445,7 +445,7 @@ def _is_at(item: Mapping[str, Any], key_path: KeyPath) -> bool:
     location = tuple(item["loc"])
     if key_path[-1] == "kind" and item["type"] == "union_tag_invalid":
         return location == key_path[:-1]
-    # The kind of a fault stands in the location of what is wrong with it.
+    # The kind of a fault stands in the location of its errors.
     if len(key_path) > 1 and key_path[0] == "faults" and len(location) > 2:
         location = (*location[:2], *location[3:])
     return location[: len(key_path)] == key_path

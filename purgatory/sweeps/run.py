@@ -103,7 +103,7 @@ def sweep(
     Raises:
         SweepError: the sweep's file is not as it must be.
         OutputError: the folder holds something else.
-        KeyboardInterrupt: what was done is kept; the same call goes on with the rest.
+        KeyboardInterrupt: finished scenarios are kept; the same call resumes.
     """
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
     out = Path(folder).resolve()

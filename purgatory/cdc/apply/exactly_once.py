@@ -3,7 +3,7 @@
     transaction:
         lock the partition's next offset
         skip records below it: a batch delivered again, a task that was presumed dead
-        apply the rest in order; what can't be applied goes into the quarantine
+        apply the rest in order; inapplicable changes go into the quarantine
         store the next offset
     commit
 

@@ -37,17 +37,17 @@ def audit(
     Args:
         paths: a folder or several, each a trace or with traces in it at any depth; `s3://` as
             well.
-        expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
-            settings permit it.
+        expect: `order`, `once`, `no-loss`, `one-writer`: anomalies against these are
+            violations even where the settings permit them.
         witnesses: how many cases of each run and anomaly come with their rows.
-        effects: what the service did, of a single trace: for each record that it processed a tuple
+        effects: of the service, in a single trace: for each record that it processed a tuple
             of topic, partition and offset, a client's message, or an `Effect` (`trace.effects`).
         progress, mapping, strict, memory: as `engines.engine.RunOptions` has them.
 
     Raises:
         TraceError: there are no traces there, or, strict, something in them is bad.
         ValueError: an unknown expectation, or a number below 0; or an effect that is none, or of
-            which nobody can say whose it is.
+            which the consumer is unknown.
     """
     roots = [paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else list(paths)
     locations = [parse_location(os.fspath(root)) for root in roots]

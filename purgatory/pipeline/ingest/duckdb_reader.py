@@ -75,11 +75,11 @@ def read_tables(
     has no numbers of good rows.
 
     Args:
-        connection: where they are made, in place of what has their names.
+        connection: gets the tables, in place of others of their names.
         trace_set: the traces.
-        names: the tables that are read; of others, nothing is said in `quarantine` either.
-        in_place: those that may be views of files in which nothing is bad: what asks for few
-            columns reads no others, and no row is held in memory.
+        names: the tables to read; `quarantine` leaves out others, too.
+        in_place: those that may be views of files without bad rows: a query of few columns reads no
+            others, and no row is held in memory.
 
     Raises:
         TraceError: a file that could be opened can't be read to its end, or two ids that are texts

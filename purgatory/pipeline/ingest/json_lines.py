@@ -33,7 +33,7 @@ class JsonCells:
     Args:
         kinds: the columns and their types in Spark's words.
         sources: the fields that they come from; those with a constant are left null. Those that
-            take texts give the text of what is there, which is still to become the value.
+            take texts give the text of the field, which SQL turns into the value.
     """
 
     def __init__(self, kinds: Mapping[str, str], sources: Mapping[str, Source]) -> None:
@@ -178,7 +178,7 @@ class JsonLines:
             for field, name in name_of_field.items()
         }
         self._plain = len(name_of_field) == sum(name is not None for name in self._fields)
-        # Ids are all numbers, or all texts; what fitted the last lines is tried first.
+        # Ids are all numbers, or all texts; the schema of the last lines is tried first.
         self._options = [
             pj.ParseOptions(
                 explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="ignore"

@@ -47,7 +47,7 @@ MACROS = (
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as SQL has them: what follows FROM, and how the columns of a table come from them."""
+    """Rows in SQL: the text after FROM, and the expressions of the table's columns."""
 
     run_id: str
     origin: str

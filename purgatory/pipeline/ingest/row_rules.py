@@ -4,7 +4,7 @@ All are SQL expressions over the file's columns, in the words of an engine (`Dia
 does not fit its type becomes null, and a second expression is true.
 
 An id may be a text. If it is a whole number of 64 bits as that is written, it is that number; any
-other becomes a negative number out of its digest, which whoever reads the trace has to check: two
+other becomes a negative number out of its digest, which the reader of the trace has to check: two
 texts must not have become the same (`spark_reader.require_distinct_ids` and `read_tables`).
 """
 
@@ -31,7 +31,8 @@ _SUSPECT = r"^(true|false|\[.*|\{.*|-?[0-9][-+.0-9eE]*)$"
 class Cell:
     """One column: the SQL of its value, and the SQL that is true where a value does not fit.
 
-    Of an id that may be a text, `text` is the SQL of that; `right` is said of what does not fit.
+    Of an id that may be a text, `text` is the SQL of the text; `right` follows the message about a
+    value that does not fit.
     """
 
     value: str

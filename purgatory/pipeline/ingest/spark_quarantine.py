@@ -1,6 +1,6 @@
 """One look at all rows: how many are good, how many are not and why. Bad rows are not listed.
 
-A clean trace needs no more, and this costs a small part of what a list of bad rows does.
+A clean trace needs no more, and this costs a small part of a list of bad rows.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class TableRows:
 
         Args:
             is_clean: all rows are good, as a check has found: no rule is looked at again, and no
-                column is read that nobody asks for.
+                column is read without need.
         """
         columns = ", ".join(map(backquoted, TABLES[self._table]))
         where = "" if is_clean else " WHERE _reason IS NULL"
@@ -289,7 +289,7 @@ class TableRows:
         """Lines with the object `_row` of its fields as text, and how each column comes from it.
 
         The line is parsed as the one element of a list in an object: otherwise Spark would take the
-        first of two objects in a line, and say nothing of what follows.
+        first of two objects in a line, and ignore the second.
         """
         names = dict.fromkeys(source.name for source in self._sources.values() if source.name)
         fields = ", ".join(f"{backquoted(name)}: string" for name in names)

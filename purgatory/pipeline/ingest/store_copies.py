@@ -1,4 +1,4 @@
-"""Copies of what a job reads from a store: DuckDB has no S3 by itself, and reads them as ever.
+"""Copies of a job's inputs from a store: DuckDB has no S3 by itself, and reads the copies.
 
 Ground rules: only files of the tables that are read are copied, some at a time; the copies go when
 the job ends, however it ends.
@@ -93,9 +93,7 @@ class _Copier:
             ThreadPoolExecutor(_AT_A_TIME, "copy") as pool,
         ):
             try:
-                with (
-                    defer_signals()
-                ):  # a thread that is not noted yet would be waited for by nobody
+                with defer_signals():  # an unrecorded thread would not be joined
                     copies = pool.map(self._copy, range(len(self._parts)), self._parts)
                 return list(copies)
             finally:

@@ -2,9 +2,9 @@
 
 A trace is a folder: `run.json` with the head of the run, and Parquet parts or lines of JSON for
 each table. Everything that can be told from the folder itself, the head and the parts' footers is
-checked here, before Spark starts: what Spark would say about it comes late and takes pages.
+checked here, before Spark starts: Spark's own errors come late and take pages.
 
-Ground rules: what can't be read is quarantined, with the reason and the path. `read_trace_set`
+Ground rules: unreadable files are quarantined, with the reason and the path. `read_trace_set`
 quarantines it and goes on with the rest; `find_traces` and `read_trace` raise the first of it.
 """
 
@@ -71,7 +71,7 @@ class QuarantinedFile:
 
 @dataclass(frozen=True)
 class Trace(TraceHead):
-    """The trace of one run: what its head says, and the files of each table.
+    """The trace of one run: its head, and the files of each table.
 
     `complete` is false for a run that was interrupted: its operations still open then are in no
     table, and `duration_ms` is 0 if the run had no time to write it. `complete` is false, too,
@@ -195,9 +195,7 @@ def _read_all(
     else:
         with ThreadPoolExecutor(_AT_A_TIME, "trace") as pool:
             try:
-                with (
-                    defer_signals()
-                ):  # a thread that is not noted yet would be waited for by nobody
+                with defer_signals():  # an unrecorded thread would not be joined
                     answers = pool.map(read, folders)
                 yield from answers
             finally:
@@ -445,7 +443,7 @@ class RowCheck:
         ]
 
     def by_run(self) -> dict[str, int]:
-        """How many rows of each run are left out; a file whose rows nobody knows counts as one."""
+        """The number of omitted rows of each run; a file of unknown length counts as one."""
         runs: Counter[str] = Counter()
         for (run_id, _, _), number in self.bad.items():
             runs[run_id] += number

@@ -220,14 +220,14 @@ class Job:
             The columns are those of the functions in `jobs`.
         options: by name.
         statements: the chain of SQL that computes the outputs, by the options and `page`.
-        small_tables: what the statements read beside the traces' tables, by the traces, the check
+        small_tables: the other tables that the statements read, by the traces, the check
             of their rows and the options.
         views: by name, in the order of the terminal.
         quarantine: whether the results have the table `quarantine`.
         only_for_page: outputs that only a page needs.
         runs: the number of runs on a page; None: all.
         always_page: a page always stands beside the tables, so that a folder is needed.
-        nothing: what a terminal shows for a run without rows.
+        nothing: the line on a terminal for a run without rows.
     """
 
     name: str

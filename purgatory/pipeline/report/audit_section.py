@@ -190,7 +190,7 @@ def _choose_witnesses(witnesses: Sequence[Row]) -> tuple[list[list[Row]], int]:
 
 
 def _distinct_anomalies(cases: Sequence[Row]) -> Sequence[Row]:
-    """The name of a case: a duplicate of a lost response is told from others."""
+    """The name of a case, which distinguishes duplicates of lost responses."""
     if any(case["anomaly"] == DUPLICATE for case in cases):
         return [case for case in cases if case["anomaly"] != AFTER_LOST]
     return cases
@@ -244,7 +244,7 @@ def _anomaly_words(anomaly: str) -> str:
     return anomaly.replace("_", " ")
 
 
-# A witness of an anomaly as a timeline: what was sent, read, applied and committed, and when.
+# A witness of an anomaly as a timeline of sends, reads, effects and commits.
 
 
 MOST_DRAWN_EVENTS = 12

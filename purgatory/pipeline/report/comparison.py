@@ -1,4 +1,4 @@
-"""Two groups of runs compared: what differs by more than chance, and the section that says so.
+"""Two groups of runs compared: the differences beyond chance, and their section.
 
 The groups are two folders, two scenarios, or two runs.
 """
@@ -141,7 +141,7 @@ def _anomalies(results: Results) -> Iterator[tuple[Figure, float]]:
         yield Figure(name, ""), 1000 * count / run["sends"]
 
 
-# The comparison of two groups: what differs by more than chance.
+# The comparison of two groups: differences beyond chance.
 #
 # All intervals hold at once with the confidence (Bonferroni), so that the number of figures does
 # not make differences more likely.
@@ -215,7 +215,7 @@ def _values(runs: Sequence[Mapping[Figure, float]]) -> dict[Figure, list[float]]
     return values
 
 
-# The first section of a page of two groups: what differs, then all figures.
+# The first section of a page of two groups: differences, then all figures.
 
 
 _MAX_FINDINGS = 8
@@ -251,7 +251,7 @@ def comparison_section(part: PagePart, groups: Groups, by_run: Mapping[str, Resu
 
 
 def comparison_findings(groups: Groups, figures: Sequence[Comparison]) -> list[Finding]:
-    """The comparison in sentences: what differs by more than chance, and the confidence."""
+    """The comparison in sentences: the differences beyond chance, and the confidence."""
     findings = [*_incomplete(groups)]
     if min(map(len, groups.values())) < 2:
         return [*findings, *_single_run_findings(groups, figures)]

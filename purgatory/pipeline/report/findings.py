@@ -56,7 +56,7 @@ class Results:
         }
 
 
-# The findings of a run: what happened, how severe, when, and the cause if the trace has it.
+# The findings of a run: event, severity, time, and the cause if the trace has it.
 #
 # A cause is a fault that was active at the same time, requests that queued behind others of their
 # connection, or a setting that permits an anomaly. Every count and time comes from the tables of

@@ -164,7 +164,7 @@ def page(title: str, parts: Sequence[str]) -> str:
 
     Args:
         title: its title, as plain text.
-        parts: what its body has, as HTML.
+        parts: the body, as HTML.
     """
     return "\n".join(
         [
@@ -252,10 +252,10 @@ def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = 
 
     Args:
         name: an identifier that the page has once.
-        plot: what plotly draws.
-        label: what it shows, as plain text, for readers who can't see it.
-        caption: what stands below it, as plain text.
-        where: what has the figures that it shows.
+        plot: for plotly.
+        label: the content as plain text, for readers who can't see it.
+        caption: the text below, as plain text.
+        where: the place of the figures.
     """
     if any(any(line.get("ids", ())) or "row" in line.get("meta", ()) for line in plot["data"]):
         caption = f"{caption} A click leads to the row.".lstrip()
@@ -271,7 +271,7 @@ def section(heading: str, *parts: str, level: int = 3, anchor: str = "") -> str:
 
     Args:
         heading: its heading.
-        parts: what it has, as HTML.
+        parts: the content, as HTML.
         level: the level of the heading.
         anchor: its identifier, which the page has once, for links; empty for none.
     """
@@ -301,7 +301,7 @@ def row_links(part: PagePart, table: str, rows: Sequence[Row], which: str = "Row
         part: where it stands.
         table: the table's name.
         rows: those of one run, with their columns as the table has them.
-        which: what these rows are in words, where they are not all of them.
+        which: the rows in words, where they are not all.
     """
     if not rows:
         return ""
@@ -320,7 +320,7 @@ def row_links(part: PagePart, table: str, rows: Sequence[Row], which: str = "Row
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Rows as CSV under the names of their columns; what is no plain value, as JSON."""
+    """Rows as CSV under the names of their columns; other than plain values as JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(rows[0])

@@ -91,7 +91,7 @@ def outcome_order(outcome_rows: tuple[str, Sequence[Row]]) -> int:
 
 
 def waits_to_draw(waits: Sequence[Row]) -> list[Row]:
-    """The rows that have waits to draw: of one outcome and who asked, of what had to wait."""
+    """The rows with waits to draw: of one outcome and client, of operations that waited."""
     return [
         row
         for row in waits
@@ -152,7 +152,7 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
 
     Args:
         occupancy: the run's rows of the table of that name.
-        faults: what went wrong, and when: marked over all purgatories.
+        faults: marked over all purgatories.
     """
     rows_of = by_purgatory(occupancy)
     data: list[Figure] = []
@@ -392,7 +392,7 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
     Args:
         over_time: the run's rows over all kinds, topics and outcomes, of windows of time.
         end_us: the end of the run, in microseconds.
-        faults: what went wrong, and when: marked over all panels.
+        faults: marked over all panels.
     """
     rows_of = by_purgatory(over_time)
     layout = panels([f"{purgatory}: wait, ms" for purgatory in rows_of])

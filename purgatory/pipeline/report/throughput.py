@@ -63,7 +63,7 @@ def throughput_over_time(
         throughput: the run's rows of the table of that name; at least one.
         end_us: the end of the run, in microseconds.
         faults: marked over all panels.
-        anchor: what the identifiers of the rows that lines lead to begin with.
+        anchor: the prefix of the identifiers of the rows that lines lead to.
     """
     width_us, windows_us = _width_us(throughput), _windows(throughput)
     lines = _lines(throughput)

@@ -1,4 +1,4 @@
-"""The sections on waits: what became of operations, for how long they waited, when, and where."""
+"""The sections on waits: outcomes of operations, and how long they waited, when, and where."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _milliseconds(column: str, row: Row, digits: int = 2) -> str:
 def distribution_section(
     part: PagePart, run: Row, distribution: Sequence[Row], slowest: Sequence[Row]
 ) -> str:
-    """How the waits are distributed, by what became of the operations.
+    """The distribution of the waits, by outcome.
 
     A bin leads to the first of the slowest operations that is in it.
     """

@@ -99,7 +99,7 @@ def audit_arrow(
         return findings_of(audit, witness_rows, {}, expect, texts)
 
 
-# The audit of the tables of somebody's own connection, as in a notebook.
+# The audit of the tables of a user's connection, as in a notebook.
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def _query_progress(connection: duckdb.DuckDBPyConnection) -> EngineProgress | N
 
     try:
         done = connection.query_progress()  # negative where nothing runs, or nothing can be said
-    except duckdb.ConnectionException:  # closed, since a signal ended the wait for who asks this
+    except duckdb.ConnectionException:  # closed by a signal before the progress thread ended
         return None
     return (
         EngineProgress(f"{done:.0f} % of this step done", done, _WHOLE)

@@ -50,7 +50,7 @@ class DuckDBReader:
         engine: gets the tables.
         trace_set: the traces, all on this machine.
         strict: stop at a bad row or file.
-        effects: more rows of the table `effects`, as somebody tells them.
+        effects: more rows of the table `effects`.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ def open_traces(
         out: the folder to make, in S3 as well; None writes nothing.
         job: the job that reads them.
         run_options: how it runs.
-        effects: what the service did in the one run, beside its table `effects`.
+        effects: of the service in the one run, beside its table `effects`.
 
     Raises:
         PipelineError: a trace, the output folder or the room is not as it must be, or, strict,

@@ -1,4 +1,4 @@
-"""The audit of order and duplicates: what the logs hold against what was promised.
+"""The audit of order and duplicates: the contents of the logs against their promises.
 
 It reads what producers sent and what consumers read, and tells of each anomaly whether it is a
 violation, permitted by the configuration, or indeterminate (`docs/audit.md`).
@@ -19,13 +19,13 @@ order of polls                 (run, group, consumer, topic, partition, range of
 order of a key's versions      (run, group, topic, key, range of time), stitched by the highest
                                version before each range
 writers                        (run, topic, partition), over one row per producer
-transactions                   (run, transaction); what was read of them by (run, group, topic,
+transactions                   (run, transaction); reads of them by (run, group, topic,
                                partition, offset)
 epochs                         (run, transactional id), over one row per epoch
 witnesses                      (run, anomaly), over the first N of each task
 =============================  ==================================================================
 
-The only joins without a shuffle of both sides are broadcasts of what stays small: settings of
+The only joins without a shuffle of both sides are broadcasts of small tables: settings of
 groups, one row per partition, or per partition and group, one per epoch of a transactional id, the
 chosen witnesses. `tests/pipeline/test_audit_plans.py` holds all
 plans to this.

@@ -63,12 +63,12 @@ OF_ABSENCE = (
 
 UNREAD = "nobody read its partition"
 UNREAD_COPIES = "nobody read its partition, and an answer was lost"
-"""Why nobody can tell whether an acknowledged record is there; and whether it is there once."""
+"""The reasons why it is unknown that an acknowledged record is there, and there once."""
 
 EQUAL_RECORDS = "equal records: on purpose, or one that was sent again; effects would show it"
-"""Why nobody can tell whether a record is stored twice."""
+"""The reason why it is unknown that a record is stored twice."""
 FETCHED_AGAIN = "fetched again by one consumer: a seek, or what it never got; effects would show it"
-"""Why nobody can tell whether a record was processed twice, or in another order."""
+"""The reason why it is unknown that a record was processed twice, or in another order."""
 NO_EFFECTS = "no effects: nothing tells whether what was delivered was processed"
 """The anomalies that brokers can't see."""
 
@@ -96,7 +96,7 @@ GROUNDS: Mapping[str, tuple[str, ...]] = {
 }
 """The anomalies that cannot be looked for, by what a trace lacks; the first reason counts.
 
-Where nobody polled no poll went back, and producers have their order all the same.
+Without polls no poll went back, and producers have their order all the same.
 """
 
 COUNTS_ORDER: Order = (
@@ -139,7 +139,7 @@ EVENT: Mapping[str, str] = {
 }
 """A row of the trace in a witness: `event` is `send`, `read`, `effect`, `commit`, `transaction`.
 
-`until_us` is when the answer to a send was there, or a transaction over. What does not apply is
+`until_us` is when the answer to a send was there, or a transaction over. An inapplicable value is
 null.
 """
 
