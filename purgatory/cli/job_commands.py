@@ -49,7 +49,7 @@ _RUN_OPTIONS = (
     options.strict,
     options.memory,
 )
-"""How a job runs."""
+"""The options of a job's run."""
 
 _COMMAND_OPTIONS = {
     "audit": options.flag(

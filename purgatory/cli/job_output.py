@@ -223,7 +223,7 @@ def _print_littles_law_violations(console: Console, rows: Sequence[Row]) -> None
 
 
 def _print_peaks(console: Console, _job: Job, run_id: str, rows: Sequence[Row]) -> None:
-    """When most were parked, which those were, and what came before."""
+    """The highest peaks of parked operations: time, operations, and the faults before."""
     console.print(f"[italic]Peaks in {escape(run_id)}[/italic]")
     for peak in rows:
         before_ms = milliseconds(peak["before_us"], digits=1)
@@ -294,7 +294,7 @@ def _print_audit(results: JobResults, out: object, expected: Sequence[str]) -> N
 
 
 def count_violations(rows: Sequence[Row]) -> int:
-    """How many cases are violations, each counted once."""
+    """The number of violations, each case counted once."""
     from purgatory.pipeline.report.sentences import dedupe_anomalies
 
     return sum(row["count"] for row in dedupe_anomalies(rows) if row["verdict"] == "violation")

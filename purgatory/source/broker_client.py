@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import TopicMetadata
 
 GRACE_S = 10.0
-"""How long brokers must not know a partition that is gone; at most the timeout of the query."""
+"""The time that a deleted partition must be unknown to brokers; at most the query's timeout."""
 
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 _ASK_FOR_S = 5.0
@@ -198,7 +198,7 @@ class BrokerClient:
 
 
 class Absence:
-    """When partitions were first missing in the metadata of brokers.
+    """The times at which partitions were first missing in the metadata of brokers.
 
     Args:
         timeout_ms: of the query.
@@ -283,7 +283,7 @@ class TopicIds:
 
 
 class RetryTimer:
-    """How long brokers may not respond, and which of librdkafka's errors end the wait at once.
+    """The timeout of silent brokers, and librdkafka's errors that end the wait at once.
 
     Args:
         what: the brokers, for errors.

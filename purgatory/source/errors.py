@@ -114,7 +114,7 @@ def with_advice(reason: str, advice: str) -> str:
 
 
 class QueryFailure(NamedTuple):
-    """Why a query failed.
+    """The reason why a query failed.
 
     Args:
         reason: one line.

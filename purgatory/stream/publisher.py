@@ -48,7 +48,7 @@ PARTITIONS = 4
 """The number of partitions of a topic that is created here."""
 
 MOST_WAITING = 1_000_000
-"""How many rows wait for the publisher's thread at most."""
+"""The maximum number of rows that wait for the publisher's thread."""
 
 CLIENT_ID = "purgatory-publish"
 

@@ -44,7 +44,7 @@ _OPEN = pa.schema(
 
 
 class Watermark(NamedTuple):
-    """How far time has come.
+    """The progress of event time.
 
     Args:
         us: the watermark, in microseconds since 1970: no window ends before it that is open.

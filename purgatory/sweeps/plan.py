@@ -226,14 +226,14 @@ class Plan:
 
     @property
     def points(self) -> int:
-        """How many combinations of settings there are."""
+        """The number of combinations of settings."""
         if self.sweep.sample is not None:
             return self.sweep.sample.count
         return prod(len(parameter.values) for parameter in self.parameters)
 
     @property
     def scenarios(self) -> int:
-        """How many simulations there are: each point with each seed."""
+        """The number of simulations: each point with each seed."""
         return self.points * self.sweep.repetitions
 
     def seed(self, number: int) -> int:

@@ -303,7 +303,7 @@ def _cores(session: SparkSession) -> int:
 
 
 MOST_NAMED_FAILURES = 20
-"""How many scenarios that failed are named; the table `points` has all of them."""
+"""The number of failed scenarios that are named; the table `points` has all of them."""
 
 
 @dataclass(frozen=True)

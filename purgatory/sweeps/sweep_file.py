@@ -20,7 +20,7 @@ from purgatory.settings.problems import did_you_mean
 from purgatory.sweeps.measures import MEASURES
 
 MOST_REPETITIONS = 1_000
-"""How often a point may be repeated at most."""
+"""The maximum number of repetitions of a point."""
 
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
 
@@ -53,7 +53,7 @@ class _Table(BaseModel):
 
 
 class DrawnSetting(_Table):
-    """How a setting of a random sample is drawn: from a range, or from choices."""
+    """The distribution of a setting of a random sample: a range, or choices."""
 
     low: int | float | None = Field(default=None, alias="from")
     """The least value; whole numbers are drawn if it and `to` are whole."""
@@ -85,7 +85,7 @@ class SampleTable(_Table):
     """A random sample instead of a grid."""
 
     count: int = Field(ge=1, le=1_000_000)
-    """How many points are drawn."""
+    """The number of points."""
     seed: int = Field(default=1, ge=0, le=2**63 - 1)
     """The number from which they are drawn: the same seed draws the same points."""
     settings: dict[str, Any] = Field(min_length=1)
@@ -147,11 +147,11 @@ class SweepFile(_Table):
     """The base scenario: a shipped one's name, or a TOML file; a relative path starts at the sweep
     file's folder."""
     repetitions: int = Field(default=3, ge=1, le=MOST_REPETITIONS)
-    """How many seeds each point is run with."""
+    """The number of seeds of each point."""
     first_seed: int = Field(default=1, ge=0, le=2**62)
     """The first of these seeds; they follow one another, and are the same for all points."""
     most_seconds: float = Field(default=600.0, gt=0)
-    """How many seconds of the processor's time a scenario may take before it counts as failed."""
+    """The limit of a scenario's processor time in seconds, beyond which it counts as failed."""
     grid: dict[str, Any] | None = Field(default=None, min_length=1)
     """The settings to vary, by their paths, each with its values: all combinations are run."""
     sample: SampleTable | None = None
@@ -207,7 +207,7 @@ def settings_by_path(settings: Mapping[str, Any], before: str = "") -> Iterator[
 
 
 def problem_text(key: str, value: Any, right: str) -> str:
-    """One line about one thing that is wrong."""
+    """One line about one mistake."""
     return f"{key} = {_value_text(value)}: {right}"
 
 

@@ -92,7 +92,7 @@ class Applier:
         return offsets
 
     def pending_count(self, topic: str) -> int:
-        """How many records of ``topic`` are pending."""
+        """The number of pending records of ``topic``."""
         return self._retry(lambda writer: writer.target.pending_count(topic, 2**31))
 
     def write_trace(self, folder: Path, run_id: str) -> None:

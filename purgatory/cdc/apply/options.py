@@ -13,7 +13,7 @@ from purgatory.cdc.column_types import ColumnType, column_type_by_name
 from purgatory.cdc.errors import ChangesError
 
 RETRY_FOR_S = 60.0
-"""How long a target may be unreachable."""
+"""The maximum time that a target may be unreachable."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class ApplyOptions:
-    """How changes are applied.
+    """The options of applying changes.
 
     Args:
         create: create missing tables and columns.
@@ -54,7 +54,7 @@ class ApplyOptions:
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """Which topics are applied to which target.
+    """The topics to apply, and the target.
 
     Args:
         target_url: as `open_target` takes it; each of Spark's tasks opens it on its own machine.

@@ -34,10 +34,10 @@ from purgatory.cdc.change import Record
 from purgatory.cdc.errors import ChangesError, QuarantineStopError
 
 CHUNK_RECORDS = 5_000
-"""How many of the pending records are in memory at a time."""
+"""The number of pending records in memory at a time."""
 
 MAX_PENDING_BEHIND = 100_000
-"""How many records may be pending behind a group of which the log lacks a part."""
+"""The maximum number of records pending behind a group of which the log lacks a part."""
 
 
 def apply_rows(writer: Writer, topic: str, partition: int, records: Iterable[Record]) -> Applied:

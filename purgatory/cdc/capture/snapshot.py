@@ -203,7 +203,7 @@ def table_records(
 
 
 _MAX_TRIES = 20
-"""How many snapshots may find a table that differs from the binlog."""
+"""The maximum number of snapshots with a table that differs from the binlog."""
 
 Name = tuple[str, str]
 

@@ -17,7 +17,7 @@ from purgatory.cdc.errors import REJECTED, TOO_LARGE, WRONG_TYPE, InvalidChangeE
 from purgatory.cdc.targets.target import PREFIX, Table, Target
 
 BUSY_TIMEOUT_S = 60.0
-"""How long a transaction waits for another one."""
+"""The timeout of a transaction that waits for another one."""
 _PAUSE_S = 0.01
 
 _TYPE_WORDS = (

@@ -124,7 +124,7 @@ class Target(ABC):
     lock_row = ""
     """Follows a SELECT to lock its row until the transaction's end."""
     reserved: ClassVar[tuple[str, ...]] = (PREFIX,)
-    """How no table's name may begin."""
+    """The prefix that no table's name may have."""
     type_names: ClassVar[Mapping[ColumnType, str]]
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class Target(ABC):
 
     @abstractmethod
     def invalid_change(self, error: Exception) -> InvalidChangeError | None:
-        """Why the database refused the values; None if the error has another cause."""
+        """The reason why the database refused the values; None if the error has another cause."""
 
     @abstractmethod
     def is_connection_error(self, error: Exception) -> bool:

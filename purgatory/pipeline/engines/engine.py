@@ -76,7 +76,7 @@ def total_memory_bytes() -> int:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a job runs, on either engine.
+    """The options of a run, on either engine.
 
     Attributes:
         master: the Spark master; DuckDB has none.

@@ -55,7 +55,7 @@ from purgatory.pipeline.jobs.chain import literal
 from purgatory.trace.trace_schema import TABLES
 
 LEAST_IN_PLACE = 250_000
-"""How many rows of a table a run must have to be read from their files again, not copied."""
+"""The least number of rows of a run's table that stay in their files, and are not copied."""
 
 _QUARANTINE = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in QUARANTINE.items()])
 

@@ -21,7 +21,7 @@ JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 """Options that keep Spark's JSON parser to JSON."""
 
 _DIGITS = 15
-"""How many hexadecimal digits of a text's MD5 its number has: 60 bits."""
+"""The number of hexadecimal digits of a text's MD5 in its number: 60 bits."""
 
 _SUSPECT = r"^(true|false|\[.*|\{.*|-?[0-9][-+.0-9eE]*)$"
 """Text that may have been something else than a text in JSON."""
@@ -43,7 +43,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How an engine writes SQL: a text, a type in Spark's words, and a column's name."""
+    """An engine's SQL for a text, a type in Spark's words, and a column's name."""
 
     literal: Callable[[str], str]
     type: Callable[[str], str]

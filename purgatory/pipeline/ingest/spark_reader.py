@@ -374,7 +374,7 @@ def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:
 
 
 def _uris(path: TracePath) -> list[str]:
-    """How Spark may name a file that it reads."""
+    """The names that Spark may have for a file."""
     if isinstance(path, Path):
         return [scheme + _as_java_quotes(str(path)) for scheme in ("file:", "file://")]
     store, slash, inner = str(path).partition("://")[2].partition("/")

@@ -178,7 +178,7 @@ def _faults(head: Mapping[str, Any], path: TracePath) -> list[Fault]:
 def _settings(
     head: Mapping[str, Any], kind: str, path: TracePath
 ) -> Sequence[Mapping[str, Any]] | None:
-    """How the groups of clients are configured; a trace need not say, and a group need not all."""
+    """The configuration of the groups of clients, as far as the trace has it."""
     if head.get(kind) is None:
         return None
     groups = field(head, kind, list, path)

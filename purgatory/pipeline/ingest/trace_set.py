@@ -1,4 +1,4 @@
-"""How traces are found and checked (of the schema versions of `trace_schema`).
+"""Traces: finding and checking them (of the schema versions of `trace_schema`).
 
 A trace is a folder: `run.json` with the head of the run, and Parquet parts or lines of JSON for
 each table. Everything that can be told from the folder itself, the head and the parts' footers is
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _AT_A_TIME = 16
-"""How many traces of a store are read at a time."""
+"""The number of traces of a store that are read at a time."""
 
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}])")
 _JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_ENDINGS)
@@ -427,7 +427,7 @@ class RowCheck:
         return not self.bad and not self.quarantined
 
     def counts(self) -> list[Row]:
-        """How many `rows` and `files` are bad, by `table` and `reason`; heads have no table."""
+        """The number of bad `rows` and `files`, by `table` and `reason`; heads have no table."""
         rows: Counter[tuple[str | None, str]] = Counter()
         files: Counter[tuple[str | None, str]] = Counter()
         for (_, table, reason), number in self.bad.items():

@@ -17,7 +17,7 @@ OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending
 """The outcomes that a trace knows, in the order in which they are shown."""
 
 Exactness = Literal["exact", "approximate"]
-"""How percentiles are computed."""
+"""The exactness of percentiles."""
 
 
 def check_waits(window_us: int | None, percentiles: str) -> None:

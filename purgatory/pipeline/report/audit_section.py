@@ -12,7 +12,7 @@ from purgatory.pipeline.report.sentences import AFTER_LOST, DUPLICATE, dedupe_an
 from purgatory.pipeline.result_rows import Row, group_by, milliseconds
 
 MOST_DRAWN_WITNESSES = 4
-"""How many witnesses of a run are drawn; the table `witnesses` has the rest."""
+"""The number of witnesses of a run that are drawn; the table `witnesses` has the rest."""
 
 _UNKNOWN = "configuration unknown: "
 _VERDICTS = ("violation", "indeterminate", "permitted")
@@ -248,7 +248,7 @@ def _anomaly_words(anomaly: str) -> str:
 
 
 MOST_DRAWN_EVENTS = 12
-"""How many of a witness's rows are drawn, the earliest; its table has them all."""
+"""The number of a witness's rows that are drawn, the earliest; its table has all."""
 
 _ROW_PX = 42
 _MOST_LETTERS = 42

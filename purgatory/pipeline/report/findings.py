@@ -163,7 +163,7 @@ def _expired(run: Row, results: Results) -> Iterator[Finding]:
 
 
 def _wait_text(row: Row) -> str:
-    """How long the operations of a row of `waits` waited; a single time if all are alike."""
+    """The waits of a row of `waits` in words; a single time if all are alike."""
     mean_us, most_us = row["wait_mean_us"], row["wait_max_us"]
     if row["operations"] == 1:
         return f"It waited {_duration(most_us)}"
@@ -265,7 +265,7 @@ def _errors(by_error: dict[str, Row]) -> str:
 
 
 def _stored_text(row: Row, attempts: Sequence[Row], *, with_copies: bool) -> str:
-    """How many of the records are in the log."""
+    """The number of the records in the log, in words."""
     if not any(attempt["stored"] for attempt in attempts):
         return "; nobody read them, so whether they are stored the trace does not tell"
     if row["stored"] == row["records"]:
@@ -282,7 +282,7 @@ def _stored_text(row: Row, attempts: Sequence[Row], *, with_copies: bool) -> str
 
 
 def _latencies(latencies: Sequence[Row]) -> Iterator[Finding]:
-    """How long the slowest group of clients waited, beside its wait in the purgatory."""
+    """The latency of the slowest group of clients, beside its wait in the purgatory."""
     by_group = {
         group: {row["span"]: row for row in rows}
         for group, rows in group_by(latencies, "group").items()

@@ -31,7 +31,7 @@ from purgatory.pipeline.report.sentences import expired_severity
 from purgatory.pipeline.result_rows import Row, group_by, label_waits, milliseconds
 
 MOST_EXPIRY_ROWS = 12
-"""How many keys the table of expired operations shows; the one in Parquet has more."""
+"""The number of keys in the table of expired operations; the one in Parquet has more."""
 
 _QUANTILES = ("p50", "p95", "p99", "max")
 
@@ -43,7 +43,7 @@ def waits_section(
     latencies: Sequence[Row],
     attempts: Sequence[Row],
 ) -> str:
-    """How long clients waited for answers, beside what operations waited in the purgatories."""
+    """Latencies of clients, beside the waits of operations in the purgatories."""
     shown = part.anchored("waits", label_waits(waits))
     rows_of = by_purgatory(shown)
     if latencies and "Produce" not in rows_of:
@@ -336,7 +336,7 @@ def view_columns(run: Row, column: str) -> list[Column]:
 
 
 def sizes_section(part: PagePart, run: Row, occupancy: Sequence[Row]) -> str:
-    """How many waited over time."""
+    """Parked operations over time."""
     if not occupancy or not part.plotted:
         return ""
     marked = " Bands mark the faults." if run["faults"] else ""
@@ -389,7 +389,7 @@ def _sizes_table(run: Row, occupancy: Sequence[Row]) -> str:
 
 
 def peaks_section(part: PagePart, peaks: Sequence[Row]) -> str:
-    """When the most were parked, and what stood around it."""
+    """The highest peaks of parked operations, and their surroundings."""
     if not peaks:
         return ""
     columns: list[Column] = [

@@ -76,7 +76,7 @@ NO_SENDS = "no sends in the trace"
 NONE_STORED = "every send failed"
 NO_READS = "no reads in the trace"
 NONE_ACKNOWLEDGED = "nothing was acknowledged"
-"""Why there was nothing to decide on."""
+"""The reasons why there was nothing to decide."""
 
 GROUNDS: Mapping[str, tuple[str, ...]] = {
     NO_SENDS: (
@@ -148,7 +148,7 @@ null.
 
 
 OPTIONAL = ("effects", "commits", "transactions")
-"""Those that a trace may lack."""
+"""The optional tables of a trace."""
 
 AUDIT_TABLES = ("sends", "reads", *OPTIONAL)
 
@@ -157,13 +157,13 @@ AUDIT_TABLES = ("sends", "reads", *OPTIONAL)
 
 
 SPLIT = 250_000
-"""How many offsets, sequence numbers or polls a range holds: some tens of megabytes in a window."""
+"""The offsets, sequence numbers or polls in a range: some tens of megabytes in a window."""
 
 SPLIT_US = 10_000_000
-"""How much time a range of one key's effects holds, in microseconds."""
+"""The time of a range of one key's effects, in microseconds."""
 
 WITNESSES = 10
-"""How many cases of each run and anomaly are shown with their rows."""
+"""The number of cases of each run and anomaly that are shown with their rows."""
 
 
 def check_limits(witnesses: int, split: int, split_us: int) -> None:

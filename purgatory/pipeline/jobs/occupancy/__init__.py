@@ -1,4 +1,4 @@
-"""How many operations were parked over time: the chains of `occupancy` and its causes.
+"""Parked operations over time: the chains of `occupancy` and its causes.
 
 They read `operations` and the small tables `spans` and `faults` (`run_spans.SPANS` and `FAULTS`).
 """

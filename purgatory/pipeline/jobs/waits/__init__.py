@@ -1,4 +1,4 @@
-"""How long operations waited: the chains of the tables `waits`, `slowest`, `expiry` and the like.
+"""Waits of operations: the chains of the tables `waits`, `slowest`, `expiry` and the like.
 
 Each reads the view or table `operations`; where a chain is for the plotted runs only, it reads the
 operations of the runs in the small table `windows` (`run_spans.WINDOWS`).
