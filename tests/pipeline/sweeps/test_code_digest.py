@@ -49,7 +49,7 @@ def test_a_cluster_that_is_sent_the_code_has_the_same(tmp_path: Path) -> None:
         for package in PACKAGES
         for file in _files(archive.joinpath(*package.split(".")), package)
     ]
-    files.append((MEASURES, archive / "purgatory" / "pipeline" / "sweeps" / MEASURES))
+    files.append((MEASURES, archive / "purgatory" / "sweeps" / MEASURES))
     assert digest_of(files) == code_digest()
 
 
