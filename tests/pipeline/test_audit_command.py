@@ -177,7 +177,7 @@ def _columns(table: Path) -> list[tuple[str, str]]:
     [
         (["nowhere"], "nowhere: there is no such folder"),
         (["trace", "--expect", "luck"], "'luck' is not one of 'order', 'once'"),
-        (["trace", "--witnesses", "-1"], "greater than or equal to 0"),
+        (["trace", "--witnesses", "-1"], "not in the range 0<=x<="),
         (["trace", "--master", "sparky"], "'sparky' is no Spark master"),
         (["trace", "--out", "trace"], "overlap"),
     ],

@@ -174,8 +174,8 @@ def test_bad_rows_are_set_aside_and_counted_and_stop_a_strict_command(
         (["waits", "nowhere", "--window", "0s"], "'0s' is too short"),
         (["waits", "nowhere", "--window", f"{10**20}h"], "is too long"),
         (["waits", "nowhere", "--percentiles", "nearly"], "'nearly'"),
-        (["waits", "nowhere", "--slowest", "0"], "greater than or equal to 1"),
-        (["occupancy", "nowhere", "--hot-keys", "none"], "valid integer"),
+        (["waits", "nowhere", "--slowest", "0"], "not in the range 1<=x<="),
+        (["occupancy", "nowhere", "--hot-keys", "none"], "'none' is not a valid integer"),
     ],
 )
 def test_a_mistake_in_the_arguments_is_one_line_and_status_2(
