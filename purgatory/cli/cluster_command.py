@@ -154,7 +154,7 @@ if TYPE_CHECKING:
     "--memory-mb",
     least=1,
     default=1024,
-    help="Memory limit of the logs; beyond it the oldest records are deleted.",
+    help="Memory limit of the logs; beyond it produces are refused.",
 )
 @options.duration_option(
     "--retention",

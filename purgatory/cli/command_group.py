@@ -22,13 +22,13 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in self.panels().items():
-            commands = {name: self.get_command(ctx, name) for name in names}
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            shown = [(name, one) for name, one in commands if one is not None and not one.hidden]
             with formatter.section(title):
-                formatter.write_dl([(name, _summary(one)) for name, one in commands.items()])
+                formatter.write_dl([(name, _summary(one)) for name, one in shown])
 
 
-def _summary(command: click.Command | None) -> str:
+def _summary(command: click.Command) -> str:
     """The first paragraph of a command's help."""
-    assert command is not None
     text = str(command.help or "").partition("\n\n")[0]
     return " ".join(text.replace("`", "").split())
