@@ -25,7 +25,6 @@ from purgatory.kafka import (
     write_markers,
 )
 from purgatory.kafka.groups.group_manager import GroupManager
-from purgatory.kafka.log.log import Log
 from purgatory.kafka.log.producer_state import ProducerStates
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.transactions import transaction_verification
