@@ -27,8 +27,6 @@ from purgatory.pipeline.jobs.registry import (
 )
 from purgatory.pipeline.result_rows import Row, group_by, label_waits, milliseconds
 
-"""The part of a mean size up to which a difference comes from the rounding of sums."""
-
 _PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
 
 
