@@ -401,8 +401,6 @@ def check_lists(
     """
     found = [(key, id(operation)) for key in waiting for operation in waiting[key]]
     under_its_keys = {(key, id(operation)) for key, operation in expected}
-    assert set(found) == under_its_keys, (
-        "the lists hold all pending operations"
-    )
+    assert set(found) == under_its_keys, "the lists hold all pending operations"
     assert entries == len(found)
     assert all(waiting.values()), "an empty list is dropped"
