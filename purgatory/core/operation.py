@@ -416,49 +416,47 @@ class _PureOperation(TimerTask):
                     )
                 ):
                     break
+                retry = None
                 if claims.setdefault("owner", me) is not me:
                     if between is None:
                         break
                     between(self)
                     between = None
                     self._op_check_due = True
-                    continue
-                if unlocked is not None:
+                elif unlocked is not None:
                     unlocked()
                     unlocked = None
                     del claims["owner"]
-                    continue
-                if lock is None:
+                elif lock is None:
                     if between is None:
                         completed = self._op_do_due() or completed
                     else:
                         completed = self._op_check_twice(between)
                         between = None
                     del claims["owner"]
-                    continue
-                trampoline = this_thread.trampoline
-                is_too_deep = trampoline.depth >= MAX_DEPTH
-                if is_too_deep and between is None:
-                    # Completed here, its callbacks would run later, and without the user's lock.
-                    trampoline.deferred.append((self, self._op_process, self._op_state))
-                    del claims["owner"]
-                    break
-                retry = None
-                found = None
-                if not is_too_deep:
-                    work = self._op_do_due
-                    if between is not None:
-                        work = partial(self._op_check_twice, between)
-                    found = do_under(lock, trampoline, work)
-                if found is not None:
-                    completed = found or completed
-                elif between is None:
-                    retry = self._op_schedule_retry()
                 else:
-                    between(self)
-                    self._op_check_due = True
-                between = None
-                del claims["owner"]
+                    trampoline = this_thread.trampoline
+                    is_too_deep = trampoline.depth >= MAX_DEPTH
+                    if is_too_deep and between is None:
+                        # Completed here, its callbacks would run later, without the user's lock.
+                        trampoline.deferred.append((self, self._op_process, self._op_state))
+                        del claims["owner"]
+                        break
+                    found = None
+                    if not is_too_deep:
+                        work = self._op_do_due
+                        if between is not None:
+                            work = partial(self._op_check_twice, between)
+                        found = do_under(lock, trampoline, work)
+                    if found is not None:
+                        completed = found or completed
+                    elif between is None:
+                        retry = self._op_schedule_retry()
+                    else:
+                        between(self)
+                        self._op_check_due = True
+                    between = None
+                    del claims["owner"]
                 if retry is not None and self._op_is_deferred_to(retry):
                     break
         except BaseException:

@@ -66,10 +66,9 @@ MUTANTS = [
         OPERATION,
         """
                      del claims["owner"]
--                    continue
 +                    break
-                 trampoline = this_thread.trampoline
-                 is_too_deep = trampoline.depth >= MAX_DEPTH
+                 else:
+                     trampoline = this_thread.trampoline
 """,
     ),
     Mutant(

@@ -25,6 +25,7 @@ from purgatory import (
     core,
 )
 from purgatory.core import operation as operation_module
+from purgatory.core import retry as retry_module
 from purgatory.core.locks import LockLike
 from purgatory.core.outcome import DONE
 from tests.core.probe import LONG_MS, pass_time
@@ -36,7 +37,7 @@ from timer import InlineExecutor, ManualClock, SystemTimer
 CORE = (str(Path(str(core.__file__)).parent),)
 """The timer has tests of its own."""
 
-THE_OPERATION = (str(operation_module.__file__),)
+THE_OPERATION = (str(operation_module.__file__), str(retry_module.__file__))
 
 SHORT_MS = 50
 

@@ -87,7 +87,7 @@ def test_arguments_are_those_of_the_other() -> None:
     with purgatory:
         with pytest.raises(TypeError, match="a key that processes share is a str"):
             purgatory.advance(7, 1)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="pending"):
+        with pytest.raises(ValueError, match="policy"):
             purgatory.close("drop")  # type: ignore[arg-type]
         assert relay.state.name == "live"
 
