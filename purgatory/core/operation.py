@@ -716,8 +716,8 @@ if NATIVE and not TYPE_CHECKING:
 
     describe_as(NativeOperation, _PureOperation)
     describe_as(OperationBase, _PureOperation)
-else:  # last: the reference shows it
-    OperationBase = _PureOperation
+else:  # last, and as an import: the reference shows it
+    from purgatory.core.operation import _PureOperation as OperationBase
 
 
 class DelayedOperation(OperationBase):

@@ -169,8 +169,8 @@ if NATIVE and not TYPE_CHECKING:
     from purgatory.core.native.purgatory import NativePurgatory as PurgatoryBase
 
     describe_as(PurgatoryBase, _PurePurgatory)
-else:  # last: the reference shows it
-    PurgatoryBase = _PurePurgatory
+else:  # last, and as an import: the reference shows it
+    from purgatory.core.purgatory import _PurePurgatory as PurgatoryBase
 
 
 class DelayedOperationPurgatory(PurgatoryBase):
