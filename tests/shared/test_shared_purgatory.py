@@ -365,8 +365,8 @@ def test_closing_ends_waits_with_an_error_that_says_so() -> None:
     async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
         wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
         await asyncio.sleep(0.1)
-        for wrong in ({"pending": "drop"}, {"timeout": float("nan")}):
-            with pytest.raises(ValueError, match=r"pending|timeout"):
+        for wrong in ({"policy": "drop"}, {"timeout": float("nan")}):
+            with pytest.raises(ValueError, match=r"policy|timeout"):
                 await purgatory.aclose(**wrong)
         assert state_of(relay) == "live"
         assert purgatory._tasks
