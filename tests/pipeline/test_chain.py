@@ -71,6 +71,41 @@ def test_chains_explode_arrays_alike(engine: SqlEngine) -> None:
     assert rows_of(engine, "select n from numbers order by n") == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
+def test_columns_may_have_the_names_of_later_statements(engine: SqlEngine) -> None:
+    engine.make_table("t", COLUMNS, ROWS)
+    engine.run(
+        parse_chain("""
+            create table first as select count(*) as second from t;
+            create table second as select second + 1 as first from first;
+        """)
+    )
+    assert rows_of(engine, "select * from second") == [{"first": len(ROWS) + 1}]
+
+
+def test_tables_without_rows_keep_their_columns(engine: SqlEngine) -> None:
+    engine.make_table("t", COLUMNS, ROWS)
+    engine.run(
+        parse_chain("""
+            create table none as select * from t where number > 0 and number < 0;
+            create table still_none as select name, count(*) as n from none group by name;
+        """)
+    )
+    assert engine.query("select * from none").column_names == list(COLUMNS)
+    assert rows_of(engine, "select count(*) as n from still_none") == [{"n": 0}]
+
+
+def test_failure_of_a_statement_is_raised_and_ends_the_others(engine: SqlEngine) -> None:
+    engine.make_table("t", COLUMNS, ROWS)
+    with pytest.raises(Exception, match=r"(?i)nowhere"):
+        engine.run(
+            parse_chain("""
+                create table long as select count(*) as n from t;
+                create table wrong as select * from nowhere;
+                create table after_it as select * from wrong;
+            """)
+        )
+
+
 @pytest.mark.parametrize("value", ["it's", "a\\b\\", "\0", "", "ü\n", 5, -(2**63), True, 0.1])
 def test_literals_keep_their_value(engine: SqlEngine, value: object) -> None:
     assert rows_of(engine, f"select {literal(value)} as value") == [{"value": value}]

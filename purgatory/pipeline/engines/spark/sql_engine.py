@@ -50,10 +50,11 @@ class SparkEngine:
 
     def run(self, statements: Iterable[Statement]) -> None:
         """Run a chain: statements that don't read one another run at the same time."""
-        chain = {one.name: one for one in statements}
+        chain: dict[str, Statement] = {}
         order: TopologicalSorter[str] = TopologicalSorter()
-        for one in chain.values():
-            order.add(one.name, *(set(_NAME.findall(one.query)) & chain.keys() - {one.name}))
+        for one in statements:  # a later statement may have the name of a column here
+            order.add(one.name, *(set(_NAME.findall(one.query)) & chain.keys()))
+            chain[one.name] = one
         order.prepare()
         running: dict[Future[None], str] = {}
         with job_threads(self.session) as submit:
