@@ -82,6 +82,23 @@ def test_columns_may_have_the_names_of_later_statements(engine: SqlEngine) -> No
     assert rows_of(engine, "select * from second") == [{"first": len(ROWS) + 1}]
 
 
+def test_second_statement_of_a_name_replaces_the_first_for_later_ones(engine: SqlEngine) -> None:
+    engine.make_table("t", COLUMNS, ROWS)
+    engine.run(
+        parse_chain("""
+            create view chosen as select 1 as n;
+            create table ones as select n from chosen;
+            create table more_ones as select n from ones;
+            create view chosen as select 2 as n;
+            create table twos as select n from chosen;
+        """)
+    )
+    rows = rows_of(
+        engine, "select more_ones.n as one, twos.n as two from more_ones cross join twos"
+    )
+    assert rows == [{"one": 1, "two": 2}]
+
+
 def test_tables_without_rows_keep_their_columns(engine: SqlEngine) -> None:
     engine.make_table("t", COLUMNS, ROWS)
     engine.run(

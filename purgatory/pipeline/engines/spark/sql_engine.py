@@ -50,17 +50,13 @@ class SparkEngine:
 
     def run(self, statements: Iterable[Statement]) -> None:
         """Run a chain: statements that don't read one another run at the same time."""
-        chain: dict[str, Statement] = {}
-        order: TopologicalSorter[str] = TopologicalSorter()
-        for one in statements:  # a later statement may have the name of a column here
-            order.add(one.name, *(set(_NAME.findall(one.query)) & chain.keys()))
-            chain[one.name] = one
-        order.prepare()
-        running: dict[Future[None], str] = {}
+        chain = list(statements)
+        running: dict[Future[None], int] = {}
+        order = _order(chain)
         with job_threads(self.session) as submit:
             while order.is_active():
-                for name in order.get_ready():
-                    running[submit(self._make, chain[name])] = name
+                for number in order.get_ready():
+                    running[submit(self._make, chain[number])] = number
                 for ended in wait(running, return_when=FIRST_COMPLETED).done:
                     ended.result()
                     order.done(running.pop(ended))
@@ -96,6 +92,28 @@ class SparkEngine:
 
     def query(self, query: str) -> pa.Table:
         return self.session.sql(query).toArrow()
+
+
+def _order(chain: Sequence[Statement]) -> TopologicalSorter[int]:
+    """What each statement of a chain, by its number, has to wait for.
+
+    A statement waits for what it reads. A second one of a name also waits for all that read the
+    first: from then on, the name means the second.
+    """
+    order: TopologicalSorter[int] = TopologicalSorter()
+    latest: dict[str, int] = {}
+    readers: list[set[int]] = []
+    for number, one in enumerate(chain):
+        read = {latest[name] for name in _NAME.findall(one.query) if name in latest}
+        readers.append(set())
+        for other in read:
+            readers[other].add(number)
+        if one.name in latest:
+            read |= {latest[one.name], *readers[latest[one.name]]}
+        latest[one.name] = number
+        order.add(number, *(read - {number}))
+    order.prepare()
+    return order
 
 
 @contextmanager
