@@ -50,11 +50,8 @@ def waits_chain(
         ValueError: `window_us` is not positive, or `percentiles` is invalid.
     """
     check_waits(window_us, percentiles)
-    return [
-        *_operations(plotted=False),
-        *read_chain("waits/whole_runs.sql", window_us=window_us),
-        *_waits(percentiles, by_topic),
-    ]
+    windows = f"select *, cast({literal(window_us)} as bigint) as window_us from operations"
+    return _waits(windows, percentiles, by_topic)
 
 
 def waits_over_time_chain() -> list[Statement]:
@@ -63,21 +60,22 @@ def waits_over_time_chain() -> list[Statement]:
     Percentiles are approximate, immediate operations are left out, and only the runs in `windows`
     are there.
     """
-    chain = [
-        *_operations(plotted=True),
-        *read_chain("waits/run_windows.sql"),
-        *_waits("approximate", by_topic=False),
-    ]
-    return renamed(chain, {"waits": "waits_over_time"})
+    windows = (
+        "select /*+ broadcast(windows) */ operations.*, window_us from operations "
+        "join windows using (run_id) where outcome <> 'immediate'"
+    )
+    return renamed(_waits(windows, "approximate", by_topic=False), {"waits": "waits_over_time"})
 
 
-def _waits(percentiles: Exactness, by_topic: bool) -> list[Statement]:
-    return read_chain(
+def _waits(windows: str, percentiles: Exactness, by_topic: bool) -> list[Statement]:
+    """The chain of `waits` over a query of operations with the lengths of their windows."""
+    chain = read_chain(
         "waits/waits.sql",
         approximate=percentiles == "approximate",
         by_topic=by_topic,
         decimals=DECIMALS,
     )
+    return [Statement("windowed_operations", False, windows), *chain]
 
 
 def slowest_chain(number: int = 10, *, plotted: bool = False) -> list[Statement]:

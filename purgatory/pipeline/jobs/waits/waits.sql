@@ -6,6 +6,12 @@
 -- steps around a percentile are counted by their waits, or, for approximate percentiles, by their
 -- rounded waits.
 
+-- An operation and its window of time; without windows, both columns are null.
+create view timed_operations as
+select run_id, cast(start_us - start_us % window_us as bigint) as window_start_us, window_us,
+    purgatory, kind, outcome, wait_us, watch_keys
+from windowed_operations;
+
 create view stepped_operations as
 select run_id, window_start_us, window_us, purgatory, kind, outcome, wait_us, watch_keys,
     coarse_wait(wait_us) as step,
