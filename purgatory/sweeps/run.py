@@ -40,6 +40,7 @@ from pyspark.sql import functions as f
 from purgatory.pipeline.engines.progress import EngineProgress
 from purgatory.pipeline.engines.result_folder import names_in, refuse_foreign
 from purgatory.pipeline.engines.spark.connect import is_connect
+from purgatory.pipeline.engines.spark.interrupts import cancel_tagged_jobs, tag_jobs
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
 from purgatory.pipeline.jobs.registry import SWEEP
@@ -237,7 +238,7 @@ def _run(
 
     def job() -> None:
         try:
-            _tag(session, task.run)
+            tag_jobs(session, task.run)
             count = len(task.batches)
             spread = session.range(0, count, 1, count).mapInArrow(task, TASK_DDL)
             spread.write.format("noop").mode("append").save()
@@ -259,27 +260,11 @@ def _run(
                 wait_s = max(_LOOK_EVERY_S, 20 * (time.monotonic() - begin_s))
     except BaseException:
         with suppress(PySparkException, Py4JError):
-            _cancel(session, task.run)
+            cancel_tagged_jobs(session, task.run)
         thread.join(_CANCEL_TIMEOUT_S)
         raise
     if failed:
         raise _error_text(failed[0])
-
-
-def _tag(session: SparkSession, name: str) -> None:
-    """Tag the jobs of this thread, to be cancelled by the tag."""
-    if is_connect(session):
-        session.addTag(name)
-    else:
-        # Spark's `interruptTag` finds nothing that another thread of this process runs.
-        session.sparkContext.addJobTag(name)
-
-
-def _cancel(session: SparkSession, name: str) -> None:
-    if is_connect(session):
-        session.interruptTag(name)
-    else:
-        session.sparkContext.cancelJobsWithTag(name)
 
 
 def _error_text(error: BaseException) -> BaseException:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine
 from purgatory.pipeline.engines.engine import SqlEngine
 from purgatory.pipeline.engines.spark.frames import run_chain
+from purgatory.pipeline.engines.spark.sql_engine import SparkEngine, sql_settings
 from purgatory.pipeline.jobs.chain import Statement, literal, order_by, parse_chain, renamed
 from purgatory.pipeline.jobs.registry import JOBS as JOBS_BY_NAME
 from purgatory.pipeline.jobs.registry import Job
@@ -34,8 +35,6 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlEngine
         with duckdb.connect() as connection:
             yield DuckDBEngine(connection)
         return
-    from purgatory.pipeline.engines.spark.sql_engine import SparkEngine, sql_settings
-
     session = request.getfixturevalue("spark")
     with sql_settings(session):
         yield SparkEngine(session, f"file:{tmp_path}")
@@ -109,6 +108,23 @@ def test_tables_without_rows_keep_their_columns(engine: SqlEngine) -> None:
     )
     assert engine.query("select * from none").column_names == list(COLUMNS)
     assert rows_of(engine, "select count(*) as n from still_none") == [{"n": 0}]
+
+
+@pytest.mark.spark
+def test_failure_of_a_statement_cancels_the_jobs_of_the_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with sql_settings(spark):
+        engine = SparkEngine(spark, f"file:{tmp_path}")
+        chain = parse_chain("""
+            create table endless as
+            select count(*) as n from range(100000000) a cross join range(100000000) b
+                where (a.id * b.id) % 7 = 3;
+            create table wrong as select * from nowhere;
+        """)
+        with pytest.raises(AnalysisException, match=r"nowhere"):
+            engine.run(chain)
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
 def test_failure_of_a_statement_is_raised_and_ends_the_others(engine: SqlEngine) -> None:

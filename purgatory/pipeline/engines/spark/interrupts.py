@@ -12,9 +12,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import count
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 _THREADS = 6
 """The number of queries that run at the same time: while some are planned, others compute."""
 
+_CANCEL_EVERY_S = 0.2
 _CANCEL_TIMEOUT_S = 1.0
 _STOP_TIMEOUT_S = 2.0
 _SERVER_TIMEOUT_S = 5.0
@@ -95,26 +95,51 @@ def job_threads(session: SparkSession) -> Iterator[Callable[..., Future[Any]]]:
     """Threads in which a session runs several jobs at the same time.
 
     Yields:
-        `submit` of their pool.
+        A function that lets one of them call another function, as `submit` of their pool.
 
     Where the `with` block fails, the other jobs are cancelled. After a signal nothing is waited
     for: its handler has cancelled all jobs, and the session is stopped.
     """
     tag = f"purgatory-{next(_numbers)}"
+    calls: list[Future[Any]] = []
 
     def call(function: Callable[..., object], *args: object) -> object:
-        session.addTag(tag)
+        tag_jobs(session, tag)
         return function(*args)
 
+    def submit(function: Callable[..., object], *args: object) -> Future[Any]:
+        calls.append(pool.submit(target, function, *args))
+        return calls[-1]
+
     pool = ThreadPoolExecutor(_THREADS, "spark-jobs")
+    target = inheritable_thread_target(session)(call)
     try:
-        yield partial(pool.submit, inheritable_thread_target(session)(call))
+        yield submit
     except Exception:
-        session.interruptTag(tag)
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        # A query that is being planned begins its job only later: it is cancelled then.
+        while wait(calls, _CANCEL_EVERY_S).not_done:
+            cancel_tagged_jobs(session, tag)
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def tag_jobs(session: SparkSession, tag: str) -> None:
+    """Tag the jobs of this thread from now on."""
+    if is_connect(session):
+        session.addTag(tag)
+    else:
+        # Spark's `interruptTag` finds nothing that another thread of this process runs.
+        session.sparkContext.addJobTag(tag)
+
+
+def cancel_tagged_jobs(session: SparkSession, tag: str) -> None:
+    """Cancel the jobs with a tag, whichever threads run them."""
+    if is_connect(session):
+        session.interruptTag(tag)
+    else:
+        session.sparkContext.cancelJobsWithTag(tag)
 
 
 def _handlers() -> dict[signal.Signals, Any]:
