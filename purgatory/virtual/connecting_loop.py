@@ -18,13 +18,11 @@ from threading import get_ident
 from typing import Any, Final, NoReturn
 
 from purgatory.virtual.errors import SandboxError
-from purgatory.virtual.hosts import PROCESS
+from purgatory.virtual.hosts import PROCESS, HostLoop
 from purgatory.virtual.network import (
     ANY_HOST,
     LOCALHOST,
     NODE,
-    NetworkLoop,
-    VirtualNetwork,
     host_address,
 )
 from purgatory.virtual.sockets import Address, Ports, VirtualServer, VirtualSocket
@@ -58,10 +56,8 @@ class _NoSendfileError(SandboxError, NotImplementedError):
     """Programs fall back as for any loop without ``sendfile``."""
 
 
-class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
+class ConnectingLoop(base_events.BaseEventLoop, HostLoop):
     """asyncio's event loop with the connections of a world."""
-
-    network: VirtualNetwork
 
     async def getaddrinfo(self, host: Any, port: Any, **hints: Any) -> Any:
         return resolve(host, port, hints.get("type", 0))

@@ -22,7 +22,7 @@ import asyncio
 import gc
 import warnings
 from asyncio import events
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from datetime import timedelta
@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from purgatory.settings.typed_duration import Duration
-from purgatory.virtual.network import NODE
+from purgatory.virtual.clocks import WorldClock
+from purgatory.virtual.network import NODE, NetworkLoop, VirtualNetwork
 
 if TYPE_CHECKING:
     from purgatory.virtual.disk import VirtualDisk
-    from purgatory.virtual.loop import VirtualLoop
 
 PROCESS: ContextVar[HostProcess | None] = ContextVar("PROCESS", default=None)
 """The process of the current task, if it runs on a `Host`."""
@@ -57,6 +57,23 @@ class HostProcess:
             self.held.append(handle)
 
 
+class HostLoop(NetworkLoop):
+    """The world's event loop, as its hosts use it."""
+
+    clock: WorldClock
+    network: VirtualNetwork
+    stopped: set[HostProcess]
+    """Processes that are paused or dead, whose callbacks must not run."""
+    dead_tasks: list[asyncio.Task[Any]]
+    """The tasks of dead processes."""
+    closes_dead_tasks: bool
+    """Whether `close_dead_tasks` is closing them."""
+
+    def add_ready(self, handles: Iterable[Any]) -> None:
+        """Add callbacks that were held, behind those that are ready."""
+        raise NotImplementedError
+
+
 class Host:
     """A machine with one process: see `World.host`.
 
@@ -70,7 +87,7 @@ class Host:
         self,
         name: str,
         main: Callable[[], Coroutine[Any, Any, object]],
-        loop: VirtualLoop,
+        loop: HostLoop,
         new_disk: Callable[[], VirtualDisk],
     ) -> None:
         self.name = name
@@ -214,7 +231,7 @@ def skew_us() -> int:
 _MAX_CLOSES: Final = 100
 
 
-def close_dead_tasks(loop: VirtualLoop) -> None:
+def close_dead_tasks(loop: HostLoop) -> None:
     """Close the coroutines of dead processes, at the end of a world, and collect what they left.
 
     Only now, since Python then runs their ``finally`` blocks and destructors. What those raise and
@@ -237,7 +254,7 @@ def close_dead_tasks(loop: VirtualLoop) -> None:
         loop.set_exception_handler(original_handler)
 
 
-def _close(loop: VirtualLoop, task: Any) -> None:
+def _close(loop: HostLoop, task: Any) -> None:
     task._log_destroy_pending = False
     events._set_running_loop(loop)
     try:

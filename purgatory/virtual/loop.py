@@ -48,7 +48,7 @@ from purgatory.virtual.errors import (
     WorldTimeoutError,
 )
 from purgatory.virtual.history import History
-from purgatory.virtual.hosts import PROCESS, HostProcess
+from purgatory.virtual.hosts import PROCESS
 from purgatory.virtual.network import VirtualNetwork
 from purgatory.virtual.schedules import Schedule, owner_of, unwrapped
 from purgatory.virtual.story import Description, Place, RecordedWire, Story
@@ -291,10 +291,8 @@ class VirtualLoop(ConnectingLoop):
         self._history = history
         self._collector = collector
         self._schedule = schedule
-        self.stopped: set[HostProcess] = set()
-        """Processes that are paused or dead, whose callbacks must not run."""
-        self.dead_tasks: list[asyncio.Task[Any]] = []
-        """The tasks of dead processes."""
+        self.stopped = set()
+        self.dead_tasks = []
         self.closes_dead_tasks = False
         self.monitors: list[Callable[[], None]] = []
         """Are called after each callback. What they raise ends `World.run`."""
@@ -606,7 +604,6 @@ class VirtualLoop(ConnectingLoop):
         return task
 
     def add_ready(self, handles: Iterable[Any]) -> None:
-        """Add callbacks that were held, behind those that are ready."""
         self._ready.extend(handles)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
