@@ -2,8 +2,8 @@
 
 Ground rules
 ------------
-* Only the thread that entered the world touches it, and gets the patched module. Other threads, and
-  references kept after the world's end, get the system's.
+* Only the thread that entered the world uses the loop, and gets the patched module. Other threads,
+  and references kept after the world's end, get the system's.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ConnectingLoop(base_events.BaseEventLoop, HostLoop):
 
         Raises:
             OSError: no server listens there, or it can't be reached.
-            SandboxError: a socket was given that `sock_connect` did not connect.
+            SandboxError: ``sock`` was not connected by `sock_connect`.
         """
         if sock is not None and (host is not None or port is not None):
             raise ValueError("host/port and sock can not be specified at the same time")
@@ -304,7 +304,7 @@ class PatchedSockets:
         setattr(owner, name, replacement)
 
 
-# The same in all worlds: making them takes longer than many a test.
+# Cached for all worlds: making a replacement takes longer than many a test.
 @lru_cache(maxsize=64)
 def _patched(original: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
     @wraps(original)
