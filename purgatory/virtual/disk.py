@@ -312,7 +312,7 @@ class VirtualDisk:
         self._record(text, digest.digest())
 
     def cut_all_power(self) -> None:
-        """Cut the power of all volumes at once. It is off until `restore_power`."""
+        """Cut the power of all volumes at once, until `restore_power`."""
         for path in list(self._roots):
             self.cut_power(path)
         self.is_off = True

@@ -87,7 +87,7 @@ def _audit(event: str, arguments: Any) -> None:
     kind, advice = _BLOCKED_FUNCTIONS[event]
     if kind not in _Sandbox.allowed:
         if module := _imported_module():
-            advice = f"{advice}. That was in an import: import {module} before the world begins"
+            advice = f"{advice}. The call was in an import: import {module} before the world begins"
         raise SandboxError(f"{advice}; or allow it: World(allow=[{kind!r}])")
 
 

@@ -1,4 +1,4 @@
-"""Plain functions that anyio would call on threads: in a world they sleep its time."""
+"""Plain functions that anyio would call on threads: in a world they run on the loop's thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _sleep_and_tell(seconds: float) -> str:
 
 
 @pytest.mark.virtual(seeds=5)
-async def test_a_plain_endpoint_of_fastapi_holds_up_nobody(world: World) -> None:
+async def test_plain_endpoint_of_fastapi_does_not_block_others(world: World) -> None:
     app = FastAPI()
 
     @app.get("/slow")
@@ -59,7 +59,7 @@ async def test_cancelled_task_waits_for_its_executor_call_unless_abandoned(
     assert world.now_s == pytest.approx(took_s, abs=0.01)
 
 
-def test_anyio_has_its_threads_after_a_world() -> None:
+def test_anyio_uses_threads_again_after_a_world() -> None:
     names = []
     for seed in range(2):
         with World(seed) as world:
