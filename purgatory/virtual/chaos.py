@@ -1,7 +1,7 @@
 """Random faults in a world: a plan that the seed draws before the world begins.
 
 The default kinds keep the guarantees of a healthy application: records acknowledged by all in-sync
-replicas, at least two of them, are stored in order, and what a host forced onto its disk is there
+replicas, at least two of them, are stored in order, and the forced data of a host's disk is there
 after a crash. The opt-in kinds may break them, and are drawn only by name. The plan is drawn at
 once, so that a run without some of its faults has the same others, as shrinking needs.
 """

@@ -274,11 +274,11 @@ def _fingerprint(state: Any) -> bytes:
     return pickled.getvalue()
 
 
-def _check_shown(method: str, what: str, made: Sequence[_Timed]) -> None:
+def _check_shown(method: str, kind: str, made: Sequence[_Timed]) -> None:
     """Raise AssertionError if no result is known, as any order would explain the history."""
     if not any(one.end < inf for one in made):
         raise AssertionError(
-            f"{method}: world.history has no {what} with a known result: nothing is shown"
+            f"{method}: world.history has no {kind} with a known result: nothing is shown"
         )
 
 

@@ -313,16 +313,16 @@ class VirtualLoop(ConnectingLoop):
         network.loop = self
 
     def _record_story(self) -> None:
-        story = self.story = Story(self.clock, self._history, self._described, self._waiting_tasks)
+        story = self.story = Story(self.clock, self._history, self._describe, self._waiting_tasks)
         self.network.wire_kind = partial(RecordedWire, story)
         call_soon, call_at_us = self.call_soon, self.call_at_us
 
         def recorded_call_soon(*args: Any, **more: Any) -> asyncio.Handle:
-            handle: asyncio.Handle = story.made(call_soon(*args, **more))
+            handle: asyncio.Handle = story.set_cause(call_soon(*args, **more))
             return handle
 
         def recorded_call_at_us(*args: Any, **more: Any) -> asyncio.TimerHandle:
-            handle: asyncio.TimerHandle = story.made(call_at_us(*args, **more))
+            handle: asyncio.TimerHandle = story.set_cause(call_at_us(*args, **more))
             return handle
 
         self.call_soon = recorded_call_soon  # type: ignore[method-assign]
@@ -477,22 +477,22 @@ class VirtualLoop(ConnectingLoop):
 
     def _description(self, handle: Any) -> str:
         """Return a handle's name and line: "worker() #2 at test_it.py:14", or the name alone."""
-        name, places, _ = self._described(handle)
+        name, places, _ = self._describe(handle)
         for path, line in reversed(places):
             if not _is_of_asyncio(path):
                 return f"{name} at {basename(path)}:{line}"
         return name
 
-    def _described(self, handle: Any) -> Description:
+    def _describe(self, handle: Any) -> Description:
         """Return a handle's function and task, the places of its frames, and its task."""
         owner = owner_of(handle)
         if isinstance(owner, NumberedTask):
-            return self._described_task(owner)
+            return self._describe_task(owner)
         called = unwrapped(handle._callback)
         code = getattr(called, "__code__", None)
         return _name(called), [(code.co_filename, code.co_firstlineno)] if code else [], None
 
-    def _described_task(self, task: NumberedTask) -> Description:
+    def _describe_task(self, task: NumberedTask) -> Description:
         called: Any = task.get_coro()
         places: list[Place] = [(frame.f_code.co_filename, line) for frame, line in _frames(called)]
         return f"{_name(called)} {self._label(task)}", places, task
@@ -500,7 +500,7 @@ class VirtualLoop(ConnectingLoop):
     def _waiting_tasks(self) -> Iterator[Description]:
         for task in sorted(asyncio.all_tasks(self), key=hash):
             if isinstance(task, NumberedTask):
-                yield self._described_task(task)
+                yield self._describe_task(task)
 
     def _label(self, task: NumberedTask) -> str:
         """Return the name that a task was given, or its number in the world, as "#2"."""

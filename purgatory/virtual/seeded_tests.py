@@ -371,7 +371,7 @@ class SeededTest:
                 shrinking = Shrinking(failure, self._attempt, self._max_attempts)
                 self.sections.append(("virtual world, shrunk", shrinking.run()))
                 if not shrinking.interrupted:
-                    self._tell(shrinking.smallest)
+                    self._report_story(shrinking.smallest)
                 if shrinking.interrupted:
                     self._item.session.shouldstop = "interrupted while a failure was shrunk"
             finally:
@@ -379,7 +379,7 @@ class SeededTest:
                     self._tear_down()
                 output.restore()
 
-    def _tell(self, failure: WorldFailure) -> None:
+    def _report_story(self, failure: WorldFailure) -> None:
         """Run a failed test once more, and report its story if it fails in the same way."""
         self._has_story = True
         try:

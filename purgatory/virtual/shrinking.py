@@ -73,7 +73,7 @@ Attempt = Callable[[RepeatedTest], WorldFailure | None]
 
 MAX_ATTEMPTS: Final = 300
 _SHIFTS: Final = (-1, 1, -2, 2)
-_MAX_TOLD: Final = 100
+_MAX_LISTED_DEVIATIONS: Final = 100
 """The most deviations in a command, which otherwise has the schedule's name, and the seed."""
 
 
@@ -190,7 +190,7 @@ class Shrinking:
                 while self._shrink_by_a_shift():
                     pass
             finally:
-                if len(self.smallest.deviations) > _MAX_TOLD:
+                if len(self.smallest.deviations) > _MAX_LISTED_DEVIATIONS:
                     self.smallest = named
 
     def _shrink_by_a_shift(self) -> bool:

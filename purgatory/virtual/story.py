@@ -240,7 +240,7 @@ class Story:
 
         return take_and_record
 
-    def made(self, handle: Any) -> Any:
+    def set_cause(self, handle: Any) -> Any:
         """Record that the current step made a callback ready, or set its timer; return it."""
         if hasattr(type(handle), "cause"):
             handle.cause = self.count or None

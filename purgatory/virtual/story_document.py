@@ -193,8 +193,8 @@ class _Document:
         """The steps at which the processes of hosts died."""
         deaths: dict[str, list[int]] = {}
         for number, event in self._story.faults:
-            node, what = _host_event(event)
-            if what in _DEATHS:
+            node, change = _host_event(event)
+            if change in _DEATHS:
                 deaths.setdefault(node, []).append(number)
         return deaths
 
@@ -254,18 +254,18 @@ def _bands_of(event: Event) -> tuple[tuple[str, str] | None, Sequence[tuple[str,
         return (_PARTITION, event.text), ()
     if event.kind == "heal":
         return None, [(_PARTITION, event.text)]
-    node, what = _host_event(event)
-    if what in _DEATHS:
+    node, change = _host_event(event)
+    if change in _DEATHS:
         return (_DOWN, node), [(_PAUSE, node), (_DOWN, node)]
-    if what == "pause":
+    if change == "pause":
         return (_PAUSE, node), ()
-    return None, {"restart": [(_DOWN, node)], "resume": [(_PAUSE, node)]}.get(what, [])
+    return None, {"restart": [(_DOWN, node)], "resume": [(_PAUSE, node)]}.get(change, [])
 
 
 def _host_event(event: Event) -> tuple[str, str]:
     """The node of a host's event, and its change; "" for other events."""
-    node, _, what = event.text.rpartition(": ")
-    return (node, what) if event.kind == "host" else ("", "")
+    node, _, change = event.text.rpartition(": ")
+    return (node, change) if event.kind == "host" else ("", "")
 
 
 def _place(place: Place | None) -> dict[str, Any] | None:

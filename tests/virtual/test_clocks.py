@@ -127,20 +127,20 @@ def test_random_state_continues_after_a_world() -> None:
 
 
 def test_other_threads_get_the_machines_clocks() -> None:
-    asked, told = threading.Event(), threading.Event()
+    asked, answered = threading.Event(), threading.Event()
     seen: list[float] = []
 
     def look() -> None:
         asked.wait(60)
         seen.extend((time.time(), monotonic()))
-        told.set()
+        answered.set()
 
     thread = threading.Thread(target=look)
     thread.start()
     machine_s = time.time()
     with World():
         asked.set()
-        told.wait(60)
+        answered.wait(60)
         worlds_s = monotonic()
     thread.join()
     assert seen[0] == pytest.approx(machine_s, abs=600)

@@ -67,7 +67,7 @@ def test_seed_determines_the_order_of_equal_timers() -> None:
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_exception_of_a_callback_is_logged_as_by_asyncio(debug: bool) -> None:
-    told: list[dict[str, object]] = []
+    reports: list[dict[str, object]] = []
 
     def fail() -> None:
         raise ValueError("in a callback")
@@ -75,16 +75,16 @@ def test_exception_of_a_callback_is_logged_as_by_asyncio(debug: bool) -> None:
     async def application() -> None:
         loop = asyncio.get_running_loop()
         loop.set_debug(debug)
-        loop.set_exception_handler(lambda _, context: told.append(context))
+        loop.set_exception_handler(lambda _, context: reports.append(context))
         loop.call_soon(fail)
         loop.call_later(1, fail)
         await asyncio.sleep(2)
 
     with World() as world:
         world.run(application())
-    assert [str(one["exception"]) for one in told] == ["in a callback"] * 2
-    assert all(str(one["message"]).startswith("Exception in callback") for one in told)
-    assert all(("source_traceback" in one) == debug for one in told)
+    assert [str(one["exception"]) for one in reports] == ["in a callback"] * 2
+    assert all(str(one["message"]).startswith("Exception in callback") for one in reports)
+    assert all(("source_traceback" in one) == debug for one in reports)
 
 
 def test_timers_never_fire_early() -> None:
@@ -208,15 +208,15 @@ def test_executor_call_does_not_block_the_loop() -> None:
 
 def test_results_from_an_executor_arrive_at_their_time() -> None:
     async def application() -> tuple[float, float]:
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        loop, notified = asyncio.get_running_loop(), asyncio.Event()
 
         def job() -> None:
             time.sleep(5)
-            loop.call_soon_threadsafe(told.set)
+            loop.call_soon_threadsafe(notified.set)
             time.sleep(5)
 
         called = asyncio.create_task(asyncio.to_thread(job))
-        await told.wait()
+        await notified.wait()
         told_s = world.now_s
         await called
         return told_s, world.now_s
@@ -372,10 +372,10 @@ def test_wait_for_another_thread_is_a_deadlock() -> None:
 
     async def application() -> None:
         loop = asyncio.get_running_loop()
-        told = asyncio.run_coroutine_threadsafe(later(), loop)
+        future = asyncio.run_coroutine_threadsafe(later(), loop)
         with pytest.raises(DeadlockError, match="allow=\\['threads'\\]"):
-            told.result()
-        assert await asyncio.wrap_future(told) == 1
+            future.result()
+        assert await asyncio.wrap_future(future) == 1
 
     with World() as world:
         world.run(application())
@@ -402,14 +402,14 @@ def test_error_while_a_world_closes_hides_no_earlier_one() -> None:
 
 
 def test_world_waits_for_an_allowed_thread() -> None:
-    def work(told: asyncio.Future[int], loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_soon_threadsafe(told.set_result, sum(range(100_000)))
+    def work(future: asyncio.Future[int], loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_soon_threadsafe(future.set_result, sum(range(100_000)))
 
     async def application() -> int:
         loop = asyncio.get_running_loop()
-        told = loop.create_future()
-        threading.Thread(target=work, args=(told, loop)).start()
-        result: int = await told
+        future = loop.create_future()
+        threading.Thread(target=work, args=(future, loop)).start()
+        result: int = await future
         return result
 
     with World(allow=["threads"]) as world:

@@ -91,8 +91,8 @@ def test_plain_network_has_constant_latency_and_no_loss() -> None:
     with World() as world:
         world.network.bandwidth_bytes_per_s(1_000)
         world.network.loss(0.001)
-        told = "latency 0.2ms..2ms, 1,000 bytes/s, 0.100% of segments lost"
-        assert str(world.network) == told
+        text = "latency 0.2ms..2ms, 1,000 bytes/s, 0.100% of segments lost"
+        assert str(world.network) == text
 
 
 def test_latency_and_bandwidth_delay_data() -> None:
@@ -470,9 +470,9 @@ def test_early_reset_is_reported_after_connection_made() -> None:
 
     with World() as world:
         world.network.latency("0.1ms..1ms")
-        told = [one.report for one in world.run(application())]
-    assert all(one[0] == "made" and one[-1] != "made" for one in told)
-    assert any(isinstance(one[1], ConnectionResetError) for one in told)
+        reports = [one.report for one in world.run(application())]
+    assert all(one[0] == "made" and one[-1] != "made" for one in reports)
+    assert any(isinstance(one[1], ConnectionResetError) for one in reports)
 
 
 def test_large_write_arrives_in_segments_over_a_slow_network() -> None:
@@ -530,9 +530,9 @@ def test_connection_can_be_upgraded_to_tls(tmp_path: Path) -> None:
         assert await reader.readline() == b"go on\n"
         await writer.start_tls(client_tls, server_hostname="localhost")
         writer.write(b"secret\n")
-        told = await reader.readline()
+        line = await reader.readline()
         writer.close()
-        return told
+        return line
 
     digests = set()
     for _ in range(3):

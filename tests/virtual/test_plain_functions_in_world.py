@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from purgatory.virtual import World
 
 
-def _sleep_and_tell(seconds: float) -> str:
+def _sleep_on_thread(seconds: float) -> str:
     time.sleep(seconds)
     return threading.current_thread().name
 
@@ -26,7 +26,7 @@ async def test_plain_endpoint_of_fastapi_does_not_block_others(world: World) -> 
 
     @app.get("/slow")
     def slow(seconds: float) -> str:
-        return _sleep_and_tell(seconds)
+        return _sleep_on_thread(seconds)
 
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
@@ -63,7 +63,7 @@ def test_anyio_uses_threads_again_after_a_world() -> None:
     names = []
     for seed in range(2):
         with World(seed) as world:
-            world.run(anyio.to_thread.run_sync(_sleep_and_tell, 5))
+            world.run(anyio.to_thread.run_sync(_sleep_on_thread, 5))
             assert world.now_s >= 5
-        names.append(anyio.run(anyio.to_thread.run_sync, _sleep_and_tell, 0))
+        names.append(anyio.run(anyio.to_thread.run_sync, _sleep_on_thread, 0))
     assert threading.current_thread().name not in names

@@ -77,10 +77,10 @@ def test_records_with_acks_1_are_lost_with_their_broker() -> None:
             AssertionError, match="check_no_loss: broken: no acknowledged record"
         ) as caught:
             world.check_no_loss()
-        told = str(caught.value)
-        assert "lost_write in aiokafka-producer-" in told
-        assert ": 3 violation (no-loss expected, in spite of acks=1)" in told
-        assert "send by aiokafka-producer-" in told
+        message = str(caught.value)
+        assert "lost_write in aiokafka-producer-" in message
+        assert ": 3 violation (no-loss expected, in spite of acks=1)" in message
+        assert "send by aiokafka-producer-" in message
         with pytest.raises(AssertionError, match="check_exactly_once: broken"):
             world.check_exactly_once()
         world.check_order()
@@ -247,14 +247,14 @@ def test_failure_report_names_requests_and_the_tests_own_faults() -> None:
         world.run(application(cluster))
         world.network.partition("broker 1", "broker 3")
         world.network.lose(0.5)
-        told = world_failure(world, RepeatedTest("test_it.py::test_it", 1), None).report
+        report = world_failure(world, RepeatedTest("test_it.py::test_it", 1), None).report
     assert (
         "\nfaults in force: stall_follower(broker=2); partition broker 1|broker 3; "
         "50.000% of segments lost\n"
-    ) in told
-    assert "\nfaults that were over: lose_responses(count=1, api=produce), 1 times\n" in told
-    assert re.search(r" client:\d+ > broker \d  Produce v\d+, \d+ bytes\n", told)
-    assert re.search(r" broker \d > client:\d+  Produce response, \d+ bytes\n", told)
+    ) in report
+    assert "\nfaults that were over: lose_responses(count=1, api=produce), 1 times\n" in report
+    assert re.search(r" client:\d+ > broker \d  Produce v\d+, \d+ bytes\n", report)
+    assert re.search(r" broker \d > client:\d+  Produce response, \d+ bytes\n", report)
 
 
 def test_unread_partition_proves_nothing() -> None:
