@@ -1,16 +1,15 @@
-"""A built-in function of C that is patched for a while, wherever anybody has a reference to it.
+"""Built-in functions of C, patched for a while under every reference to them.
 
-``from time import monotonic`` and ``def f(now=time.time)`` hold the function itself: setting
-``time.time`` to something else does not reach them. Instead, the address of the C code that the
-function calls is exchanged in the function's own definition.
+``from time import monotonic`` and ``def f(now=time.time)`` hold the function itself, which
+setting ``time.time`` does not change. The patch therefore replaces the address of the C code in the
+function's own definition.
 
 Ground rules
 ------------
-* The interpreter's lock is held while an address is exchanged: each exchange is one store.
-* The replacement gets the calls of all threads, and has to check whose they are.
-* No exception of the replacement can reach the caller through C: it returns None for arguments that
-  it can't handle. The exception of a signal's handler must not even meet its first step: see
-  `outer_frame`.
+* The interpreter's lock is held while an address is replaced: each replacement is one store.
+* The replacement gets the calls of all threads, and has to check which thread calls.
+* Exceptions of the replacement can't reach the caller through C: it returns None for arguments that
+  it can't handle. A signal's handler may raise at the replacement's first step: see `outer_frame`.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ _CLASS_FASTCALL_TYPE = ctypes.PYFUNCTYPE(
 _SIGNATURES: Final[dict[int, Any]] = {
     NOARGS: _NO_ARGUMENTS,
     SINGLE_ARGUMENT: _ONE_OBJECT,
-    VARARGS: _ONE_OBJECT,  # the one object is the tuple of all of them
+    VARARGS: _ONE_OBJECT,  # the one object is the tuple of all arguments
     NOARGS | CLASS: _CLASS_NOARGS_TYPE,
     FASTCALL | KEYWORDS | CLASS: _CLASS_FASTCALL_TYPE,
 }
@@ -81,8 +80,8 @@ def can_patch() -> bool:
 
 
 def outer_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the frame of the program that called a function that is exchanged, where a frame is
-    within what stands in for it, and None where it is not."""
+    """Return the frame that called a patched function, if a frame runs in its replacement; or
+    None."""
     found = None
     while frame is not None:
         code = frame.f_code
@@ -93,7 +92,7 @@ def outer_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def call_in(frame: FrameType, function: Callable[[], object]) -> None:
-    """Call something, which may raise, as soon as a frame of this thread goes on."""
+    """Call a function, which may raise, as soon as a frame of this thread resumes."""
     before, before_there = sys.gettrace(), frame.f_trace
 
     def trace(traced: FrameType, event: str, argument: Any) -> Any:
@@ -154,7 +153,7 @@ class BuiltInFunction:
         self._callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value
 
     def original(self, *arguments: Any) -> Any:
-        """Call the code of C itself, with what `_SIGNATURES` says but for the module."""
+        """Call the C code itself, with the arguments of `_SIGNATURES` but the module."""
         if not self._is_class_method:
             arguments = (self._module, *arguments)
         if self._has_no_arguments:
@@ -162,15 +161,15 @@ class BuiltInFunction:
         return self._original(*arguments)
 
     def patch(self) -> None:
-        """Have every call reach the one that stands in. Again: no effect."""
+        """Have every call reach the replacement. Idempotent."""
         self._definition.function = self._callback_address
 
     def restore(self) -> None:
-        """Have every call reach the code of C. Again: no effect."""
+        """Have every call reach the C code. Idempotent."""
         self._definition.function = self._address
 
     def _catch_errors(self, replacement: Callable[..., Any]) -> Callable[..., Any]:
-        """What C calls, made of what stands in: it takes all that C passes, and never raises."""
+        """Return the function for C: it takes all that C passes, and never raises."""
         begin = 0 if self._is_class_method else 1
         end = 1 if self._has_no_arguments else None
 

@@ -1,9 +1,9 @@
 """Random faults in a world: a plan that the seed draws before the world begins.
 
 The default kinds keep the guarantees of a healthy application: records acknowledged by all in-sync
-replicas, at least two of them, are stored in order, and what a host forced onto its disk is there
+replicas, at least two of them, are stored in order, and the forced data of a host's disk is there
 after a crash. The opt-in kinds may break them, and are drawn only by name. The plan is drawn at
-once, so that a run without some of its faults has the same others: that is how a failure is shrunk.
+once, so that a run without some of its faults has the same others, as shrinking needs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Kind(NamedTuple):
     """A kind of faults.
 
     Args:
-        name: by which it is drawn.
-        draw: draws one for a target, and a duration in seconds.
-        targets: the brokers or hosts that it may be of.
+        name: the name for ``kinds``.
+        draw: draws a fault for a target, and a duration in seconds.
+        targets: the brokers or hosts that may have the fault.
         is_default: whether it is drawn unless kinds are named.
     """
 
@@ -45,7 +45,7 @@ class Kind(NamedTuple):
 
 
 def call_after(network: VirtualNetwork, after_s: float, call: Callable[[], object]) -> None:
-    """Call a function in so many seconds: the end of a fault."""
+    """Call the function that ends a fault, after so many seconds."""
     network.loop.call_at_us(network.clock.now_us + round(after_s * US_PER_S), call)
 
 
@@ -53,9 +53,9 @@ class HostKinds:
     """The kinds of faults of hosts.
 
     Args:
-        rng: decides what a kind leaves open.
-        hosts: which crash, stand still and are isolated.
-        nodes: the names of all others in the network, from which a host is isolated.
+        rng: draws the details of a fault.
+        hosts: the hosts to crash, pause and isolate.
+        nodes: the names of all other nodes, from which a host is isolated.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class HostKinds:
         self._nodes = [*nodes, *(host.name for host in hosts)]
 
     def kinds(self) -> Iterator[Kind]:
-        """Yield all of them; none without hosts."""
+        """Yield all kinds; none without hosts."""
         if self._hosts:
             yield Kind("crash_host", self._crash, self._hosts)
             yield Kind("pause_host", self._pause, self._hosts)
@@ -123,11 +123,11 @@ def draw_faults(
     names: Iterable[str] | None,
     longest_s: float,
 ) -> Sequence[DrawnFault]:
-    """Return so many faults.
+    """Draw so many faults.
 
     Args:
         known: all kinds of faults that the world can have.
-        names: which of them; None: the default ones.
+        names: the kinds to draw; None: the default ones.
         longest_s: the maximal duration of a fault.
 
     Raises:

@@ -1,7 +1,7 @@
 """The time of a world, and the patched clocks and random numbers in it.
 
 While a world is entered, ``time``, ``datetime.now``, ``random``, ``uuid`` and ``os.urandom`` are
-the world's, also by references made before. On other threads, and afterwards, they are the
+the world's, also under references made before. Other threads, and the program afterwards, get the
 system's.
 
 Ground rules
@@ -9,7 +9,7 @@ Ground rules
 * Time is in whole microseconds; only the world's loop advances it, on its own thread.
 * One world of a process is active at a time, for the thread that entered it.
 * ``random``'s own generator is the application's: its state is restored at the end. Other threads
-  have one of their own meanwhile: what they draw changes nothing in the world.
+  have another one meanwhile, so that their draws change nothing in the world.
 """
 
 from __future__ import annotations
@@ -186,14 +186,14 @@ def _draw() -> float:
 
 
 def _draw_bits(k: int, /) -> int:
-    """`random.getrandbits`. It is not patched in C, since it raises for a wrong argument."""
+    """`random.getrandbits`, in Python: a replacement in C could not raise for a wrong argument."""
     if _PatchedFunctions.patch is None or _current_patch() is not None:
         return _ORIGINAL_GETRANDBITS(k)
     return _PatchedFunctions.other_threads_rng.getrandbits(k)
 
 
 def _with_default_time(name: str, fill: Callable[[Any], Any]) -> BuiltInFunction:
-    """A function of `time` that defaults to now."""
+    """A function of `time` whose default argument is the current time."""
 
     def with_default_time(arguments: Any) -> Any:
         return built_in.original(arguments if _current_patch() is None else fill(arguments))
@@ -302,7 +302,7 @@ class PatchedClocks:
         random.getrandbits, random.seed = _draw_bits, _seed_shared
         random.Random.seed = _seed  # type: ignore[method-assign,assignment]
         random.seed(self._patch.rng.getrandbits(64))
-        # A uuid1 consists of the time and the machine's address: here, the world's.
+        # A uuid1 has the time and the machine's address: here, the world's.
         uuid._node = self._patch.rng.getrandbits(48) | 1 << 40  # type: ignore[attr-defined]
         uuid._last_timestamp = uuid._generate_time_safe = None  # type: ignore[attr-defined]
 

@@ -48,7 +48,7 @@ class RecordCounts(NamedTuple):
 
 
 class _WorldTrace(ClusterTrace):
-    """The trace of a cluster, which also has the world record when brokers die and come back."""
+    """A cluster's trace, which also records brokers' deaths and returns in the world's history."""
 
     def __init__(self, history: History, rows: RowsInMemory) -> None:
         super().__init__(rows, operations=False, texts=rows.texts, forgets=False)
@@ -101,10 +101,10 @@ class WorldCluster(Cluster):
                 self._network.name((endpoint.host, endpoint.port), f"broker {broker_id}")
 
     def recent_faults(self, start_s: float) -> Sequence[FaultState]:
-        """Return the last faults but the deaths of brokers, which are events of the world.
+        """Return the last faults, without the deaths of brokers, which are events of the world.
 
         Args:
-            start_s: the time of day from which theirs are told.
+            start_s: the time of day from which the faults' times count.
         """
 
         def us_of_s(at_s: float) -> int:
@@ -185,7 +185,7 @@ class WorldCluster(Cluster):
         The arguments are those of `ThreadedCluster.audit`.
 
         Raises:
-            ValueError: an effect is none, or it is not known whose it is.
+            ValueError: an effect is malformed, or its client is unknown.
             SessionError: DuckDB is not installed (the extra `analysis`).
         """
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow

@@ -34,9 +34,9 @@ class ClusterKinds:
     """The kinds of faults in a cluster, and in the network to it.
 
     Args:
-        rng: decides what a kind leaves open.
-        cluster: in which things go wrong.
-        network: between it and its clients.
+        rng: draws the details of a fault.
+        cluster: the target.
+        network: the network between it and its clients.
     """
 
     def __init__(self, rng: random.Random, cluster: WorldCluster, network: VirtualNetwork) -> None:
@@ -45,7 +45,7 @@ class ClusterKinds:
         self._network = network
 
     def kinds(self) -> Iterator[Kind]:
-        """Yield all of them, for a broker each."""
+        """Yield all kinds, each for one broker."""
         brokers = list(self._cluster.brokers)
         for name, draw in self.default_kinds.items():
             yield Kind(name, draw, brokers)
@@ -54,7 +54,7 @@ class ClusterKinds:
 
     @property
     def default_kinds(self) -> Mapping[str, Draw]:
-        """The kinds drawn by default; those of disks if there are virtual disks."""
+        """The kinds that are drawn by default; those of disks if there are virtual disks."""
         kinds = {**self._broker_faults(), **self._response_faults(), **self._network_faults()}
         if self._cluster.has_virtual_disk:
             kinds |= {"cut_power": self._cut_power, "fill_disk": self._fill_disk}
@@ -62,7 +62,7 @@ class ClusterKinds:
 
     @property
     def opt_in_kinds(self) -> Mapping[str, Draw]:
-        """The kinds drawn only by name."""
+        """The kinds that are drawn only by name."""
         return {
             # Records with its timestamps may count as old, and be deleted.
             "jump_clock": self._cluster_fault(
@@ -161,7 +161,7 @@ class ClusterKinds:
             return
         broker = getattr(fault, "broker", None)
         if isinstance(fault, faults.Kill) and self._cluster.live_broker(fault.broker) is None:
-            return  # it is dead already
+            return  # the broker is dead already
         if broker is None or self._cluster.live_broker(broker) is not None:
             await self._cluster.fault.begin(fault)
 

@@ -2,8 +2,8 @@
 
 Ground rules
 ------------
-* Only the thread that entered the world touches it, and gets the patched module. Other threads, and
-  references kept after the world's end, get the system's.
+* Only the thread that entered the world uses the loop, and gets the patched module. Other threads,
+  and references kept after the world's end, get the system's.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from threading import get_ident
 from typing import Any, Final, NoReturn
 
 from purgatory.virtual.errors import SandboxError
-from purgatory.virtual.hosts import PROCESS
+from purgatory.virtual.hosts import PROCESS, HostLoop
 from purgatory.virtual.network import (
     ANY_HOST,
     LOCALHOST,
     NODE,
-    NetworkLoop,
-    VirtualNetwork,
     host_address,
 )
 from purgatory.virtual.sockets import Address, Ports, VirtualServer, VirtualSocket
@@ -58,10 +56,8 @@ class _NoSendfileError(SandboxError, NotImplementedError):
     """Programs fall back as for any loop without ``sendfile``."""
 
 
-class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
+class ConnectingLoop(base_events.BaseEventLoop, HostLoop):
     """asyncio's event loop with the connections of a world."""
-
-    network: VirtualNetwork
 
     async def getaddrinfo(self, host: Any, port: Any, **hints: Any) -> Any:
         return resolve(host, port, hints.get("type", 0))
@@ -86,7 +82,7 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
 
         Raises:
             OSError: no server listens there, or it can't be reached.
-            SandboxError: a socket was given that `sock_connect` did not connect.
+            SandboxError: ``sock`` was not connected by `sock_connect`.
         """
         if sock is not None and (host is not None or port is not None):
             raise ValueError("host/port and sock can not be specified at the same time")
@@ -308,7 +304,7 @@ class PatchedSockets:
         setattr(owner, name, replacement)
 
 
-# The same in all worlds: making them takes longer than many a test.
+# Cached for all worlds: making a replacement takes longer than many a test.
 @lru_cache(maxsize=64)
 def _patched(original: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
     @wraps(original)

@@ -1,12 +1,12 @@
-"""Consistency: whether the results that clients got can be explained by one order of what they did.
+"""Consistency: whether one order of the clients' operations explains all their results.
 
     with world.history.operation("write", 3, key="x") as operation:
         operation.result = await store.write("x", 3)
     ...
     world.check_linearizable(Register)
 
-Both checks search for that order, depth first, and remember which states they have seen (Wing and
-Gong 1993, Lowe 2017). An operation whose result is unknown, since its client crashed or got an
+Both checks search for that order, depth first, and remember the states that they have tried (Wing
+and Gong 1993, Lowe 2017). An operation whose result is unknown, since its client crashed or got an
 error, may have taken place at any later time, or never.
 """
 
@@ -40,7 +40,7 @@ class Operation:
         self.result: Any = None
         self.begin = begin
         self.end: float = inf
-        """The place of its return; infinity: unknown whether it took place."""
+        """The place of its return; infinity: it may have taken place or not."""
         self.is_refused = False
 
     def refused(self) -> None:
@@ -67,11 +67,11 @@ class Transaction:
         self.steps: list[tuple[str, Any, Any]] = []
 
     def read(self, key: Any, value: Any) -> None:
-        """Note a value that it read; None: there was none."""
+        """Record a value that it read; None: the key had none."""
         self.steps.append(("read", key, value))
 
     def write(self, key: Any, value: Any) -> None:
-        """Note a value that it wrote."""
+        """Record a value that it wrote."""
         self.steps.append(("write", key, value))
 
     def aborted(self) -> None:
@@ -106,11 +106,11 @@ class OperationHistory:
     def operation(self, name: str, *args: Any, key: Any = None) -> Iterator[Operation]:
         """Record a call, which returns at the end of the block, with ``operation.result``.
 
-        If the block raises, it is unknown whether the call took place, unless
+        If the block raises, the call may have taken place or not, unless
         ``operation.refused()`` was called.
 
         Args:
-            key: the object that it is about; those of different keys are independent.
+            key: the object of the call; objects of different keys are independent.
         """
         operation = Operation(name, args, key, self._place())
         self.operations.append(operation)
@@ -121,8 +121,8 @@ class OperationHistory:
     def transaction(self, name: str | None = None) -> Iterator[Transaction]:
         """Record a transaction, which is committed at the end of the block.
 
-        If the block raises, it is unknown whether it was, unless ``transaction.aborted()`` was
-        called.
+        If the block raises, the transaction may be committed or not, unless
+        ``transaction.aborted()`` was called.
         """
         number = len(self.transactions) + 1
         transaction = Transaction(name or f"transaction {number}", self._place())
@@ -149,7 +149,7 @@ class Register:
         self.value = value
 
     def compare_and_set(self, expected: Any, value: Any) -> bool:
-        """Set the value if it is the expected one; return whether it was."""
+        """Set the value if the current one is expected; return whether it was."""
         if self.value != expected:
             return False
         self.value = value
@@ -172,7 +172,7 @@ class _Search(Generic[T, S]):
         operations: in the order of their beginnings.
         initial: the state before all of them.
         apply: returns the state after an operation; raises `_Impossible` if its result differs.
-        in_real_time: whether one that ended before another began comes before it.
+        in_real_time: whether an operation that ended before another began comes before it.
         max_states: the most states to try.
     """
 
@@ -254,7 +254,7 @@ class _Search(Generic[T, S]):
 
 
 class _StatePickler(pickle.Pickler):
-    """Pickles local classes too, by their ids: nothing is unpickled."""
+    """Pickles local classes too, by their ids, since nothing is unpickled."""
 
     def persistent_id(self, value: Any) -> int | None:
         return id(value) if isinstance(value, type) else None
@@ -274,11 +274,11 @@ def _fingerprint(state: Any) -> bytes:
     return pickled.getvalue()
 
 
-def _check_shown(method: str, what: str, made: Sequence[_Timed]) -> None:
-    """Raise AssertionError if no result is known: then any order explains it."""
+def _check_shown(method: str, kind: str, made: Sequence[_Timed]) -> None:
+    """Raise AssertionError if no result is known, as any order would explain the history."""
     if not any(one.end < inf for one in made):
         raise AssertionError(
-            f"{method}: world.history has no {what} with a known result: nothing is shown"
+            f"{method}: world.history has no {kind} with a known result: nothing is shown"
         )
 
 
@@ -302,7 +302,7 @@ def check_linearizable(
             )
         try:
             result = method(*operation.args)
-        except Exception as error:  # as a queue's that is empty
+        except Exception as error:  # as an empty queue's `get`
             raise _Impossible from error
         if operation.end < inf and result != operation.result:
             raise _Impossible
@@ -353,7 +353,7 @@ def check_serializable(history: OperationHistory, strict: bool, max_states: int)
 
 
 def _explanation(search: _Search[T, Any], operations: Sequence[T], state: str) -> str:
-    """The longest order that was found, and those that can't come next."""
+    """The longest order that was found, and the operations that can't come next."""
     done = sum(1 << operations.index(one) for one in search.longest)
     next_ones = [operation for _, operation in search.candidates(done) if operation.end < inf]
     return "\n".join(

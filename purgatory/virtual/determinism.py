@@ -1,16 +1,16 @@
-"""One order in all processes: sets, futures, some of three libraries, garbage collection.
+"""One order in all processes: sets, futures, state of three libraries, garbage collection.
 
-* Python's sets go by hashes, which each process draws again for strings. `OrderedSet` goes by the
-  order in which members came; aiokafka's modules find it by the names ``set`` and ``frozenset``.
-* Futures and tasks have a number as their hash, not an address, from when it is first needed; the
-  locks, events, queues and streams of asyncio that are made in a world, from the beginning.
-* aiokafka's C code asks the system for the time of a record without one, and counts the producers
-  of a process for their names: here records have a time, and the producers of a world are counted.
-* asyncpg numbers the prepared statements of a process: here those of a world.
-* aiohttp masks the frames of WebSockets with a generator that it made when it was imported: here
-  it begins anew, from the seed.
-* The garbage collector runs at turns of the loop, not after so many new objects: a ``__del__``
-  comes at the same moment in each run.
+* Python's sets iterate by hashes, which each process draws again for strings. `OrderedSet` iterates
+  in insertion order; aiokafka's modules find it under the names ``set`` and ``frozenset``.
+* Futures and tasks have a number as their hash, not an address, from its first use on; the locks,
+  events, queues and streams of asyncio that are made in a world, from the beginning.
+* aiokafka's C code reads the system's time for a record without one, and numbers the producers of a
+  process for their names: here records have a time, and the producers of a world are numbered.
+* asyncpg numbers the prepared statements of a process: here, of a world.
+* aiohttp masks the frames of WebSockets with a generator that is made at its import: here, the
+  generator is seeded anew.
+* The garbage collector runs at iterations of the loop, not after so many new objects: a
+  ``__del__`` runs at the same moment in each run.
 
 Ground rules: only the thread that entered a world touches it.
 """
@@ -37,7 +37,7 @@ def _ordered_members(members: Iterable[Any]) -> Iterable[Any]:
     if type(members) in _BUILTIN_SET_TYPES and isinstance(next(iter(members), None), _SORTED):
         try:
             return sorted(members)
-        except TypeError:  # tuples of what can't be compared
+        except TypeError:  # tuples of objects that can't be compared
             return sorted(members, key=repr)
     return members
 
@@ -50,7 +50,7 @@ class _SetType(type):
 
 
 class _FrozenSetType(type):
-    """Likewise."""
+    """As for instances."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, frozenset)
@@ -234,7 +234,7 @@ class NumberedFuture(asyncio.Future[Any]):
 
 
 class NumberedTask(asyncio.Task[Any]):
-    """A task of a `VirtualLoop`. Its label is what tells it from others of the same function."""
+    """A task of a `VirtualLoop`. Its label tells it from other tasks of the same function."""
 
     __slots__ = ("_number", "label", "last_step", "priority")
 
@@ -268,7 +268,7 @@ def _number_or_address(member: Any) -> int:
 
 
 class NumberedObjects:
-    """Numbers what asyncio's classes make between `begin` and `end`, for its hash."""
+    """Numbers new objects of asyncio's classes, for their hashes, between `begin` and `end`."""
 
     def __init__(self) -> None:
         self._next_number = count(1).__next__
@@ -280,7 +280,7 @@ class NumberedObjects:
             for kind in _NUMBERED:
                 self._inits[kind] = kind.__init__
                 setattr(kind, "__init__", self._numbering(kind.__init__))  # noqa: B010
-                # For good: a set that outlives the world still has to find its members.
+                # The method stays: a set that outlives the world still has to find its members.
                 setattr(kind, "__hash__", _number_or_address)  # noqa: B010
 
     def _numbering(self, init: Callable[..., None]) -> Callable[..., None]:
@@ -311,13 +311,13 @@ class OrderedSets:
         self._module_count = 0
 
     def begin(self) -> None:
-        """Begin, in the modules imported so far. Again: in those imported since."""
+        """Begin, in the modules imported so far; a further call, in those imported since."""
         if _PACKAGE not in sys.modules or len(sys.modules) == self._module_count:
             return
         self._module_count = len(sys.modules)
         for name in filter(_IS_OF_PACKAGE, list(sys.modules)):
             module = sys.modules.get(name)
-            if module is None or name in self._modules:  # None: may not be imported
+            if module is None or name in self._modules:  # None: the import is blocked
                 continue
             if not _NAMES.keys() & vars(module).keys():
                 self._modules[name] = module
@@ -410,7 +410,7 @@ class WebSocketMasks:
 
 
 _COUNTERS: Final = (("asyncpg.connection", "_uid"),)
-"""Numbers that a module counts up for names that it sends, such as of prepared statements."""
+"""A module's counters for names that it sends, such as of prepared statements."""
 
 
 class ModuleCounters:
@@ -428,7 +428,7 @@ class ModuleCounters:
                 setattr(module, key[1], 0)
 
     def end(self) -> None:
-        """End: have them count on from where they were, or from here. Idempotent."""
+        """End: continue the former counts, or these if they are higher. Idempotent."""
         for (name, attribute), original in self._originals.items():
             module = sys.modules.get(name)
             setattr(module, attribute, max(original, getattr(module, attribute, 0)))
@@ -436,14 +436,14 @@ class ModuleCounters:
 
 
 ITERATIONS: Final = 16_384
-"""The loop collects the youngest generation after so many iterations."""
+"""The iterations of the loop between two collections of the youngest generation."""
 
 _OLDER: Final = 8
 _ALL: Final = 32
-"""Every so many collections include the middle generation, and all."""
+"""The collections until one includes the middle generation, and all generations."""
 
 _GC_THRESHOLD: Final = 200_000
-"""Python collects by itself after so many objects: an iteration may make any number."""
+"""The threshold of Python's own collections, for iterations that make very many objects."""
 
 
 class WorldCollector:
@@ -471,15 +471,15 @@ class WorldCollector:
         gc.collect(0 if self._collections % _OLDER else 1 if self._collections % _ALL else 2)
 
     def freeze(self) -> None:
-        """Look only at objects made from now on, so that `end` can collect in little time."""
+        """Collect only objects made from now on, so that `end` can collect in little time."""
         if not self._is_frozen and not gc.get_freeze_count():
             gc.freeze()
             self._is_frozen = True
 
     def end(self) -> None:
-        """Restore the threshold; if frozen, collect what is left of dead hosts. Idempotent.
+        """Restore the threshold; if frozen, collect the rest of dead hosts. Idempotent.
 
-        A process that crashed warns of nothing that it left open.
+        Resources that a crashed process left open cause no warnings.
         """
         if self._is_frozen:
             with warnings.catch_warnings():

@@ -5,12 +5,12 @@ broker's folder is a volume.
 
 After a power cut
 -----------------
-* Of each file: all forced changes, and a prefix of the later ones. The next write may be torn: a
+* Each file has all forced changes, and a prefix of the later ones. The next write may be torn: a
   prefix of its bytes, followed by zeros or, within one block, garbage.
-* Of each folder: the forced entries, and a prefix of the later changes per name. Changes of renamed
-  files (`replace`) are atomic: a file always has its former name or its new one.
-* Descriptors opened before can still read the file as it was, since a broker reads before it sends;
-  they can't write to it.
+* Each folder has the forced entries, and a prefix of the later changes per name. Renames
+  (`replace`) are atomic: a file always has its former name or its new one.
+* Descriptors opened before can still read the file as it was, since a broker reads before it sends,
+  but not write to it.
 
 Ground rules: only the world's own thread touches it.
 """
@@ -42,7 +42,7 @@ class DiskVolume:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.used_bytes = 0
-        """The size of its files, without unlinked ones."""
+        """The size of its files, unlinked ones excluded."""
         self._limit_bytes: int | None = None
 
     @property
@@ -218,7 +218,7 @@ def _tear_write(data: bytearray, at: int, written: bytes, rng: random.Random) ->
     match rng.choice(("nothing", "nothing else", "zeros", "garbage")):
         case "nothing":
             remaining = b""
-        case "zeros":  # the file has its new size already
+        case "zeros":  # the file has the new size already
             remaining += bytes(rest)
         case "garbage":
             block_remainder = BLOCK_BYTES - (at + length) % BLOCK_BYTES
@@ -229,7 +229,7 @@ def _tear_write(data: bytearray, at: int, written: bytes, rng: random.Random) ->
 
 
 _FIRST_DESCRIPTOR: Final = 1_000_000
-"""Far from the machine's descriptors, where these are invalid."""
+"""The first descriptor: so high that it is invalid on the machine."""
 
 
 @dataclass(eq=False)
@@ -312,7 +312,7 @@ class VirtualDisk:
         self._record(text, digest.digest())
 
     def cut_all_power(self) -> None:
-        """Cut the power of all volumes at once. It is off until `restore_power`."""
+        """Cut the power of all volumes at once, until `restore_power`."""
         for path in list(self._roots):
             self.cut_power(path)
         self.is_off = True
@@ -330,7 +330,7 @@ class VirtualDisk:
             if isinstance(node, _Folder):
                 remaining[name] = self._recover_folder(node, files, digest)
                 continue
-            if id(node) in files:  # it has two names
+            if id(node) in files:  # the file has two names
                 files[id(node)].names += 1
             else:
                 data = node.contents.recover_from_power_cut(self._rng)
@@ -343,7 +343,7 @@ class VirtualDisk:
     # Whole files.
 
     def read_bytes(self, path: str | Path) -> bytes:
-        """Return what a file has.
+        """Return the bytes of a file.
 
         Raises:
             FileNotFoundError: there is none.
@@ -355,7 +355,7 @@ class VirtualDisk:
             self.close(descriptor)
 
     def write_bytes(self, path: str | Path, data: bytes, *, append: bool = False) -> None:
-        """Write a file, or behind its end; a crash may lose that until `sync`.
+        """Write a file, or append to it; a crash may lose the bytes until `sync`.
 
         Raises:
             OSError: the disk is full.
@@ -481,7 +481,7 @@ class VirtualDisk:
         if file is None:
             raise _error(errno.ENOENT, old)
         if folder is not other_folder or old in self._roots:
-            raise _error(errno.EXDEV, new)  # not needed
+            raise _error(errno.EXDEV, new)  # no caller needs it
         if isinstance(file, _Folder):
             raise _error(errno.EISDIR, old)
         if isinstance(other, _Folder):
@@ -523,7 +523,7 @@ class VirtualDisk:
         folder.entries.change({path.name: None})
 
     def listdir(self, path: Path) -> list[str]:
-        """Return the names in a folder, in no order."""
+        """Return the names in a folder, in any order."""
         node = self._find_node(path)[1]
         if node is None:
             raise _error(errno.ENOENT, path)
@@ -549,10 +549,10 @@ class VirtualDisk:
         for parent in (path, *path.parents):
             if parent in self._roots:
                 return parent, self._roots[parent]
-        raise _error(errno.ENOENT, path)  # it is not absolute
+        raise _error(errno.ENOENT, path)  # the path is not absolute
 
     def _find_node(self, path: Path) -> tuple[_Folder, _File | _Folder | None]:
-        """Return the folder and the entry of a path; of a volume, its root twice."""
+        """Return the folder and the entry of a path; for a volume, its root twice."""
         if self.is_off:
             raise _error(errno.EIO, path)
         place, root = self._find_volume(path)

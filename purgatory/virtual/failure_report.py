@@ -63,7 +63,7 @@ class RepeatedTest:
 
 
 def command_prefix() -> str:
-    """Return the prefix of a command so that Python orders sets of strings as in this process."""
+    """Return the prefix of a command for sets of strings to have this process's order."""
     hash_seed = os.environ.get(HASH_SEED, "")
     return f"{HASH_SEED}={hash_seed} " if hash_seed.isdecimal() else ""
 
@@ -76,8 +76,8 @@ class WorldFailure:
         kind: as of `failure_kind`.
         planned_faults: the number of faults of the world, including excluded ones.
         begun_faults: the numbers of those that had begun.
-        uses_network: whether anything was sent, as far as events are kept.
-        deviations: where the schedule was not first in, first out: see `Schedule.deviations`.
+        uses_network: whether the kept events have a sent message.
+        deviations: see `Schedule.deviations`.
         report: the text of the report.
     """
 
@@ -90,7 +90,7 @@ class WorldFailure:
     report: str
 
 
-# The kind of a failure: shrinking has to keep it.
+# The kind of a failure, which shrinking has to keep.
 
 _PACKAGE_FOLDER = Path(__file__).parents[1]
 
@@ -245,7 +245,7 @@ def _event_lines(world: World) -> Iterator[str]:
     """The last events, preceded by those around the last fault if that was earlier."""
     events = world.last_events(_ALL)
     others = [event for event in events if event.kind != "schedule"]
-    if len(world.deviations) > _DEVIATIONS or not others:  # they would hide what else happened
+    if len(world.deviations) > _DEVIATIONS or not others:  # these would hide the other events
         events = others
     if not events and world.deviations:
         return

@@ -1,6 +1,6 @@
 """The events of a virtual world: the last ones as text, and all of them in one hash.
 
-Two runs whose hashes are equal took the same decisions at the same times, and sent the same bytes.
+Two runs with equal hashes took the same decisions at the same times, and sent the same bytes.
 
 Ground rules: only the world's own thread touches it.
 """
@@ -51,8 +51,7 @@ class History:
         """Record an event.
 
         Args:
-            hashed: False if the seed doesn't decide the data, as with TLS: then the hash doesn't
-                include it.
+            hashed: False excludes the data from the hash, as the seed doesn't decide it (TLS).
         """
         at_us = self._clock.now_us - INITIAL_UPTIME_US
         self.events += 1
@@ -90,7 +89,7 @@ def lines_with_apis(events: Sequence[Event]) -> Sequence[str]:
         from kio.schema.index import api_key_map
 
         from purgatory.cluster.api.registry import SUPPORTED
-    except ModuleNotFoundError:  # without the extra `cluster` no program here speaks Kafka
+    except ModuleNotFoundError:  # without the extra `cluster` no program speaks Kafka
         return [str(event) for event in events]
     requests: dict[tuple[str, int], str] = {}
     lines = []

@@ -6,14 +6,14 @@
 
 A process is all that its main began: tasks, timers, connections and servers, which asyncio gives
 the same context. A crash stops them where they are. No ``finally`` runs, no ``except`` sees it,
-other ends see their connections reset, and the disk loses what was not forced onto it. What lies in
-variables outside of the main survives, as nothing in Python's memory belongs to one process: let
-the main make what it needs.
+other ends see their connections reset, and the disk loses unforced writes. Variables outside of the
+main survive, as nothing in Python's memory belongs to one process: the main has to make its own.
 
 Ground rules
 ------------
-* Only the world's own thread touches it.
-* The loop asks `HostProcess.hold` of each callback of a process in ``stopped`` before it runs it.
+* Only the world's own thread uses it.
+* The loop passes each callback of a process in ``stopped`` to `HostProcess.hold`, and does not run
+  it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import asyncio
 import gc
 import warnings
 from asyncio import events
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from datetime import timedelta
@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from purgatory.settings.typed_duration import Duration
-from purgatory.virtual.network import NODE
+from purgatory.virtual.clocks import WorldClock
+from purgatory.virtual.network import NODE, NetworkLoop, VirtualNetwork
 
 if TYPE_CHECKING:
     from purgatory.virtual.disk import VirtualDisk
-    from purgatory.virtual.loop import VirtualLoop
 
 PROCESS: ContextVar[HostProcess | None] = ContextVar("PROCESS", default=None)
 """The process of the current task, if it runs on a `Host`."""
@@ -49,12 +49,29 @@ class HostProcess:
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self.is_paused = False
         self.held: list[Any] = []
-        """Callbacks that were due while it was paused."""
+        """The callbacks that were due while it was paused."""
 
     def hold(self, handle: Any) -> None:
-        """Keep a callback until the process goes on, or drop it: the process is dead."""
+        """Keep a callback until the process resumes, or drop it if the process is dead."""
         if self.is_paused:
             self.held.append(handle)
+
+
+class HostLoop(NetworkLoop):
+    """The world's event loop, as its hosts use it."""
+
+    clock: WorldClock
+    network: VirtualNetwork
+    stopped: set[HostProcess]
+    """Processes that are paused or dead, whose callbacks must not run."""
+    dead_tasks: list[asyncio.Task[Any]]
+    """The tasks of dead processes."""
+    closes_dead_tasks: bool
+    """Whether `close_dead_tasks` is closing them."""
+
+    def add_ready(self, handles: Iterable[Any]) -> None:
+        """Add callbacks that were held, behind those that are ready."""
+        raise NotImplementedError
 
 
 class Host:
@@ -62,21 +79,21 @@ class Host:
 
     Args:
         name: its name in the network.
-        main: the coroutine function that a process of it runs.
-        new_disk: makes its disk, when it is first asked for.
+        main: the coroutine function that its process runs.
+        new_disk: makes its disk at the first use.
     """
 
     def __init__(
         self,
         name: str,
         main: Callable[[], Coroutine[Any, Any, object]],
-        loop: VirtualLoop,
+        loop: HostLoop,
         new_disk: Callable[[], VirtualDisk],
     ) -> None:
         self.name = name
         self.error: BaseException | None = None
         """The exception that ended its process, which `World.check_properties` raises; None after a
-        restart. A `SystemExit` is the cause of a RuntimeError, and of none with status 0."""
+        restart. For a `SystemExit` it is a RuntimeError, and None if the status is 0."""
         self._main = main
         self._loop = loop
         self._new_disk = new_disk
@@ -91,7 +108,7 @@ class Host:
 
     @cached_property
     def disk(self) -> VirtualDisk:
-        """Its files. A crash leaves what was forced onto it, and some of the rest."""
+        """Its files. A crash leaves the forced writes, and some of the others."""
         return self._new_disk()
 
     @property
@@ -132,7 +149,7 @@ class Host:
     # Faults.
 
     def crash(self) -> None:
-        """Stop the process at once, as a power cut does. No effect if it is down."""
+        """Stop the process at once, as a power cut does. No effect on a host that is down."""
         if self._process is not None:
             self._end("crash")
             if "disk" in vars(self):
@@ -148,7 +165,7 @@ class Host:
     def pause(self) -> None:
         """Stop the process until `resume`, as SIGSTOP or a long garbage collection does.
 
-        Its connections stay open, and what arrives waits. No effect unless it is running.
+        Its connections stay open, and arriving data waits. No effect unless it is running.
         """
         if self._process is not None and not self._process.is_paused:
             self._loop.network.history.record("host", f"{self.name}: pause")
@@ -156,7 +173,7 @@ class Host:
             self._loop.stopped.add(self._process)
 
     def resume(self) -> None:
-        """Go on after a `pause`. No effect unless it is paused."""
+        """Resume the process after a `pause`. No effect unless it is paused."""
         process = self._process
         if process is not None and process.is_paused:
             self._loop.network.history.record("host", f"{self.name}: resume")
@@ -166,9 +183,9 @@ class Host:
             process.held = []
 
     def set_clock(self, offset: str | timedelta = "0s", drift: float = 0.0) -> None:
-        """Have its time of day differ from the world's from now on.
+        """Set the difference of its time of day from the world's, from now on.
 
-        Monotonic clocks, and so timers, are not concerned. Each call makes the clock jump.
+        Monotonic clocks, and so timers, stay right. Each call makes the clock jump.
 
         Args:
             offset: how far it is ahead, such as "90s", or behind, "-90s"; or a timedelta.
@@ -214,16 +231,16 @@ def skew_us() -> int:
 _MAX_CLOSES: Final = 100
 
 
-def close_dead_tasks(loop: VirtualLoop) -> None:
-    """Close the coroutines of dead processes, at the end of a world, and collect what they left.
+def close_dead_tasks(loop: HostLoop) -> None:
+    """Close the coroutines of dead processes, at the end of a world, and collect their garbage.
 
-    Only now, since Python then runs their ``finally`` blocks and destructors. What those raise and
-    warn of concerns nobody: a process that crashed leaves its clients unclosed.
+    Python then runs their ``finally`` blocks and destructors, which a crash must not. Their errors
+    and warnings are ignored: a process that crashed leaves its clients unclosed.
     """
     if not loop.dead_tasks:
         return
     original_handler = loop.get_exception_handler()
-    dead = copy_context()  # what a `finally` starts belongs to a dead process, and never runs
+    dead = copy_context()  # tasks of a `finally` belong to a dead process, and never run
     dead.run(PROCESS.set, next(iter(loop.stopped)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -237,11 +254,11 @@ def close_dead_tasks(loop: VirtualLoop) -> None:
         loop.set_exception_handler(original_handler)
 
 
-def _close(loop: VirtualLoop, task: Any) -> None:
+def _close(loop: HostLoop, task: Any) -> None:
     task._log_destroy_pending = False
     events._set_running_loop(loop)
     try:
-        for _ in range(_MAX_CLOSES):  # a `finally` that awaits ends it one await later
+        for _ in range(_MAX_CLOSES):  # a `finally` that awaits takes one more close
             with suppress(Exception, asyncio.CancelledError, SystemExit):
                 task.get_coro().close()
                 break

@@ -1,15 +1,15 @@
 """The event loop of a world: it has no selector, and time jumps to the next timer.
 
 Callbacks run in the order in which they became ready, as asyncio promises, unless the world has a
-schedule (`schedules`). What asyncio does not promise is decided by the seed: which of several
-timers that are due in the same microsecond comes first, and when a call on an executor runs.
+schedule (`schedules`). The seed decides everything else: the order of timers that are due in the
+same microsecond, and the time at which a call on an executor runs.
 
-Computing takes no time. But a program that only spins (``while not done: await sleep(0)``) would
-then wait for ever: after `_BUSY_ITERATIONS` turns at one moment, each further one takes
+Computing takes no time. A program that only spins (``while not done: await sleep(0)``) would
+then wait for ever: after `_BUSY_ITERATIONS` iterations at one moment, each further one takes
 `_ITERATION_US`.
 
 A request takes some twenty handles, so a function fills each at once, where asyncio calls a
-constructor per class. In debug mode, which records where a handle was made, asyncio's are used.
+constructor per class. Debug mode, which records where a handle was made, uses asyncio's.
 
 Ground rules
 ------------
@@ -48,7 +48,7 @@ from purgatory.virtual.errors import (
     WorldTimeoutError,
 )
 from purgatory.virtual.history import History
-from purgatory.virtual.hosts import PROCESS, HostProcess
+from purgatory.virtual.hosts import PROCESS
 from purgatory.virtual.network import VirtualNetwork
 from purgatory.virtual.schedules import Schedule, owner_of, unwrapped
 from purgatory.virtual.story import Description, Place, RecordedWire, Story
@@ -61,7 +61,7 @@ class ReadyHandle(asyncio.Handle):
     __slots__ = ("cause", "priority")
 
     cause: int | None
-    """Of a `Story`: the number of the step that made it ready."""
+    """The number of the step of the `Story` that made the handle ready."""
     priority: float
 
     # Attributes of the base class that typeshed lacks.
@@ -76,8 +76,8 @@ class ReadyHandle(asyncio.Handle):
 class DueHandle(asyncio.TimerHandle):
     """A call at a time, with its sequence number and its task on the wheel.
 
-    The task refers to the handle. So it is removed when the time has come, or the handle is
-    cancelled, lest the two be cyclic garbage.
+    The task refers to the handle, and is removed when its time has come or the handle is cancelled,
+    lest the two be cyclic garbage.
     """
 
     __slots__ = ("cause", "due_us", "number", "priority", "wheel_task")
@@ -135,7 +135,7 @@ def due_handle(
     loop: asyncio.AbstractEventLoop,
     context: Context | None,
 ) -> DueHandle:
-    """Return the handle of a call at a time; its ``wheel_task`` is still to be set."""
+    """Return the handle of a call at a time, without its ``wheel_task``."""
     if loop.get_debug():
         return DueHandle(when, callback, args, loop, context)
     handle = new_handle(DueHandle, callback, args, loop, context)
@@ -157,7 +157,7 @@ _WHEEL_SIZE: Final = 256
 
 
 class LoopWheel(SystemTimer):
-    """A timer whose tasks only append their handles to ``_due``, so that it needs no executor."""
+    """A timer whose tasks only append their handles to ``_due``, and need no executor."""
 
     def __init__(self, clock: WorldClock) -> None:
         super().__init__(
@@ -165,7 +165,7 @@ class LoopWheel(SystemTimer):
         )
 
     def expire_due(self) -> None:
-        """Expire due tasks: as ``advance_clock``, for a single driver. O(due tasks)."""
+        """Expire due tasks, as ``advance_clock`` does, for a single driver. O(due tasks)."""
         while True:
             while self._cascade_some():
                 pass
@@ -192,9 +192,9 @@ def _lines(task: asyncio.Task[Any]) -> Iterator[str]:
 
 
 def _frames(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
-    """The frames of a coroutine and of all that it awaits, the outermost first."""
+    """The frames of a coroutine and of those that it awaits, the outermost first."""
     while awaitable is not None:
-        if type(awaitable) is CoroutineType:  # which most are
+        if type(awaitable) is CoroutineType:  # the usual case
             if awaitable.cr_frame is not None:
                 yield awaitable.cr_frame, awaitable.cr_frame.f_lineno
             awaitable = awaitable.cr_await
@@ -208,7 +208,7 @@ def _frames(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
 
 
 def _name(called: Any) -> str:
-    """The name of a function or a coroutine: not its repr, whose address differs by process."""
+    """The name of a function or a coroutine; the address in its repr would differ by process."""
     name: str = getattr(called, "__qualname__", type(called).__qualname__)
     return f"{name.rpartition('<locals>.')[2]}()"
 
@@ -226,19 +226,19 @@ _DEFAULT_NAME: Final = re.compile(r"Task-\d+")
 _BUSY_ITERATIONS: Final = 100
 _ITERATION_US: Final = 10
 _MIN_DELAY_US: Final = 1
-"""On a real clock, time has passed when a timer fires. Programs that wait until it is *past* a
-deadline, and find it to be exactly then, would wait again and again for no time at all."""
+"""The shortest delay. On a real clock, time has passed when a timer fires. Programs that wait until
+a deadline is *past*, and wake exactly at it, would wait again and again for no time at all."""
 
 _FAR_FUTURE_S: Final = 1e11
-"""Longer delays, as in ``sleep(math.inf)``, never end: three thousand years."""
+"""Three thousand years: longer delays, as in ``sleep(math.inf)``, never end."""
 
 _THREADS_TIMEOUT_NS: Final = 10_000_000_000
-"""How long to wait, on the machine's clock, for threads if nothing else is scheduled."""
+"""The longest wait for threads, on the machine's clock, if nothing else is scheduled."""
 
 _MAX_JOB_DELAY_US: Final = 200
 _BY_NUMBER: Final = attrgetter("number")
 _EAGER_TASKS: Final = getattr(asyncio, "eager_task_factory", None)
-"""Its tasks are numbered, too, since it makes only asyncio's own; from Python 3.12."""
+"""A factory (from Python 3.12) whose tasks are numbered, too, as they are asyncio's own."""
 
 
 class VirtualLoop(ConnectingLoop):
@@ -246,12 +246,12 @@ class VirtualLoop(ConnectingLoop):
 
     Args:
         clock: the time, which this loop advances.
-        rng: decides what asyncio leaves open.
+        rng: decides the order and the times that asyncio leaves open.
         network: carries its connections.
         history: records decisions.
         collector: collects garbage periodically.
         has_threads: whether threads may call it; then it waits for them before a deadlock.
-        schedule: which ready callback runs next; None: the first.
+        schedule: chooses the ready callback that runs next; None: the first runs.
         has_story: whether it records which callback made which ready, at half the speed.
     """
 
@@ -291,23 +291,21 @@ class VirtualLoop(ConnectingLoop):
         self._history = history
         self._collector = collector
         self._schedule = schedule
-        self.stopped: set[HostProcess] = set()
-        """Processes that are paused or dead, whose callbacks must not run."""
-        self.dead_tasks: list[asyncio.Task[Any]] = []
-        """The tasks of dead processes."""
+        self.stopped = set()
+        self.dead_tasks = []
         self.closes_dead_tasks = False
         self.monitors: list[Callable[[], None]] = []
-        """Are called after each callback. What they raise ends `World.run`."""
+        """Functions to call after each callback. An exception of theirs ends `World.run`."""
         self._wheel_us = clock.now_us
         self._busy_iterations = 0
         self.next_number: Callable[[], int] = count(1).__next__
         """Returns the number of a future or a task when it is added to a set."""
-        # A request makes a dozen of them: a partial saves a call.
+        # A request makes a dozen futures: a partial saves a call for each.
         self.create_future = partial(NumberedFuture, loop=self)  # type: ignore[method-assign]
         self._timers = 0
         self._labels = 0
         self._job_began_us: float = math.inf
-        """When the call on an executor that now runs began."""
+        """The time at which the current call on an executor began."""
         self._signals: dict[int, Callable[[], object]] = {}
         self.story: Story | None = None
         if has_story:
@@ -315,16 +313,16 @@ class VirtualLoop(ConnectingLoop):
         network.loop = self
 
     def _record_story(self) -> None:
-        story = self.story = Story(self.clock, self._history, self._described, self._waiting_tasks)
+        story = self.story = Story(self.clock, self._history, self._describe, self._waiting_tasks)
         self.network.wire_kind = partial(RecordedWire, story)
         call_soon, call_at_us = self.call_soon, self.call_at_us
 
         def recorded_call_soon(*args: Any, **more: Any) -> asyncio.Handle:
-            handle: asyncio.Handle = story.made(call_soon(*args, **more))
+            handle: asyncio.Handle = story.set_cause(call_soon(*args, **more))
             return handle
 
         def recorded_call_at_us(*args: Any, **more: Any) -> asyncio.TimerHandle:
-            handle: asyncio.TimerHandle = story.made(call_at_us(*args, **more))
+            handle: asyncio.TimerHandle = story.set_cause(call_at_us(*args, **more))
             return handle
 
         self.call_soon = recorded_call_soon  # type: ignore[method-assign]
@@ -336,7 +334,7 @@ class VirtualLoop(ConnectingLoop):
         return self.clock.now_us / US_PER_S
 
     def sleep(self, seconds: float) -> None:
-        """Block the loop: advance the time without running anything."""
+        """Block the loop: advance the time without running any callback."""
         self.clock.now_us += math.ceil(seconds * US_PER_S)
 
     def call_later(  # type: ignore[override]
@@ -390,7 +388,7 @@ class VirtualLoop(ConnectingLoop):
         args: tuple[Any, ...],
         context: contextvars.Context | None,
     ) -> asyncio.TimerHandle:
-        """Return the handle of a call that never comes, which no time passes for."""
+        """Return the handle of a call that never comes, and for which time does not pass."""
         self._check_closed()
         handle = due_handle(when, callback, args, self, context)
         handle.wheel_task = None
@@ -414,8 +412,8 @@ class VirtualLoop(ConnectingLoop):
     # Iterations.
 
     def _run_once(self) -> None:
-        """Run iterations until it is stopped, where asyncio calls this for each."""
-        __tracebackhide__ = True  # for pytest: it would show this for each property that fails
+        """Run iterations until the loop is stopped; asyncio's runs a single one."""
+        __tracebackhide__ = True  # pytest would show this frame for each property that fails
         clock, ready, due, monitors = self.clock, self._ready, self._due, self.monitors
         stopped = self.stopped
         take = ready.popleft if self._schedule is None else partial(self._take, self._schedule)
@@ -467,7 +465,7 @@ class VirtualLoop(ConnectingLoop):
                 return
 
     def _take(self, schedule: Schedule) -> Any:
-        """Remove and return the callback that a schedule takes, and record it if not the first."""
+        """Remove and return a schedule's next callback; record it unless it is the first."""
         ready, before = self._ready, len(schedule.deviations)
         first = ready[0]
         handle = schedule.pop(ready)
@@ -478,23 +476,23 @@ class VirtualLoop(ConnectingLoop):
         return handle
 
     def _description(self, handle: Any) -> str:
-        """Return what a handle goes on with: "worker() #2 at test_it.py:14", or with its name."""
-        name, places, _ = self._described(handle)
+        """Return a handle's name and line: "worker() #2 at test_it.py:14", or the name alone."""
+        name, places, _ = self._describe(handle)
         for path, line in reversed(places):
             if not _is_of_asyncio(path):
                 return f"{name} at {basename(path)}:{line}"
         return name
 
-    def _described(self, handle: Any) -> Description:
+    def _describe(self, handle: Any) -> Description:
         """Return a handle's function and task, the places of its frames, and its task."""
         owner = owner_of(handle)
         if isinstance(owner, NumberedTask):
-            return self._described_task(owner)
+            return self._describe_task(owner)
         called = unwrapped(handle._callback)
         code = getattr(called, "__code__", None)
         return _name(called), [(code.co_filename, code.co_firstlineno)] if code else [], None
 
-    def _described_task(self, task: NumberedTask) -> Description:
+    def _describe_task(self, task: NumberedTask) -> Description:
         called: Any = task.get_coro()
         places: list[Place] = [(frame.f_code.co_filename, line) for frame, line in _frames(called)]
         return f"{_name(called)} {self._label(task)}", places, task
@@ -502,7 +500,7 @@ class VirtualLoop(ConnectingLoop):
     def _waiting_tasks(self) -> Iterator[Description]:
         for task in sorted(asyncio.all_tasks(self), key=hash):
             if isinstance(task, NumberedTask):
-                yield self._described_task(task)
+                yield self._describe_task(task)
 
     def _label(self, task: NumberedTask) -> str:
         """Return the name that a task was given, or its number in the world, as "#2"."""
@@ -550,7 +548,7 @@ class VirtualLoop(ConnectingLoop):
         )
 
     def _expire_due(self) -> None:
-        """Expire due tasks of the wheel: once per time is enough."""
+        """Expire due tasks of the wheel, once for each value of the clock."""
         self._wheel_us = self.clock.now_us
         self._wheel.expire_due()
 
@@ -559,7 +557,7 @@ class VirtualLoop(ConnectingLoop):
         self._due.clear()
         if len(due) > 1:
             rng = self._rng.random
-            # By creation first: their order on the wheel is arbitrary.
+            # By creation first, as their order on the wheel is arbitrary.
             due.sort(key=_BY_NUMBER)
             due.sort(key=lambda handle: (handle.due_us, rng()))
         for handle in due:
@@ -574,7 +572,7 @@ class VirtualLoop(ConnectingLoop):
         return self.call_soon(callback, *args, context=context)
 
     def _asyncgen_finalizer_hook(self, agen: Any) -> None:
-        if not self.closes_dead_tasks:  # then a generator of a dead process ends as it is
+        if not self.closes_dead_tasks:  # generators of dead processes just end
             super()._asyncgen_finalizer_hook(agen)  # type: ignore[misc]
 
     def _write_to_self(self) -> None:
@@ -606,13 +604,12 @@ class VirtualLoop(ConnectingLoop):
         return task
 
     def add_ready(self, handles: Iterable[Any]) -> None:
-        """Add callbacks that were held, behind those that are ready."""
         self._ready.extend(handles)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         """Call a function at a time that the seed decides; the executor is ignored.
 
-        The call blocks nothing else: if it sleeps, its result comes so much later.
+        The call blocks nothing else: if it sleeps, its result comes that much later.
         """
         self._check_closed()
         future = self.create_future()
@@ -634,7 +631,7 @@ class VirtualLoop(ConnectingLoop):
             raise
         except BaseException as raised:
             result, error = None, raised
-            if isinstance(raised, StopIteration):  # which no future takes
+            if isinstance(raised, StopIteration):  # futures refuse it
                 error = RuntimeError("a call on an executor raised StopIteration")
                 error.__cause__ = raised
         finally:
@@ -674,7 +671,7 @@ class VirtualLoop(ConnectingLoop):
         self._due.clear()
 
     def leave(self) -> None:
-        """Close it, whatever state an interrupt has left it in. Idempotent."""
+        """Close the loop, whatever state an interrupt has left it in. Idempotent."""
         if self.is_running():
             self._thread_id = None
             events._set_running_loop(None)

@@ -35,7 +35,7 @@ from purgatory.virtual.transport import TimedLoop, VirtualTransport, Wire
 ANY_HOST = "0.0.0.0"
 LOCALHOST = "127.0.0.1"
 _CONNECT_TIMEOUT_S = 127.0
-"""The time that Linux tries to connect to a machine that does not respond."""
+"""The time for which Linux tries to connect to a machine that does not respond."""
 
 _MIN_SEGMENT_BYTES = 1_460
 _MAX_SEGMENT_S = 0.05
@@ -50,7 +50,7 @@ class NetworkLoop(asyncio.AbstractEventLoop, TimedLoop):
 
 
 class Partition:
-    """Two groups of nodes that can't reach each other, until it ends; also a context manager."""
+    """Two groups of nodes that can't reach each other, until its `end`; also a context manager."""
 
     def __init__(self, network: VirtualNetwork, cut: list[tuple[str, str]]) -> None:
         self._network = network
@@ -72,7 +72,7 @@ class Partition:
 
 
 class Loss:
-    """Segments are lost, until it ends; also a context manager."""
+    """A period in which segments are lost, until its `end`; also a context manager."""
 
     def __init__(self, losses: list[Loss], probability: float) -> None:
         self._losses = losses
@@ -95,8 +95,8 @@ class Link:
 
     Args:
         rng: decides delays and losses.
-        plain: whether it is simple, as `World` has it.
-        network: has what the link does not set; None: it is the network's own.
+        plain: the ``plain_network`` of the `World`.
+        network: has the settings that the link lacks; None: the link is the network's own.
     """
 
     def __init__(self, rng: random.Random, plain: bool, network: Link | None = None) -> None:
@@ -124,7 +124,7 @@ class Link:
         """Set the bandwidth of each direction of a connection; None: unlimited.
 
         Raises:
-            ValueError: it is not above 0.
+            ValueError: the bandwidth is not above 0.
         """
         if bytes_per_s is not None and not bytes_per_s > 0:
             raise ValueError(f"bandwidth_bytes_per_s must be above 0, not {bytes_per_s!r}")
@@ -181,7 +181,7 @@ class Link:
         low_us, high_us = self._delay_us
         if low_us == high_us:
             return low_us
-        # As `randint`, without its four calls: a request draws two delays.
+        # The same draw as `randint`, without its four calls: a request draws two delays.
         width = high_us - low_us + 1
         bits = width.bit_length()
         drawn = self._rng.getrandbits(bits)
@@ -205,7 +205,7 @@ class VirtualNetwork(Link):
     Args:
         rng: decides delays and losses.
         history: records arrivals.
-        plain: whether it is simple, as `World` has it.
+        plain: the ``plain_network`` of the `World`.
     """
 
     def __init__(
@@ -230,9 +230,9 @@ class VirtualNetwork(Link):
         self._servers: list[VirtualServer] = []
 
     def link(self, first: str, second: str) -> Link:
-        """Return the link between two nodes, in both directions, whose settings go first.
+        """Return the link between two nodes, in both directions.
 
-        Its other settings are those of the rest of the network.
+        Its settings take precedence over those of the network, which apply to the rest.
         """
         link = self._links.get(_link_key(first, second))
         if link is None:
@@ -305,9 +305,10 @@ class VirtualNetwork(Link):
         return len(found)
 
     def forget(self, node: str, other: str | None = None) -> int:
-        """Drop a node's connections without notice to the other ends: they stay half open.
+        """Drop a node's connections without notice to the other ends, which stay half open.
 
-        This happens when a machine loses power, or a firewall its table. Returns their number.
+        A machine does this by losing power, or a firewall by losing its table. Returns their
+        number.
         """
         found = self._connections_between(node, other)
         self.history.record("forgets", f"{node} {other}: {len(found)}")
@@ -319,9 +320,9 @@ class VirtualNetwork(Link):
         return len(found)
 
     def end_process(self, node: str, process: object) -> None:
-        """Close a process's servers, and reset its connections: it is dead.
+        """Close a dead process's servers, and reset its connections.
 
-        Behind a partition, the other end hears of it when that ends.
+        The other end of a connection behind a partition sees the reset when the partition ends.
         """
         for server in [server for server in self._servers if server.process is process]:
             self._servers.remove(server)
@@ -339,17 +340,17 @@ class VirtualNetwork(Link):
                 else:
                     wire.cut()
             if not is_cut:
-                del self._wires[number]  # nobody calls for the dead end
+                del self._wires[number]  # the dead end calls no `drop`
 
     def end(self) -> None:
-        """Break all connections at the end of the world."""
+        """Break all connections, at the end of the world."""
         for wires in list(self._wires.values()):
             for wire in wires:
                 wire.cut()
                 wire.source.mark_lost(_reset_error())
 
     def clear(self) -> None:
-        """Forget the connections of dead processes, which nobody closes."""
+        """Forget the connections of dead processes, which stay unclosed."""
         self._wires.clear()
         self._servers.clear()
 
@@ -464,7 +465,7 @@ class VirtualNetwork(Link):
         return {"peername": peer, "sockname": own, "socket": socket}
 
     async def _cross(self, client: str, server: str, address: Address, until_us: int) -> None:
-        """Take a segment's time between two nodes; what a partition stops is sent again after it.
+        """Take a segment's time between two nodes; a segment that a partition stops is sent again.
 
         Raises:
             TimeoutError: the partition lasts too long.

@@ -34,7 +34,7 @@ class PlannedFault:
     """A fault of a world.
 
     Args:
-        number: by which it can be excluded.
+        number: the number to exclude it by.
         at_us: when it begins, in microseconds since the world began.
         text: its description.
         begin: begins it; may return a coroutine.
@@ -50,7 +50,7 @@ class PlannedFault:
 
 
 _MAX_NUMBER = 1_000_000
-"""No plan has so many faults; a range beyond would fill memory."""
+"""More faults than any plan has: a range beyond would fill memory."""
 
 
 def parse_numbers(text: str) -> Sequence[int]:

@@ -1,7 +1,7 @@
-"""Properties: of a program, at each step, and of the records that clients sent and read.
+"""Properties of a program, at each step, and of the records that clients sent and read.
 
-The audit of a cluster's rows checks those of records. No rows are a failure, too: otherwise a test
-in which nothing was acknowledged, since the cluster never came up, would always pass.
+The audit of a cluster's rows checks the properties of records. No rows are a failure, too:
+otherwise a test whose cluster never came up, so that nothing was acknowledged, would always pass.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Eventually(Always):
     """A property that must hold after some step: see `World.eventually`.
 
     Args:
-        until_s: the world's time until which it must.
+        until_s: the world's time until which it must hold.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Eventually(Always):
         if (is_late or self._steps % self._every == 0) and self._predicate():
             self._held = True
         elif is_late:
-            self._held = True  # told once
+            self._held = True  # reported once
             raise PropertyError(
                 f"eventually {self._name!r}: never true until {self._until_s:.6f} s", self._name
             )
 
     def check_at_end(self) -> None:
-        """Check that it held, when nothing more will happen."""
+        """Check, after the last step, that it held."""
         __tracebackhide__ = True
         if not self._held and not self._predicate():
             raise PropertyError(
@@ -104,11 +104,11 @@ class Property(NamedTuple):
         name: the method of `World` that checks it.
         promise: the guarantee, as the end of a sentence after "broken: ".
         expect: the audit's `expect`, whatever the settings of clients permit.
-        broken_by: the anomalies that break it, also where the settings of clients permit them, as
-            those of readers of what is not committed. Others may violate an expectation without
-            breaking it: members that pass partitions on to each other skip polls and read again,
+        broken_by: the anomalies that break it, also where the clients' settings (as
+            ``read_uncommitted``) permit them. Others may violate an expectation without breaking
+            the property: members of a group that exchange partitions skip polls and read again,
             and a failed send leaves a gap.
-        needs_reads: whether it can be checked only in rows of `reads`.
+        needs_reads: whether the check needs rows of `reads`.
     """
 
     name: str
@@ -122,7 +122,7 @@ _LOSS_ANOMALIES: Final = ("lost_write", "moved_write", "inconsistent_offset")
 
 NO_LOSS: Final = Property(
     "check_no_loss",
-    "what was acknowledged is there",
+    "no acknowledged record is lost",
     ["no-loss"],
     _LOSS_ANOMALIES,
     needs_reads=True,
@@ -130,7 +130,7 @@ NO_LOSS: Final = Property(
 
 ORDER: Final = Property(
     "check_order",
-    "what a producer sent first lies first",
+    "each producer's records are in the order of their first sends",
     ["order"],
     ["retry_reorder", "nonmonotonic_send"],
     needs_reads=False,
@@ -138,7 +138,7 @@ ORDER: Final = Property(
 
 EXACTLY_ONCE: Final = Property(
     "check_exactly_once",
-    "what was acknowledged is there once, and what was refused or aborted is not",
+    "each acknowledged record is there once, and no refused or aborted one is",
     ["once", "no-loss"],
     ["duplicate", "lost_ack_duplicate", *_LOSS_ANOMALIES, "aborted_read", "zombie_write"],
     needs_reads=True,
@@ -184,7 +184,7 @@ def check_property(
     if undecided:
         text = "\n".join(undecided_lines(undecided))
         raise AssertionError(
-            f"{name}: nobody can tell whether {promise}: read the topics to their "
-            f"ends before the check\n{text}"
+            f"{name}: undecided whether {promise}: read the topics to their ends before the "
+            f"check\n{text}"
         )
     return findings

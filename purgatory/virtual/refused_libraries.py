@@ -1,4 +1,4 @@
-"""Libraries whose sockets and threads are C's own, which a world refuses by their names.
+"""Libraries with sockets and threads of their own in C, which a world refuses by their names.
 
 Python's audit hooks don't see the sockets of such a library. Its calls would reach the machine's
 network, and wait on the machine's clock for events of the world. Each call that makes a connection
@@ -6,11 +6,11 @@ therefore raises a `SandboxError` with an alternative.
 
 Ground rules
 ------------
-* Only the thread that entered the world is refused; others have the libraries as they are.
+* Only the thread that entered the world is refused; others have the libraries unchanged.
 * Classes are patched, not modules' names, so that references made before are patched as well. A
-  class of C can't be patched: the type of the class is exchanged instead, as `built_in_function`
-  exchanges addresses. The interpreter's lock is held: each exchange is one store. This works for
-  classes without a vectorcall, with which Python would bypass their types.
+  class of C can't be patched: the type of the class is replaced instead, as `built_in_function`
+  replaces addresses. The interpreter's lock is held: each replacement is one store. Only classes
+  without a vectorcall can be refused so: with one, Python would bypass their types.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from purgatory.virtual.errors import SandboxError
 
 
 class Refusal(NamedTuple):
-    """A class that a world refuses to make instances of, or to connect."""
+    """A class whose instances can't be made, or can't connect, in a world."""
 
     name: str
-    """As programs call it."""
+    """The name by which programs call it."""
     module: str
     class_name: str
     method: str
-    """The one that raises; ``""``: all calls of the class, which is C's."""
+    """The method that raises; ``""``: all calls of the class, which is one of C."""
     advice: str
     allowed_by: tuple[str, ...] = ()
-    """The kinds of `World(allow=)` with which it is not refused; none: it always is."""
+    """The kinds of `World(allow=)` that permit the class; none: it is always refused."""
 
 
 _GRPC: Final = (
@@ -81,7 +81,7 @@ REFUSALS: Final = (
     ),
     Refusal(f"{_C}.admin.AdminClient", f"{_C}.cimpl", "_AdminClientImpl", "", _CONFLUENT, _BOTH),
 )
-"""The calls that connect or listen. Names that a version of a library lacks are skipped."""
+"""The classes that connect or listen. Names that a version of a library lacks are skipped."""
 
 
 class _Entered:
@@ -92,7 +92,7 @@ class _Entered:
 
 
 def _check(refusal: Refusal) -> None:
-    """Raise SandboxError on the world's thread, unless it is allowed."""
+    """Raise SandboxError on the world's thread, unless the world allows the class."""
     if get_ident() != _Entered.thread_id:
         return
     advice = f"{refusal.name}: {refusal.advice}"
@@ -150,12 +150,12 @@ class RefusedLibraries:
         name = refusal.method
         if name in vars(kind):
             self._restore.append(partial(setattr, kind, name, vars(kind)[name]))
-        else:  # it is inherited
+        else:  # the class inherits it
             self._restore.append(partial(_remove_attribute, kind, name))
         setattr(kind, name, _refused_method(getattr_static(kind, name), refusal))
 
 
-# The same in all worlds: making them takes longer than many a test.
+# Cached for all worlds: making a class takes longer than many a test.
 @lru_cache(maxsize=64)
 def _refused_method(found: Any, refusal: Refusal) -> Any:
     is_class_method = isinstance(found, classmethod)
@@ -182,7 +182,7 @@ def _refused_type(kind: type, refusal: Refusal) -> type:
 
 
 def _set_type(kind: type, type_of_kind: type) -> None:
-    """As ``kind.__class__ = ...``, which Python takes only of classes that are Python's."""
+    """Do as ``kind.__class__ = ...``, which Python permits only for Python's own classes."""
     _Object.from_address(id(kind)).type = id(type_of_kind)
 
 
@@ -210,7 +210,7 @@ class _Object(ctypes.Structure):
 
 
 class _Finder:
-    """Finds modules as they would be without it, and patches them after their first import."""
+    """Finds modules as other finders do, and patches them after their first import."""
 
     def __init__(self, refused: RefusedLibraries) -> None:
         self._refused = refused

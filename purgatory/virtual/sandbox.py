@@ -1,13 +1,13 @@
 """The sandbox of a world: it refuses sockets, threads and processes.
 
 Signals are deferred while they would do harm: Python calls a handler wherever the program is, and
-an exception in the first step of an ``__exit__`` would leave patches behind. Calls that anyio makes
-on threads run as calls on an executor do in a world, so FastAPI, Starlette and others may have
-plain functions among their coroutines.
+an exception in the first step of an ``__exit__`` would leave patches behind. Calls of anyio on
+threads run as calls on an executor do in a world, so FastAPI, Starlette and others may mix plain
+functions and coroutines.
 
 Ground rules
 ------------
-* Python's audit hooks can't be removed. There is one for all worlds, which checks only while one is
+* Python's audit hooks can't be removed. One hook serves all worlds: it checks only while a world is
   entered, and only the thread that entered it.
 * Python handles signals on the main thread, so only worlds on that thread defer any.
 """
@@ -87,7 +87,7 @@ def _audit(event: str, arguments: Any) -> None:
     kind, advice = _BLOCKED_FUNCTIONS[event]
     if kind not in _Sandbox.allowed:
         if module := _imported_module():
-            advice = f"{advice}. That was in an import: import {module} before the world begins"
+            advice = f"{advice}. The call was in an import: import {module} before the world begins"
         raise SandboxError(f"{advice}; or allow it: World(allow=[{kind!r}])")
 
 
@@ -103,15 +103,17 @@ def _imported_module() -> str | None:
 
 
 _TIMEOUT_PLUGIN: Final = "pytest_timeout"
-"""A plugin that ends tests after a timeout, by a thread that it may start during the test."""
+"""The pytest plugin that ends tests after a timeout, by a thread that it may start in the test."""
 
 _start_thread = threading.Thread.start
 
 
 def _raise_for_thread(thread: threading.Thread) -> None:
-    """`threading.Thread.start`: before Python 3.12 nobody is told of a thread that starts."""
+    """`threading.Thread.start`: before Python 3.12 no audit event reports a new thread."""
     function = getattr(thread, "function", None)
-    if getattr(function, "__module__", "") == _TIMEOUT_PLUGIN:  # which is no part of the world
+    if (
+        getattr(function, "__module__", "") == _TIMEOUT_PLUGIN
+    ):  # the plugin's thread is no part of the world
         thread_id, _Sandbox.thread_id = _Sandbox.thread_id, 0
         try:
             _start_thread(thread)
@@ -124,14 +126,16 @@ def _raise_for_thread(thread: threading.Thread) -> None:
 
 _original_wait = threading.Condition.wait
 _THREADS_TIMEOUT_S: Final = 5.0
-"""How long to wait, without a timeout, for a thread from before the world."""
+"""The longest wait, without a timeout, for a thread from before the world."""
 
 _POLL_INTERVAL_S: Final = 0.05
 
 
 def _wait(condition: threading.Condition, timeout: float | None = None) -> bool:
-    """`threading.Condition.wait`, also for events, queues and futures: no thread in a world can
-    notify it, so the timeout passes in the world's time. A thread from before the world may."""
+    """`threading.Condition.wait`, also for events, queues and futures.
+
+    Only a thread from before the world can notify it, else the timeout passes in the world's time.
+    """
     is_blocked = _Sandbox.thread_id == get_ident() and "threads" not in _Sandbox.allowed
     if not is_blocked or (timeout is not None and timeout <= 0):
         return _original_wait(condition, timeout)
@@ -202,18 +206,19 @@ _SIGNALS: Final = tuple(
 """Signals whose handlers raise: Ctrl-C, and a test's timeout."""
 
 
-# The functions of C: those of Python look each handler up in an enumeration, which is slow.
+# The functions of C, as Python's wrappers look each handler up in an enumeration, slowly.
 _handler_of: Final[Callable[[int], Any]] = inspect.unwrap(signal.getsignal)
 _set_handler: Final[Callable[[int, Any], Any]] = inspect.unwrap(signal.signal)
 
 
 class DeferredSignals:
-    """Holds signals between `begin` and `end`: while all is put back, until that is done, and in
-    what stands in for a function of C until it is left.
+    """Defers signals between `begin` and `end`.
+
+    A signal waits while patches are removed, or until the replacement of a function of C returns.
 
     Args:
-        exiting: a method that nothing enters; what it calls is entered as ever.
-        restoring: a method that nothing enters, nor what it calls.
+        exiting: a method in which signals are deferred, but not in the functions that it calls.
+        restoring: a method in which signals are deferred, also in the functions that it calls.
     """
 
     def __init__(self, exiting: Callable[..., Any], restoring: Callable[..., Any]) -> None:
@@ -233,7 +238,7 @@ class DeferredSignals:
                 _set_handler(number, self._handle)
 
     def end(self) -> None:
-        """End, and handle held signals. Idempotent."""
+        """End, and handle deferred signals. Idempotent."""
         for number, handler in self._handlers.items():
             if _handler_of(number) == self._handle:
                 _set_handler(number, handler)
@@ -276,7 +281,7 @@ class AnyioCalls:
             return
         backend: Any = getattr(importlib.import_module(_BACKEND), "backend_class", None)
         if backend is None:
-            return  # an anyio before 4: its threads are refused as all others are
+            return  # the threads of an anyio before 4 are refused as all others
         original = backend.run_sync_in_worker_thread
 
         async def call(

@@ -1,7 +1,7 @@
 """Schedules: which of the ready callbacks runs next.
 
-asyncio runs them first in, first out, and so does a world by default. With more than one candidate
-there is a *choice*. A schedule counts its choices; a choice other than the first callback is a
+asyncio and, by default, a world run callbacks first in, first out. A *choice* is a moment with more
+than one candidate. A schedule counts its choices; a choice other than the first callback is a
 *deviation*. The deviations, such as ``12:1,40:2`` (at choice 12 the callback number 1, counted from
 0, at choice 40 number 2), are a schedule too, which repeats the run.
 
@@ -33,7 +33,7 @@ RECORDED_FIFO: Final = "0:0"
 """A schedule that never deviates, but counts its choices, which `FIFO` does not."""
 
 WINDOW: Final = 64
-"""The most ready callbacks that a choice is made from, since a choice takes as many steps."""
+"""The most candidates of a choice, whose cost is linear in them."""
 
 _NO_CHOICE: Final = frozenset(
     code
@@ -41,7 +41,7 @@ _NO_CHOICE: Final = frozenset(
     for code in (function.__code__, *function.__code__.co_consts)
     if isinstance(code, CodeType)
 )
-"""asyncio's own callbacks that make a task ready which waits for a time, or for several futures."""
+"""asyncio's own callbacks that make a task ready that waits for a time, or for several futures."""
 
 _STICKY_SHARE: Final = 7 / 8
 _GOES_ON_SHARE: Final = 1 / 2
@@ -49,7 +49,7 @@ _PCT_DEPTH: Final = 3
 _MAX_DEPTH: Final = 100
 _PCT_CHOICES: Final = 10_000
 _MAX_TURNS: Final = 100
-"""The most times in a row that a task goes first while others wait: one may spin for ever."""
+"""The most times in a row that a task goes first while others wait, as it may spin for ever."""
 
 
 class Schedule:
@@ -62,9 +62,9 @@ class Schedule:
 
     def __init__(self, deviations: Mapping[int, int] | None = None) -> None:
         self.deviations: dict[int, int] = {}
-        """The number of the callback at each choice where it was not the first."""
+        """The number of the callback by the choice, for choices other than the first callback."""
         self.widths: list[int] = []
-        """How many callbacks each choice was of."""
+        """The number of candidates of each choice."""
         self.planned = deviations or {}
 
     def pop(self, ready: deque[Any]) -> Any:
@@ -93,25 +93,25 @@ class Schedule:
         return chosen
 
     def _choose(self, owners: Sequence[Any]) -> int:
-        """Return the index of the owner whose callback runs next. There are two or more."""
+        """Return the index of the owner, of two or more, whose callback runs next."""
         return min(self.planned.get(len(self.widths), 0), len(owners) - 1)
 
 
 def owner_of(handle: Any) -> Any:
-    """Return what keeps its callbacks in order: a task, another object, or the handle itself."""
+    """Return the owner, whose callbacks keep their order: a task, an object, or the handle."""
     owner = getattr(unwrapped(handle._callback), "__self__", None)
     return handle if owner is None else owner
 
 
 def unwrapped(callback: Any) -> Any:
-    """Return what a partial calls in the end."""
+    """Return the function that nested partials call."""
     while isinstance(callback, partial):
         callback = callback.func
     return callback
 
 
 class RandomSchedule(Schedule):
-    """Any of them, with the same probability."""
+    """Any candidate, with the same probability."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
@@ -122,10 +122,10 @@ class RandomSchedule(Schedule):
 
 
 class StickySchedule(RandomSchedule):
-    """Any of them, but with even odds the one that was chosen last goes on.
+    """Any candidate, but with even odds the owner that was chosen last.
 
-    Most bugs need several steps of one task between two of another, for which an equal chance has
-    to fall in the same way so many times.
+    Most bugs need several steps of one task between two of another, which uniform choices rarely
+    give.
     """
 
     _last: Any = None
@@ -143,10 +143,10 @@ class StickySchedule(RandomSchedule):
 class PCTSchedule(RandomSchedule):
     """Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010).
 
-    The highest priority runs; at ``depth - 1`` random choices, the one that would run next falls
-    below all others. This finds bugs that need a task to be slow for long, which a random order
-    hardly ever does. The paper draws these choices uniformly from a known number of them. Here they
-    are spread by order of magnitude, for short runs and long ones.
+    The owner of the highest priority runs; at ``depth - 1`` random choices, the owner that would
+    run next falls below all others. The schedule finds bugs that need a task to be slow for long,
+    which a random order hardly ever does. The paper draws these choices uniformly from a known
+    number of them. Here they are spread by order of magnitude, for short runs and long ones.
     """
 
     def __init__(self, rng: random.Random, depth: int) -> None:
@@ -192,16 +192,16 @@ def _set_priority(owner: Any, priority: float) -> None:
 
 
 def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
-    """Return the schedule that a text names: None for "fifo".
+    """Return the schedule that a text names, None for "fifo".
 
     "random"; "sticky"; "pct" or "pct:3"; "mixed", seven times of eight sticky, else pct of a depth
     up to 4; or deviations, as in "12:1,40:2".
 
     Args:
-        rng: decides what is random; None: only to see whether the text is a schedule.
+        rng: draws the choices; None: the text is only checked.
 
     Raises:
-        WorldError: it is none of these.
+        WorldError: the text names no schedule.
     """
     rng = rng or random.Random()
     if not isinstance(text, str):
@@ -233,12 +233,12 @@ def parse_schedule(text: str, rng: random.Random | None) -> Schedule | None:
 
 
 def format_deviations(deviations: Mapping[int, int]) -> str:
-    """Return the schedule that `parse_schedule` makes these deviations of."""
+    """Return the text from which `parse_schedule` makes these deviations."""
     return ",".join(f"{choice}:{index}" for choice, index in sorted(deviations.items())) or FIFO
 
 
 class ExhaustiveSearch:
-    """All schedules with at most so many deviations, those with fewer first.
+    """All schedules with a limited number of deviations, those with fewer first.
 
         search = ExhaustiveSearch(2)
         for deviations in search:
@@ -248,25 +248,25 @@ class ExhaustiveSearch:
     Delay-bounded search (Emmi and others, POPL 2011); the bound is on deviations, not on delays.
 
     Args:
-        most: how many deviations a schedule has at most.
-        limit: how many schedules are run at most, and so how many are kept in memory.
+        most: the most deviations of a schedule.
+        limit: the most schedules to run, and so to keep in memory.
     """
 
     def __init__(self, most: int, limit: int = 100_000) -> None:
         self.most = most
         self.limit = limit
         self.is_limited = False
-        """Whether there were more than the limit."""
+        """Whether there were more schedules than the limit."""
         self.count = 0
         """The number of schedules that ran."""
         self.is_complete = True
-        """Whether no schedule has more deviations than the bound, once all of them ran."""
+        """Whether no schedule has more deviations than the bound, once all schedules ran."""
         self.has_full_window = False
-        """Whether there was a choice of `WINDOW` callbacks: more may have been ready."""
+        """Whether a choice had `WINDOW` candidates, so that more may have been ready."""
         self._widths: Sequence[int] = ()
 
     def ran(self, widths: Sequence[int]) -> None:
-        """Take the choices of the last schedule, which say what else there is."""
+        """Set the choices of the last schedule, from which further schedules deviate."""
         self.count += 1
         self._widths = widths
         self.has_full_window = self.has_full_window or WINDOW in widths
@@ -290,7 +290,7 @@ class ExhaustiveSearch:
             level = following
 
     def _with_one_more(self, deviations: dict[int, int]) -> Iterator[dict[int, int]]:
-        """Those that deviate once more, behind the others; there may be millions."""
+        """The schedules with one more deviation, one by one: there may be millions."""
         begin = max(deviations, default=-1) + 1
         for choice in range(begin, len(self._widths)):
             for index in range(1, self._widths[choice]):

@@ -1,9 +1,9 @@
 """Tests in worlds: the runs of one test, one after the other, until one fails.
 
 A test with ``seeds=200`` is one item of pytest. Its fixtures are set up and torn down for each run,
-by pytest's own calls, unless the world is the only fixture, which is made here, since that is
-quicker. At the first failure the runs end, and the same test is run again with fewer faults, a
-plain network, and fewer deviations of the schedule (`shrinking`).
+by pytest's own calls. If the world is the only fixture, it is made here, which is quicker. At the
+first failure the runs end, and the same test is run again with fewer faults, a plain network, and
+fewer deviations of the schedule (`shrinking`).
 
 With ``--virtual-jobs`` forked processes share the runs, and return only the first run that fails.
 That run is repeated here, so the report does not depend on the number of processes.
@@ -54,12 +54,12 @@ _ARGUMENTS: Final = ("seeds", "schedules", "schedule", "exhaustive")
 
 
 class Plan:
-    """The runs of a test, of the arguments of its mark and the options of the command line.
+    """The runs of a test, by the arguments of its mark and the options of the command line.
 
     Args:
-        marked: the arguments of its mark; None: it has none, and runs once.
-        options: the command line's, which go first: ``seeds``, ``seed``, ``schedule``, ``without``
-            and ``plain_network``.
+        marked: the arguments of its mark; None: a test without a mark, which runs once.
+        options: the command line's, which take precedence: ``seeds``, ``seed``, ``schedule``,
+            ``without`` and ``plain_network``.
 
     Raises:
         TypeError, ValueError, WorldError: of an argument that makes no sense.
@@ -114,7 +114,7 @@ class Plan:
 
     @property
     def result(self) -> str | None:
-        """What an exhaustive search has shown, once no run failed; None: there was none."""
+        """The result of an exhaustive search without a failure; None: there was no search."""
         if self.search is None:
             return None
         count, most = self.search.count, self.search.most
@@ -136,21 +136,21 @@ _MAX_NAME: Final = 120
 _NO_FAILURE: Final = (KeyboardInterrupt, SystemExit, pytest.exit.Exception, pytest.skip.Exception)
 _MAX_DURATION_RATIO: Final = 5
 _MIN_LIMIT_S: Final = 60
-"""An attempt to shrink a failure may take five times as long as that, and this, in virtual time."""
+"""The limit of an attempt at shrinking is five times the failed run's virtual time, and this."""
 
 
 class SeededTest:
     """The runs of one test.
 
     Args:
-        item: pytest's, which takes the fixture `world`.
-        node_id: its id, as it is typed where pytest was started.
+        item: pytest's item, with the fixture `world`.
+        node_id: its id, relative to the folder in which pytest was started.
         plan: its runs.
-        max_attempts: how often a failed run is repeated with less; 0: never.
+        max_attempts: the limit of attempts at shrinking; 0: none.
         jobs: how many processes share the runs. An exhaustive search has one, since each of its
-            runs tells which come next, and so has a process with several threads.
+            runs decides which come next, and so has a process with several threads.
         makes_worlds: whether it may make worlds without the fixture, and leave them before pytest
-            has looked at a failure.
+            handles a failure.
     """
 
     def __init__(
@@ -167,14 +167,14 @@ class SeededTest:
         self._max_attempts = max_attempts
         self._makes_worlds = makes_worlds and _takes_only_world(item)
         self._own_world = ExitStack()
-        """Has the world that was made here, without the fixture."""
+        """Closes the world that was made here, without the fixture."""
         self._jobs = min(jobs, len(plan.seeds))  # an exhaustive search has one seed
         self._runs = plan.runs(node_id)
         self.current = next(self._runs)
-        """The run that is set up."""
+        """The run whose fixtures are set up."""
         self.world: World | None = None
         self.max_elapsed_s: float | None = None
-        """The most time that the run may take, in the world's time."""
+        """The limit of the run, in the world's time."""
         self._has_story = False
         self.sections: list[tuple[str, str]] = []
         """Sections for the report of a failure."""
@@ -220,15 +220,15 @@ class SeededTest:
                 raise
             except PropertyError as error:
                 self._fail(error, passed)
-                raise error.with_traceback(None) from None  # it has no frame of the test's
+                raise error.with_traceback(None) from None  # its traceback has no frame of the test
             except BaseException as error:
                 self._fail(error, passed)
                 raise
             if failed_elsewhere:
                 pytest.fail(
                     f"{test.schedule} schedule, seed {test.seed}: passed here, but failed in a "
-                    f"process of its own: {failed_elsewhere}.\nSo something decides that is not "
-                    "the seed's: what earlier runs left behind, or chance.",
+                    f"process of its own: {failed_elsewhere}.\nSomething besides the seed "
+                    "decides the outcome: state that earlier runs left, or chance.",
                     pytrace=False,
                 )
             passed += 1
@@ -267,7 +267,7 @@ class SeededTest:
     def _first_failure(self, runs: Sequence[RepeatedTest]) -> tuple[int, str] | None:
         """Share runs among forked processes; return the index of the first failure, and its text.
 
-        A process that dies has failed the run that it was at.
+        The death of a process is a failure of its current run.
         """
         from multiprocessing import get_context
 
@@ -298,7 +298,7 @@ class SeededTest:
         try:
             for job in range(jobs):
                 processes.append(fork.Process(target=work, args=(job,)))
-                with warnings.catch_warnings():  # of threads that Python does not know
+                with warnings.catch_warnings():  # about threads that Python does not know
                     warnings.simplefilter("ignore", DeprecationWarning)
                     processes[-1].start()
             for job, process in enumerate(processes):
@@ -319,14 +319,14 @@ class SeededTest:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The test, bound to the object of its class if it has one."""
+        """The test, bound to the instance of its class, if any."""
         item = self._item
         holder = item.parent.obj if item.instance is None else item.instance
         function: Callable[..., Any] = getattr(holder, item.originalname)
         return function
 
     def _set_up(self, test: RepeatedTest) -> None:
-        """Tear the fixtures of the last run down, and set them up for another."""
+        """Tear down the fixtures of the last run, and set them up for another."""
         item = self._item
         self._tear_down()
         self.current, self.world = test, None
@@ -351,13 +351,13 @@ class SeededTest:
         try:
             item.session._setupstate.teardown_exact(item.parent)
         finally:
-            # Some fixtures, such as tmp_path, take what pytest left there for one teardown.
+            # Some fixtures, such as tmp_path, remove entries that pytest stored for one teardown.
             item.stash._storage.update(kept)
 
     # A failure.
 
     def _fail(self, error: BaseException, passed: int) -> None:
-        """Report a failed run, and run the test with less."""
+        """Report a failed run, and shrink the failure."""
         world = self.world
         if world is None:
             return
@@ -371,7 +371,7 @@ class SeededTest:
                 shrinking = Shrinking(failure, self._attempt, self._max_attempts)
                 self.sections.append(("virtual world, shrunk", shrinking.run()))
                 if not shrinking.interrupted:
-                    self._tell(shrinking.smallest)
+                    self._report_story(shrinking.smallest)
                 if shrinking.interrupted:
                     self._item.session.shouldstop = "interrupted while a failure was shrunk"
             finally:
@@ -379,7 +379,7 @@ class SeededTest:
                     self._tear_down()
                 output.restore()
 
-    def _tell(self, failure: WorldFailure) -> None:
+    def _report_story(self, failure: WorldFailure) -> None:
         """Run a failed test once more, and report its story if it fails in the same way."""
         self._has_story = True
         try:
@@ -392,7 +392,7 @@ class SeededTest:
             self.sections.append(("virtual world, story", text))
 
     def _saved_story(self, world: World, failure: WorldFailure) -> str:
-        """Save the story in pytest's cache; return how to look at it, nothing without a cache."""
+        """Save the story in pytest's cache, if any; return a line with the command to view it."""
         cache = getattr(self._item.config, "cache", None)
         if cache is None:
             return ""
@@ -407,14 +407,14 @@ class SeededTest:
                 report=failure.report,
             )
         except OSError as error:
-            return f"\n(It was not saved for the view: {error})"
+            return f"\n(The story was not saved for the view: {error})"
         near = os.path.relpath(path)
         return f"\nlook at it: purgatory view {shlex.quote(min(near, str(path), key=len))}"
 
     def _attempt(self, test: RepeatedTest) -> WorldFailure | None:
         """Run the test once more; return its failure, None if it passed."""
         with suppress(Exception, pytest.fail.Exception):
-            self._tear_down()  # of the last attempt: what it raises is not of this one
+            self._tear_down()  # errors of the last attempt's teardown are not of this one
         try:
             self._set_up(test)
             self._call()
@@ -423,7 +423,7 @@ class SeededTest:
             raise
         except BaseException as error:
             world, limit_s = self.world, self.max_elapsed_s
-            # At the attempt's limit a test fails in whatever way, the original's among them.
+            # A test may fail in any way at the attempt's limit, also in the original's.
             if world is None or (limit_s is not None and world.now_s >= limit_s):
                 return None
             return world_failure(world, test, error)
@@ -434,7 +434,7 @@ class SeededTest:
 
 
 def _takes_only_world(item: Any) -> bool:
-    """Whether no fixture but the world is made anew for each run of a test."""
+    """Whether the world is the only fixture that is made for each run of a test."""
     definitions = item._fixtureinfo.name2fixturedefs
     return len(definitions.get("world", ())) == 1 and all(
         name == "world" or all(one.scope != "function" for one in definitions.get(name, ()))
@@ -443,7 +443,7 @@ def _takes_only_world(item: Any) -> bool:
 
 
 class _Output:
-    """What pytest has captured so far, which runs that nobody asks for must not add to."""
+    """The output that pytest has captured so far, to which shrinking must not add."""
 
     def __init__(self, config: pytest.Config, sections: list[Any]) -> None:
         self._sections = sections
@@ -455,14 +455,14 @@ class _Output:
         self._records = [list(handler.records) for handler in self._handlers]
 
     def discard(self) -> None:
-        """Forget it."""
+        """Discard the captured output."""
         self._sections.clear()
         for handler in self._handlers:
             if handler.records:
                 handler.clear()
 
     def restore(self) -> None:
-        """Put it back in place of what came since."""
+        """Replace the output since then by the former one."""
         if self._capturing:
             self._capturing.read_global_capture()
             sys.stdout.write(self._printed[0])
@@ -493,7 +493,7 @@ def in_world(world: World, function: Callable[..., Coroutine[Any, Any, Any]]) ->
         __tracebackhide__ = True
         return world.run(function(**arguments))
 
-    del run.__wrapped__  # pytest must not take it for a coroutine function
+    del run.__wrapped__  # lest pytest take it for a coroutine function
     return run
 
 
@@ -524,4 +524,4 @@ async def _setup_fixture(generator: AsyncGenerator[Any, None]) -> Any:
 async def _teardown_fixture(generator: AsyncGenerator[Any, None]) -> None:
     async for _ in generator:
         await generator.aclose()
-        raise ValueError("an asynchronous fixture yields once, and this one did so again")
+        raise ValueError("an asynchronous fixture must yield once, but this one yielded again")

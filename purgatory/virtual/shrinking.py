@@ -21,12 +21,12 @@ T = TypeVar("T")
 def ddmin(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> Iterator[Sequence[T]]:
     """Yield ever smaller parts of a list that still fail.
 
-    The last is 1-minimal: without any single one of its items it does not fail. Exceptions of
+    The last part is 1-minimal: without any single one of its items it does not fail. Exceptions of
     ``fails`` propagate. No part is tested twice; n items take at most O(n²) tests, and O(log n) if
     a single one causes the failure.
 
     Args:
-        items: fail together; each is unique.
+        items: unique items that fail together.
         fails: whether a part, in this order, fails.
     """
     passing: set[tuple[T, ...]] = set()
@@ -73,12 +73,12 @@ Attempt = Callable[[RepeatedTest], WorldFailure | None]
 
 MAX_ATTEMPTS: Final = 300
 _SHIFTS: Final = (-1, 1, -2, 2)
-_MAX_TOLD: Final = 100
-"""With more deviations than that a command has the schedule's name, and the seed."""
+_MAX_LISTED_DEVIATIONS: Final = 100
+"""The most deviations in a command, which otherwise has the schedule's name, and the seed."""
 
 
 class NotReproducedError(WorldError):
-    """The unchanged test did not fail in the same way again; the message says what it did."""
+    """The unchanged test did not fail in the same way again; the message has its outcome."""
 
 
 class AttemptsError(WorldError):
@@ -91,7 +91,7 @@ class Shrinking:
     Args:
         original: the failure.
         attempt: runs the test again. Its exceptions propagate.
-        max_attempts: how often, at most.
+        max_attempts: the limit of attempts.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Shrinking:
         self.smallest = original
         self.attempts = 0
         self.interrupted = False
-        """Whether Ctrl-C ended it."""
+        """Whether Ctrl-C ended the search."""
         self._attempt = attempt
         self._max_attempts = max_attempts
 
     def run(self) -> str:
-        """Return the text for the report: the smallest failure that was found, and how."""
+        """Return the text for the report: the smallest failure, and how it was found."""
         end = ""
         try:
             self.shrink()
@@ -183,21 +183,21 @@ class Shrinking:
             return self._fails(replace(test, schedule=format_deviations(part)))
 
         named = self.smallest
-        if fails_with(sorted(deviations)):  # told one by one, not by the name of a schedule
+        if fails_with(sorted(deviations)):  # a list in place of the schedule's name
             try:
                 for _ in ddmin(sorted(deviations), fails_with):
                     pass
                 while self._shrink_by_a_shift():
                     pass
             finally:
-                if len(self.smallest.deviations) > _MAX_TOLD:
+                if len(self.smallest.deviations) > _MAX_LISTED_DEVIATIONS:
                     self.smallest = named
 
     def _shrink_by_a_shift(self) -> bool:
-        """Find a failure with a deviation less, and return whether there was one.
+        """Find a failure with one deviation less, and return whether there was one.
 
-        The others come a choice or two earlier or later, since each may have been there to make up
-        for the one that is gone.
+        Later deviations are shifted by a choice or two, since each may have compensated for the
+        one that is removed.
         """
         smallest = self.smallest
         for left_out in sorted(smallest.deviations)[:-1]:
@@ -235,6 +235,6 @@ def _summary(original: WorldFailure, smallest: WorldFailure) -> str:
 def _not_reproduced(error: Exception) -> str:
     return (
         f"not reproduced: repeated in the same process, {error}.\n"
-        "So something decides that is not the seed's: what earlier runs left behind in this "
+        "Something besides the seed decides the outcome: state that earlier runs left in this "
         "process or in files, or chance or a clock that is not the world's."
     )

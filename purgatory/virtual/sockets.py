@@ -34,10 +34,10 @@ class Ports:
         self._next = _FIRST_PORT
 
     def bind(self, address: Address, by: object) -> Address:
-        """Take an address; port 0 is any that is free.
+        """Take an address; port 0 is any free port.
 
         Raises:
-            OSError: it is taken.
+            OSError: the address is taken.
         """
         host, port = address
         if port == 0:
@@ -63,14 +63,14 @@ class Ports:
 
 
 class VirtualSocket:
-    """An address of the world.
+    """A socket of the world, which only holds an address.
 
     Args:
-        ports: of the world.
-        family, kind, protocol: as of a socket.
-        address: that it has already.
-        peer: to which it is connected.
-        on_removed: called when a loop is to look no more whether it can be read.
+        ports: the world's ports.
+        family, kind, protocol: those of a socket.
+        address: its address, if it is bound.
+        peer: the address to which it is connected, if any.
+        on_removed: called when a loop must no longer check whether the socket is readable.
     """
 
     def __init__(
@@ -94,19 +94,19 @@ class VirtualSocket:
         self._connection: Any = None
 
     def set_connection(self, connection: Any, address: Address, peer: Address) -> None:
-        """Keep a connection until `claim_connection`."""
+        """Store a connection until `claim_connection`."""
         self._connection, self._address, self._peer = connection, address, peer
 
     def claim_connection(self) -> Any:
-        """Return the socket's connection to its first caller, then None."""
+        """Return the socket's connection at the first call, then None."""
         connection, self._connection = self._connection, None
         return connection
 
     def bind(self, address: Any) -> None:
-        """Take an address; port 0 is any that is free.
+        """Take an address; port 0 is any free port.
 
         Raises:
-            OSError: it is taken.
+            OSError: the address is taken.
         """
         self._address = self._ports.bind((address[0] or "0.0.0.0", address[1]), self)
 
@@ -118,7 +118,7 @@ class VirtualSocket:
         """Return the address to which it is connected.
 
         Raises:
-            OSError: it is not.
+            OSError: the socket is not connected.
         """
         if self._peer is None:
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
@@ -139,7 +139,7 @@ class VirtualSocket:
         """Have no effect."""
 
     def gettimeout(self) -> float | None:
-        """Return 0: it never blocks."""
+        """Return 0: the socket never blocks."""
         return 0.0
 
     def set_inheritable(self, flag: bool) -> None:
@@ -149,7 +149,7 @@ class VirtualSocket:
         """Have no effect: an event loop's server listens."""
 
     def fileno(self) -> int:
-        """Return -1: the system does not know it."""
+        """Return -1, as the system does not know the socket."""
         return -1
 
     def close(self) -> None:
@@ -180,9 +180,9 @@ class VirtualServer(asyncio.AbstractServer):
     """Listens at some addresses.
 
     Args:
-        addresses: bound in ``ports``.
+        addresses: its addresses, which are bound in ``ports``.
         protocol_factory: makes the protocol of a connection.
-        timeouts_s: of TLS: for the handshake, and for the shutdown; None for asyncio's.
+        timeouts_s: the timeouts of TLS for the handshake and the shutdown; None: asyncio's.
         process: the `HostProcess` that listens, if any.
     """
 
@@ -201,7 +201,7 @@ class VirtualServer(asyncio.AbstractServer):
         self.timeouts_s = timeouts_s
         self.accepts = False
         self.context = copy_context()
-        """In which the protocols of its connections are called."""
+        """The context in which the protocols of its connections are called."""
         self.process = process
         self._loop = loop
         self._ports = ports
@@ -213,7 +213,7 @@ class VirtualServer(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[Any, ...]:
-        """Its virtual sockets; none once it is closed."""
+        """Its virtual sockets; none once the server is closed."""
         if self._closed:
             return ()
         return tuple(

@@ -1,15 +1,15 @@
-"""The story of a run: which steps its program took, and what woke each of them.
+"""The story of a run: the steps of its program, each with the step that woke it.
 
     with World(seed=3, story=True) as world:
         ...
     print(world.story)
 
-A step is one callback of the loop: a task that goes on up to its next await, or a plain function.
-It is woken by the step that made it ready: the one that set a result, started the task, set the
-timer, or sent the bytes. Together with the order of steps within a task that is the relation that
-Lamport called happens-before (1978). A message matters to the last step only if it happened before
-that in this sense. Steps of the program's own lines may matter in any case, since they share
-variables, and so may faults. Of all these the story has the last ones.
+A step is one callback of the loop: a task that runs up to its next await, or a plain function. The
+step that made it ready woke it: that step set a result, started the task, set the timer, or sent
+the bytes. These causes, with the order of steps within a task, are Lamport's relation
+happens-before (1978). A message matters only if it happened before the last step in this sense.
+Steps of the program's own lines may matter in any case, since they share variables, and so may
+faults. The story has the last of all these.
 
 Ground rules: only the world's own thread touches it.
 """
@@ -33,19 +33,19 @@ from purgatory.virtual.network import NODE
 from purgatory.virtual.transport import END, Wire, WireEnd, WireLink, WireNetwork
 
 _MAX_STEPS: Final = 50_000
-"""How many steps are kept, the last ones."""
+"""The number of steps that are kept, the last ones."""
 
 _MAX_MESSAGES: Final = 20_000
 _MAX_KEPT_FAULTS: Final = 1_000
 
 _STORY_STEPS: Final = 30
-"""How many of them a story has."""
+"""The number of steps in a story's text."""
 
 FAULTS: Final = ("fault", "host", "partition", "heal")
 _MESSAGES: Final = ("data", "end", "reset", "lost", "refused", "gave up")
 _MAX_FAULTS: Final = 3
 _NEAR: Final = 3
-"""How many steps a story has before each of the last faults, and after it."""
+"""The number of steps in a story before each of the last faults, and after it."""
 
 _SOURCE_WIDTH: Final = 70
 _MAX_DECORATOR_LINES: Final = 20
@@ -59,7 +59,7 @@ _OWN: Final = str(Path(__file__).resolve().parents[1])
 
 @cache
 def _is_of_the_program(path: str) -> bool:
-    """Whether a file is neither of Python, nor of an installed package, nor of this one."""
+    """Whether a file belongs neither to Python, nor to an installed package, nor to this one."""
     real = realpath(path)
     return not (path.startswith("<") or real.startswith((*_LIBRARIES, _OWN)))
 
@@ -81,14 +81,14 @@ class Step:
     """One callback that ran.
 
     Args:
-        at_us: in microseconds since the world began.
-        node: of the network, on which it ran.
-        name: of its function, and of its task.
-        place: where the program's own code went on; None: it was a library's.
-        cause: the number of the step that woke it; None: there is none, or it is forgotten.
+        at_us: its time in microseconds since the world began.
+        node: the node of the network on which it ran.
+        name: the name of its function, and of its task.
+        place: the line of the program's own code; None: a step of a library.
+        cause: the number of the step that woke it; None: no step did, or it is forgotten.
         before: the number of the last step of the same task.
-        is_task: whether it is one of a task.
-        events: what arrived, and went wrong in it.
+        is_task: whether it is a step of a task.
+        events: the messages and faults in it.
         is_last: whether the task was done after it.
     """
 
@@ -109,11 +109,11 @@ class Message:
     """Bytes, the end of a stream, or a reset, on the way from one node to another.
 
     Args:
-        connection: the name of the wire, as events have it.
+        connection: the name of the wire, as in events.
         kind: "data", "end" or "reset".
-        is_encrypted: whether nobody can read it.
+        is_encrypted: whether the data is encrypted, and so unreadable.
         sent: the number of the step that sent it.
-        ended: the number of the step in which it arrived or was dropped; None: it is under way.
+        ended: the number of the step in which it arrived or was dropped; None: it is in transit.
         outcome: "arrived", "lost" or "dropped".
     """
 
@@ -129,7 +129,7 @@ class Message:
 
 
 class RecordedWire(Wire):
-    """A wire whose messages a story has. They arrive in the order in which they were sent."""
+    """A wire that adds its messages to a story. They arrive in the order of their sends."""
 
     def __init__(
         self, story: Story, network: WireNetwork, label: str, source: WireEnd, target: WireEnd
@@ -196,9 +196,9 @@ class Story:
     """Records the steps of a world.
 
     Args:
-        describe: returns the name of what a handle runs, the places of its frames with the
-            outermost first, and its task if it is one.
-        waiting: returns the same of each task that is not done, dead ones included.
+        describe: returns the name of a handle's function, the places of its frames with the
+            outermost first, and its task, if any.
+        waiting: returns the same for each task that is not done, dead ones included.
     """
 
     def __init__(
@@ -215,9 +215,9 @@ class Story:
         self._steps: deque[Step] = deque(maxlen=_MAX_STEPS)
         self._task: Any = None
         self.messages: deque[Message] = deque(maxlen=_MAX_MESSAGES)
-        """The last ones, in the order in which they were sent."""
+        """The last messages, in the order in which they were sent."""
         self.faults: deque[tuple[int, Event]] = deque(maxlen=_MAX_KEPT_FAULTS)
-        """The last ones, each with the number of its step."""
+        """The last faults, each with the number of its step."""
         self.count = 0
         """The number of the current step."""
         self._events = history.events
@@ -240,8 +240,8 @@ class Story:
 
         return take_and_record
 
-    def made(self, handle: Any) -> Any:
-        """Record which step made a callback ready, or set its timer; return it."""
+    def set_cause(self, handle: Any) -> Any:
+        """Record that the current step made a callback ready, or set its timer; return it."""
         if hasattr(type(handle), "cause"):
             handle.cause = self.count or None
         return handle
@@ -285,17 +285,17 @@ class Story:
         self._on(message.source)
 
     def end(self, message: Message, outcome: str) -> None:
-        """Record what became of a message."""
+        """Record the outcome of a message."""
         message.ended, message.outcome = self.count, outcome
         if outcome == "arrived":
             self._on(message.target)
 
     def _on(self, node: str) -> None:
-        """Brokers are nodes of the network, but their callbacks are not of their contexts."""
+        """Set the node of a broker's step: callbacks of brokers have no node in their context."""
         if self._steps and self._steps[-1].place is None:
             self._steps[-1].node = node
 
-    # What views need.
+    # Methods for views.
 
     def steps(self) -> Mapping[int, Step]:
         """Return the last steps by their numbers."""
@@ -303,20 +303,20 @@ class Story:
         return {step.number: step for step in self._steps}
 
     def waits(self) -> Iterator[tuple[Step, str, Place | None]]:
-        """Yield each task that waits: its last step, its name, and where the program waits."""
+        """Yield each waiting task's last step, its name, and the line where the program waits."""
         kept = self.steps()
         for name, places, task in self._waiting():
             step = kept.get(getattr(task, "last_step", 0))
             if step is not None:
                 yield step, name, _own_place(places)
 
-    # Telling.
+    # The text.
 
     def text(self, most: int = _STORY_STEPS) -> str:
-        """Return the last steps that matter, each at the line where it went on, and what woke it.
+        """Return the last steps that matter, each with its line, and the step that woke it.
 
         Args:
-            most: how many, at most.
+            most: the limit of steps.
         """
         kept = self.steps()
         if not kept:
@@ -335,7 +335,7 @@ class Story:
         shown = _selected(shown, most)
         index = {step.number: number for number, step in enumerate(shown, 1)}
         apis = iter(lines_with_apis([event for step in shown for event in step.events]))
-        lines = [f"{len(shown)} of {self.count:,} steps, each with that which woke it (<-)"]
+        lines = [f"{len(shown)} of {self.count:,} steps, each with the step that woke it (<-)"]
         place = -1
         for step in shown:
             if places[step.number] != place + 1:
@@ -343,7 +343,7 @@ class Story:
             place = places[step.number]
             cause = step.cause
             while cause is not None and cause in kept and cause not in alias:
-                cause = kept[cause].cause  # past what only libraries did
+                cause = kept[cause].cause  # past steps of libraries alone
             lines += _step_lines(step, index, alias.get(cause or 0), apis)
         return "\n".join(lines)
 
@@ -361,13 +361,13 @@ def _selected(steps: Sequence[Step], most: int) -> list[Step]:
 
 
 def _goes_on(before: Step, step: Step) -> bool:
-    """Whether a step waits once more for what the one before it did, at the same line."""
+    """Whether a step continues the wait of the one before it, at the same line."""
     same = (before.name, before.node, before.place, before.at_us)
     return same == (step.name, step.node, step.place, step.at_us) and not step.events
 
 
 def past_of(kept: Mapping[int, Step], last: int) -> set[int]:
-    """Return the numbers of the steps that happened before one, and its own."""
+    """Return the numbers of the steps that happened before a step, and its own."""
     past: set[int] = set()
     waiting: list[int | None] = [last]
     while waiting:
@@ -379,7 +379,7 @@ def past_of(kept: Mapping[int, Step], last: int) -> set[int]:
 
 
 def has_events(step: Step, kinds: Sequence[str]) -> bool:
-    """Whether something of these kinds happened in a step."""
+    """Whether a step has an event of these kinds."""
     return any(event.kind in kinds for event in step.events)
 
 
@@ -389,10 +389,10 @@ def _step_lines(
     cause: Step | None,
     apis: Iterator[str],
 ) -> Iterator[str]:
-    told = [" ".join(next(apis).split()[2:]) for _ in step.events]
+    event_texts = [" ".join(next(apis).split()[2:]) for _ in step.events]
     texts = [
         text
-        for event, text in zip(step.events, told, strict=True)
+        for event, text in zip(step.events, event_texts, strict=True)
         if event.kind in (*FAULTS, *_MESSAGES, "schedule")
     ]
     woken = ""
@@ -414,7 +414,7 @@ def _step_lines(
 
 
 def source_line(path: str, line: int) -> tuple[int, str]:
-    """Return a line, or where decorators begin the one of their function, and its text."""
+    """Return a line, or for decorators the line of their function, and its text."""
     source = linecache.getline(path, line).strip()
     if source.startswith("@"):
         for number in range(line + 1, line + _MAX_DECORATOR_LINES):

@@ -1,8 +1,8 @@
 """The story of a run as a document, for the view: see `docs/view.md`.
 
-A step of it is one that the text of a story may have, or one that sent or received a message. All
-times are microseconds since the world began, and all references to steps are indexes of its list of
-steps; a step that is left out is represented by the last one before it.
+The document has the steps that the text of a story may have, and those that sent or received a
+message. All times are microseconds since the world began, and all references to steps are indexes
+of its list of steps; a step that is left out is represented by the last one before it.
 
 Ground rules: only the world's own thread touches it.
 """
@@ -57,7 +57,7 @@ def story_document(
     """Return a story as a JSON object.
 
     Args:
-        faults: those of clusters, which are no steps.
+        faults: the clusters' faults, which are no steps.
         topic_name: returns the name of a topic by its id.
         head: texts for the top of the page: ``title``, ``failure``, ``command``, ``report``.
     """
@@ -99,7 +99,7 @@ class _Document:
         }
 
     def _index(self, number: int) -> int:
-        """The index of a step, or of the last one before it; -1: it is before all of them."""
+        """The index of a step, or of the last one before it; -1: there is none."""
         return bisect_right(self._numbers, number) - 1
 
     def _index_at(self, at_us: int) -> int:
@@ -111,7 +111,7 @@ class _Document:
         cause = step.cause
         kept = self._kept
         while cause is not None and cause in kept and self._numbers[self._index(cause)] != cause:
-            cause = kept[cause].cause  # past what only libraries did
+            cause = kept[cause].cause  # past steps of libraries alone
         index = -1 if cause is None else self._index(cause)
         matters = own or has_events(step, FAULTS) or step.number in self._past
         return {
@@ -152,10 +152,10 @@ class _Document:
                 "frames": described,
             }
 
-    # What waits.
+    # Waits.
 
     def _waits(self) -> Iterator[dict[str, Any]]:
-        """Each task of the program's that waits, from its step before to its next one."""
+        """The waits of the program's tasks, each from one step of a task to its next one."""
         deaths = self._deaths()
         kept = self._kept
         for step in self._steps:
@@ -193,15 +193,15 @@ class _Document:
         """The steps at which the processes of hosts died."""
         deaths: dict[str, list[int]] = {}
         for number, event in self._story.faults:
-            node, what = _host_event(event)
-            if what in _DEATHS:
+            node, change = _host_event(event)
+            if change in _DEATHS:
                 deaths.setdefault(node, []).append(number)
         return deaths
 
-    # Faults that last.
+    # Lasting faults.
 
     def _bands(self) -> Iterator[dict[str, Any]]:
-        """What lasts: hosts that are down or paused, and partitions."""
+        """The lasting faults: hosts that are down or paused, and partitions."""
         lasting: dict[tuple[str, str], dict[str, Any]] = {}
         for number, event in self._story.faults:
             index = max(0, self._index(number))
@@ -249,23 +249,23 @@ def _band(nodes: Sequence[str], kind: str, text: str, begin: int) -> dict[str, A
 
 
 def _bands_of(event: Event) -> tuple[tuple[str, str] | None, Sequence[tuple[str, str]]]:
-    """What begins with an event, and what ends, each as a kind and its nodes."""
+    """The bands that begin and end with an event, each as a kind and its nodes."""
     if event.kind == "partition":
         return (_PARTITION, event.text), ()
     if event.kind == "heal":
         return None, [(_PARTITION, event.text)]
-    node, what = _host_event(event)
-    if what in _DEATHS:
+    node, change = _host_event(event)
+    if change in _DEATHS:
         return (_DOWN, node), [(_PAUSE, node), (_DOWN, node)]
-    if what == "pause":
+    if change == "pause":
         return (_PAUSE, node), ()
-    return None, {"restart": [(_DOWN, node)], "resume": [(_PAUSE, node)]}.get(what, [])
+    return None, {"restart": [(_DOWN, node)], "resume": [(_PAUSE, node)]}.get(change, [])
 
 
 def _host_event(event: Event) -> tuple[str, str]:
-    """The node, and what happened to it; nothing for other events."""
-    node, _, what = event.text.rpartition(": ")
-    return (node, what) if event.kind == "host" else ("", "")
+    """The node of a host's event, and its change; "" for other events."""
+    node, _, change = event.text.rpartition(": ")
+    return (node, change) if event.kind == "host" else ("", "")
 
 
 def _place(place: Place | None) -> dict[str, Any] | None:
@@ -287,19 +287,19 @@ def _message_text(message: Message, frames: Sequence[Mapping[str, Any]]) -> str:
 
 
 class _KafkaFrames:
-    """Reads frames of Kafka's protocol, with the records in them; other bytes are a text."""
+    """Reads frames of Kafka's protocol, with the records in them; other bytes become a text."""
 
     def __init__(self, topic_name: Callable[[Any], str | None]) -> None:
         self._topic_name = topic_name
         self._requests: dict[tuple[str, int], Request] = {}
 
     def describe(self, message: Message) -> list[dict[str, Any]]:
-        """Return what the frames of a message are, each with its name and its records."""
+        """Return the frames of a message, each with its name and its records."""
         if message.is_encrypted:
             return []
         try:
             found = [self._frame(message, frame) for frame in frames_of(message.data)]
-        except ModuleNotFoundError:  # without the extra `cluster` no program here speaks Kafka
+        except ModuleNotFoundError:  # without the extra `cluster` no program speaks Kafka
             found = []
         known = [frame for frame in found if frame is not None]
         return known or [{"name": "", "records": [_shown(message.data)]}]
@@ -330,7 +330,7 @@ class _KafkaFrames:
         begin = 5 if flexible and request.api_key != API_VERSIONS else 4
         try:
             return self._records(response_entity(request, frame[begin:]))
-        except Exception:  # whatever the codec stumbles over: a fault may have cut it off
+        except Exception:  # the codec may raise anything for a frame that a fault has cut off
             return []
 
     def _records(self, body: Any) -> list[str]:

@@ -5,9 +5,9 @@ partition are sent again afterwards; after `RETRANSMISSION_TIMEOUT_S` the connec
 
 Ground rules
 ------------
-* Only the world's own thread touches it.
-* ``_unsent`` holds bytes beyond the wire's window; ``_undelivered`` bytes received while reading is
-  paused.
+* Only the world's own thread uses it.
+* ``_unsent`` holds bytes beyond the wire's window; ``_undelivered`` holds bytes received while
+  reading is paused.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from purgatory.virtual.clocks import US_PER_S, WorldClock
 from purgatory.virtual.history import History
 
 END: Final = b""
-"""Sent last by an end that sends nothing more."""
+"""The last item of an end that sends nothing more."""
 
 RETRANSMISSION_TIMEOUT_S = 924.6
-"""The time that Linux retransmits a segment by default, 15 times."""
+"""The time for which Linux retransmits a segment by default, 15 times."""
 
 _WINDOW_BYTES = 256 * 1024
 
@@ -117,7 +117,7 @@ class Wire:
         self.source = source
         self.target = target
         self.is_encrypted = False
-        """Whether its bytes are encrypted, with random numbers that are not the world's."""
+        """Whether its bytes are encrypted, with random numbers outside of the seed."""
         self._network = network
         self._label = label
         self._in_transit: deque[bytes | Exception] = deque()
@@ -149,7 +149,7 @@ class Wire:
             self._send(item, link)
 
     def acknowledge(self, size: int) -> None:
-        """The other end has read so many bytes."""
+        """Open the window: the other end has read so many bytes."""
         self._unacknowledged_bytes -= size
         if self.source.has_more:
             source = self.source
@@ -177,7 +177,7 @@ class Wire:
         network = self._network
         size = len(item) if isinstance(item, bytes) else 0
         now_us = network.clock.now_us
-        # The time to send it.
+        # The time to send the segment.
         self._free_us = max(self._free_us, now_us) + round(size * link.us_per_byte)
         # Segments arrive in order, whatever the delays are.
         arrives_us = max(self._arrives_us, self._free_us + link.delay_us())
@@ -229,7 +229,7 @@ class VirtualTransport(asyncio.Transport):
         protocol: None until `begin`.
         extra: the data of `get_extra_info`.
         on_lost: called once the connection is lost.
-        context: in which the protocol is called.
+        context: the context in which the protocol is called.
     """
 
     _start_tls_compatible = True
@@ -259,7 +259,7 @@ class VirtualTransport(asyncio.Transport):
         self._lost = False
         self._error: Any = None
         self._has_unread = False
-        """Whether it has data that nobody will read: Linux resets such a connection on closing."""
+        """Whether it has data that will stay unread: Linux resets such a connection on closing."""
         self._eof_sent = False
         self._eof_requested = False
         self._protocol_paused = False
@@ -267,7 +267,7 @@ class VirtualTransport(asyncio.Transport):
         self._low_bytes = _HIGH_WATER_BYTES // 4
 
     def __hash__(self) -> int:
-        return self.number  # by its address, the order of a set would differ in each run
+        return self.number  # the address would give sets another order in each run
 
     def __repr__(self) -> str:
         state = "closed" if self._lost else "closing" if self._closing else "open"
@@ -450,7 +450,7 @@ class VirtualTransport(asyncio.Transport):
         self._undelivered.clear()
 
     def _close_socket(self, error: BaseException | None) -> None:
-        """Do as Linux does: without unread data, `abort` too is a mere end-of-file to the peer."""
+        """Abort as Linux does: without unread data, the peer sees a mere end-of-file."""
         if self._has_unread:
             self._reset_peer()
         else:
@@ -458,7 +458,7 @@ class VirtualTransport(asyncio.Transport):
         self._loop.call_soon(self._finish, error, context=self.context)
 
     def _reset_peer(self) -> None:
-        # Linux's errors: after an end-of-file it is a broken pipe.
+        # Linux's errors: a broken pipe after an end-of-file.
         number = errno.EPIPE if self._eof_sent else errno.ECONNRESET
         self._has_unread = False
         self._eof_sent = True
@@ -479,7 +479,7 @@ class VirtualTransport(asyncio.Transport):
         self._detect_encryption(protocol)
 
     def _detect_encryption(self, protocol: asyncio.BaseProtocol) -> None:
-        """TLS, also if it begins later, encrypts with random numbers that are not the world's."""
+        """Mark the wires of a TLS connection, whose bytes the seed does not decide."""
         if isinstance(protocol, sslproto.SSLProtocol):
             self.outgoing.is_encrypted = self.incoming.is_encrypted = True
 

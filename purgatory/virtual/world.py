@@ -98,17 +98,17 @@ class World:
         plain_network: whether the network is simple, whatever its settings: each segment takes the
             middle of its range of delays, none is lost, and the bandwidth is unlimited. Faults are
             injected as usual.
-        schedule: which of the callbacks that are ready runs next: "fifo", the first, as asyncio has
-            it; "random", any of them; "sticky", any of them, but often the one that ran last goes
-            on; "pct" or "pct:3", by priorities of tasks that change at 2 random choices
+        schedule: chooses the ready callback that runs next: "fifo", the first, as in asyncio;
+            "random", any of them; "sticky", any of them, but often the task that ran last;
+            "pct" or "pct:3", by priorities of tasks that change at 2 random choices
             (`PCTSchedule`); "mixed", "sticky" with most seeds, and "pct" with the others; or
-            deviations from "fifo", such as "12:1,40:2", as failures tell them.
-        story: whether it records what woke each step of the program, for `story`, at some cost.
+            deviations from "fifo", such as "12:1,40:2", as reports of failures have them.
+        story: whether `story` records the cause of each step of the program, at some cost.
         allow: exceptions from the sandbox: any of "sockets", "threads", "processes". Their effects
             aren't reproducible.
 
     Raises:
-        WorldError: ``allow`` or ``schedule`` has something else.
+        WorldError: ``allow`` or ``schedule`` has an unknown value.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class World:
         self._is_left = False
         self._clusters: list[WorldCluster] = []
         self.max_elapsed_s: float | None = None
-        """When runs end with `WorldTimeoutError`, whatever their timeouts; None: no limit."""
+        """The time of `WorldTimeoutError`, whatever the timeouts of runs; None: no limit."""
         self._eventually: list[Eventually] = []
         self._hosts: dict[str, Host] = {}
         self.without = frozenset(without)
@@ -223,10 +223,10 @@ class World:
             finally:
                 self._exit()
         finally:
-            self._exit()  # again, since an interrupt may have cut the first short
+            self._exit()  # once more, since an interrupt may have cut the first call short
 
     def _exit(self) -> None:
-        """Restore the state from before this world was entered. Idempotent."""
+        """Restore the state from before the world was entered. Idempotent."""
         if self._is_left:
             return
         if self._loop is not None:
@@ -287,8 +287,8 @@ class World:
             timeout: in the world's time, such as "2h" or a timedelta; None: no limit.
 
         Raises:
-            DeadlockError: it waits for an event that can't happen.
-            WorldTimeoutError: it was not done in time.
+            DeadlockError: the coroutine waits for an event that can't happen.
+            WorldTimeoutError: the coroutine was not done in time.
             WorldError: the loop is running already.
         """
         __tracebackhide__ = True  # for pytest
@@ -339,10 +339,11 @@ class World:
         """Plan random faults, and return them.
 
         Args:
-            cluster: the target, with the network to it; None: the only one, or none if there are
-                hosts alone. Hosts that were started before are targets as well.
+            cluster: the target, with the network to it; None: the only cluster, or none if there
+                are hosts alone. Hosts that were started before are targets as well.
             per_min: how many faults begin in a minute, on average.
-            kinds: which ones; None: all that leave an application's guarantees to it.
+            kinds: the kinds of faults; None: all kinds that keep a healthy application's
+                guarantees.
             begin, end: the period in which faults begin, from the start of the world.
             longest: the maximal duration of a fault.
             rate: in place of ``per_min``: "6/min", "0.1/s" or "30/h"; a number is per minute.
@@ -422,11 +423,10 @@ class World:
         that it binds to no address, or to localhost, are bound to its own address.
 
         Args:
-            main: a coroutine function, which is called at each start; a crash ends what it began.
+            main: a coroutine function, which is called at each start; a crash ends all its tasks.
 
         Raises:
-            WorldError: there is a host of that name, or of the same address, or the name is that of
-                no other machine, as "localhost".
+            WorldError: another machine, such as "localhost", has this name or its address.
         """
         if name in self._hosts:
             raise WorldError(f"there is a host {name!r} already: restart() starts it again")
@@ -464,16 +464,16 @@ class World:
 
         Args:
             brokers: how many.
-            topics: their names, with how many partitions each has.
+            topics: their names, with their numbers of partitions.
             disk: whether its logs and metadata are on a disk in memory, which can fill up and lose
                 unforced writes (`WorldCluster.disk`, `WorldCluster.cut_power`); or the disk of a
                 former cluster.
             config: other parameters of `ClusterConfig`.
 
         Raises:
-            ClusterError: it can't start.
-            TypeError: `ClusterConfig` does not take that.
-            WorldError: called in a coroutine that runs in the world.
+            ClusterError: the cluster can't start.
+            TypeError: `ClusterConfig` does not have such a parameter.
+            WorldError: the call is in a coroutine that runs in the world.
         """
         if self.loop.is_running():
             raise WorldError(
@@ -498,13 +498,13 @@ class World:
     # Properties.
 
     def always(self, name: str, predicate: Callable[[], object], every: int = 1) -> None:
-        """Check from now on that something holds, after each step of the loop.
+        """Check from now on, after each step of the loop, that a property holds.
 
-        If it does not, `run` raises `PropertyError`, an `AssertionError`; it raises exceptions of
-        the predicate as well.
+        If it does not, `run` raises `PropertyError`, an `AssertionError`. Exceptions of the
+        predicate propagate as well.
 
         Args:
-            name: that of the property, as "at most one leader".
+            name: the property's name, as "at most one leader".
             predicate: a plain function that returns whether it holds.
             every: the number of steps between two calls.
 
@@ -516,15 +516,15 @@ class World:
     def eventually(
         self, name: str, predicate: Callable[[], object], within: str | timedelta, every: int = 1
     ) -> None:
-        """Check that something holds at some time from now on, after each step of the loop.
+        """Check after each step of the loop that a property holds at some time from now on.
 
         When the time is over, `run` raises `PropertyError`, an `AssertionError`; so do the end of
         the world and `check_properties` before that.
 
         Args:
-            name: that of the property, as "there is a leader".
+            name: the property's name, as "there is a leader".
             predicate: a plain function that returns whether it holds.
-            within: the time it has, such as "30s" or a timedelta.
+            within: the longest time until it holds, such as "30s" or a timedelta.
             every: the number of steps between two calls.
 
         Raises:
@@ -539,13 +539,13 @@ class World:
         self.loop.call_at_us(self._clock.now_us + limit_us + 1, _nothing)
 
     def check_properties(self) -> None:
-        """Check that all that is to hold eventually did, and that no host or fault raised.
+        """Check that each property of `eventually` held, and that no host or fault raised.
 
         A test does so at its end.
 
         Raises:
-            PropertyError: it did not yet.
-            Exception: what ended the process of a `Host`, or what a function of `at` raised.
+            PropertyError: a property did not hold yet.
+            Exception: the exception that ended a `Host`, or that a function of `at` raised.
         """
         if self._fault_error is not None:
             error, self._fault_error = self._fault_error, None
@@ -562,7 +562,7 @@ class World:
     def check_linearizable(self, model: Callable[[], Any], max_states: int = MAX_STATES) -> None:
         """Check that the operations of `history` look as if each took place at one moment.
 
-        That moment lies between its call and its return, and the operations on each key are checked
+        That moment lies between the call and the return, and the operations on each key are checked
         separately (Herlihy and Wing 1990; the search is Wing and Gong's, with Lowe's memory of
         states). An operation without a return may have taken place at any later time, or never.
 
@@ -570,12 +570,12 @@ class World:
             model: makes the object as one client alone would see it: a class with a method for each
                 name of an operation, such as `Register`. An exception of the method means that the
                 operation can't take place then.
-            max_states: the most states of one key to try; exponential in the number of overlapping
-                operations, at worst.
+            max_states: the most states of one key to try. Their number is exponential in that of
+                overlapping operations, at worst.
 
         Raises:
             AssertionError: no order explains the results, or no result is known.
-            WorldError: undecided after so many states, or the model lacks a method.
+            WorldError: the search is undecided after so many states, or the model lacks a method.
         """
         check_linearizable(self.history, model, max_states)
 
@@ -583,17 +583,17 @@ class World:
         """Check that the transactions of `history` look as if one came after the other.
 
         Each reads and writes values of keys; a key that was not written has None. A transaction
-        that did not commit may have taken place or not; one that was aborted did not. To find an
-        order is NP-complete (Papadimitriou 1979), and the search ends at a bound.
+        that did not commit may have taken place or not; one that was aborted did not. The problem
+        is NP-complete (Papadimitriou 1979), and the search ends at a bound.
 
         Args:
-            strict: whether the order must respect that one ended before another began.
-            max_states: how many states are looked at.
+            strict: whether a transaction that ended before another began must come before it.
+            max_states: the most states to try.
 
         Raises:
-            AssertionError: no order explains what was read, or no transaction is known to have
+            AssertionError: no order explains the reads, or no transaction is known to have
                 committed.
-            WorldError: undecided after so many states.
+            WorldError: the search is undecided after so many states.
         """
         check_serializable(self.history, strict, max_states)
 
@@ -609,7 +609,7 @@ class World:
             configuration: of the clients, for further findings of the audit.
 
         Returns:
-            All findings of the audit: ``count("unseen")`` of them are acknowledged records behind
+            All findings of the audit: ``count("unseen")`` of them are acknowledged records beyond
             the readers' positions, which don't count as lost.
 
         Raises:
@@ -681,20 +681,20 @@ class World:
 
     @property
     def deviations(self) -> Mapping[int, int]:
-        """Which callback ran where it was not the first, by the numbers of the choices."""
+        """The callbacks that ran before the first ready one, by the numbers of the choices."""
         return {} if self._schedule is None else self._schedule.deviations
 
     @property
     def choices(self) -> Sequence[int]:
-        """How many callbacks each choice of the schedule was of; none with "fifo"."""
+        """The number of candidates of each choice of the schedule; none with "fifo"."""
         return () if self._schedule is None else self._schedule.widths
 
     @property
     def story(self) -> str:
-        """The last steps of the program, with what woke each: see `purgatory.virtual.story`.
+        """The last steps of the program with their causes: see `purgatory.virtual.story`.
 
         Raises:
-            WorldError: it was made without ``story=True``, or not entered.
+            WorldError: the world was made without ``story=True``, or not entered.
         """
         return self._recorded_story().text()
 
@@ -705,8 +705,8 @@ class World:
             head: texts for the top of the page: ``title``, ``failure``, ``command``, ``report``.
 
         Raises:
-            OSError: it can't be written.
-            WorldError: it was made without ``story=True``, or not entered.
+            OSError: the file can't be written.
+            WorldError: the world was made without ``story=True``, or not entered.
         """
         from purgatory.virtual.story_document import story_document
 
@@ -744,7 +744,7 @@ class World:
         return list(self._history.last(count))
 
     def _rng(self, purpose: str) -> Random:
-        """A random generator per purpose: draws of one don't change another's."""
+        """Return a purpose's own generator, so that its draws don't change another's."""
         return Random(f"{self.seed}/{purpose}")
 
 
@@ -760,7 +760,7 @@ async def _end_generators(loop: VirtualLoop) -> None:
 
 
 def _nothing() -> None:
-    """A step of the loop at which properties are checked."""
+    """Do nothing, in a step of the loop after which properties are checked."""
 
 
 def _sleep(world: World, seconds: float) -> None:

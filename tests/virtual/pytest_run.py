@@ -1,4 +1,4 @@
-"""pytest as somebody runs it who has the package, in a process and a folder of its own."""
+"""pytest as users of the package run it, in a process and a folder of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INI = "[pytest]\naddopts = --strict-markers\n"
 
 
 def run_pytest(folder: Path, *words: str, text: str, ini: str = INI) -> tuple[int, str]:
-    """Run a file of tests; return the exit status, and what was printed."""
+    """Run a file of tests; return the exit status, and the output."""
     (folder / "test_it.py").write_text(text)
     (folder / "pytest.ini").write_text(ini)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]

@@ -14,7 +14,7 @@ _Reply = None | int | bytes | str | list["_Reply"] | dict[bytes, "_Reply"]
 
 
 class RedisError(Exception):
-    """What Redis answers with ``-ERR``."""
+    """A command that Redis refuses with ``-ERR``."""
 
 
 class RedisServer:
@@ -108,7 +108,7 @@ class _RedisConnection:
         self._writer.write(self._encode(reply))
 
     def push(self, reply: list[_Reply]) -> None:
-        """Send what no command asked for."""
+        """Send messages that answer no command."""
         encoded = self._encode(reply)
         self._writer.write(b">" + encoded[1:] if self.version >= 3 else encoded)
 

@@ -1,4 +1,4 @@
-"""aiohttp's client and server in a world, which has sockets connected that it then gives away."""
+"""aiohttp's client and server in a world: aiohttp passes connected sockets to the loop."""
 
 from __future__ import annotations
 
@@ -78,4 +78,4 @@ def test_client_and_server_speak_to_each_other(tmp_path: Path) -> None:
             world.run(application())
             assert world.now_s == pytest.approx(3_610, abs=1)
             runs.add((world.now_s, world.events, world.digest))
-    assert len(runs) == 1  # the masks of a WebSocket's frames are the seed's, too
+    assert len(runs) == 1  # the seed decides the masks of a WebSocket's frames, too

@@ -1,4 +1,4 @@
-"""Chaos in a world: a plan by the seed, of which parts can be left out."""
+"""Chaos in a world: the seed draws a plan, from which faults can be excluded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.chaos.wire_hour import run_wire
 
 
 def _plan(seed: int, without: tuple[int, ...] = ()) -> tuple[list[str], list[str], str]:
-    """What was planned, what happened of it, and the hash of it all."""
+    """The plan, the faults that took place, and the digest of the run."""
     with World(seed, without=without) as world:
         cluster = world.cluster(topics=["orders"])
         world.at("30s", world.network.reset)
@@ -59,7 +59,7 @@ def test_invalid_plan_is_refused() -> None:
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_every_kind_strikes_clusters_of_one_and_of_several(brokers: int) -> None:
+def test_each_kind_of_fault_applies_to_one_broker_and_to_several(brokers: int) -> None:
     with World(1) as world:
         cluster = world.cluster(brokers=brokers, topics=["orders"], disk=True)
         kinds = ClusterKinds(random.Random(0), cluster, world.network)
@@ -91,7 +91,7 @@ def test_faults_that_break_guarantees_are_drawn_only_if_named() -> None:
         assert "jump clock" in named.text
 
 
-def test_losses_of_a_time_end_and_the_worst_counts() -> None:
+def test_temporary_losses_end_and_the_highest_applies() -> None:
     with World(1) as world:
         network = world.network
         with network.lose(1.0), network.lose(0.0):
@@ -109,21 +109,21 @@ def test_losses_of_a_time_end_and_the_worst_counts() -> None:
 @pytest.mark.parametrize(
     "minutes", [0.5, pytest.param(12.0, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])]
 )
-def test_real_clients_keep_their_promises_among_faults(minutes: float) -> None:
+def test_real_clients_keep_guarantees_under_faults(minutes: float) -> None:
     hour = run_wire(3, minutes)
     assert hour.wrong == []
     assert hour.faults == round(6 * (minutes - 5 / 60))
     assert hour.records > 300 * minutes
 
 
-def test_the_command_that_repeats_a_world_leaves_out_what_it_did() -> None:
+def test_repeat_command_excludes_the_same_faults() -> None:
     assert repeat_command(7, [], disk=None) == "make chaos-wire SEED=7 HOURS=0.2"
     command = repeat_command(7, [0, 1, 2, 5], disk=True)
     assert command == "make chaos-wire SEED=7 HOURS=0.2 WITHOUT=0-2,5 DISK=1"
 
 
 @pytest.mark.parametrize("rate", ["6/min", "0.1/s", "360 / h", 6])
-def test_a_rate_is_written_with_its_time(rate: str | float) -> None:
+def test_rate_accepts_units_of_time(rate: str | float) -> None:
     with World(1) as world:
         world.cluster(topics=["orders"])
         given = world.chaos(rate=rate, kinds=["kill"])
@@ -145,7 +145,7 @@ def test_chaos_without_a_cluster_is_refused() -> None:
 
 
 def _count_on_hosts(seed: int, forced: bool, without: tuple[int, ...] = ()) -> tuple[int, World]:
-    """How many acknowledged increments two hosts have lost, among faults of theirs."""
+    """The number of acknowledged increments that two hosts lose, under faults of theirs."""
     lost = 0
     with World(seed, without=without) as world:
         acknowledged = {"left": 0, "right": 0}
@@ -208,7 +208,7 @@ def test_unsynced_data_of_a_host_is_lost_in_crashes() -> None:
     assert any(_count_on_hosts(seed, forced=False)[0] for seed in range(3))
 
 
-def test_the_clock_of_a_host_jumps_where_that_is_named() -> None:
+def test_host_clock_jumps_only_if_named() -> None:
     seen: list[float] = []
 
     async def run() -> None:
@@ -227,7 +227,7 @@ def test_the_clock_of_a_host_jumps_where_that_is_named() -> None:
     assert len([1 for before, after in pairwise(seen) if abs(after - before) > 2]) == 4
 
 
-def test_a_cluster_and_hosts_have_faults_of_both() -> None:
+def test_chaos_draws_faults_of_the_cluster_and_of_hosts() -> None:
     async def run() -> None:
         await asyncio.sleep(3_600)
 

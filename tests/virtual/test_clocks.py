@@ -1,4 +1,4 @@
-"""Time and chance as the application sees them: the world's, and afterwards what they were."""
+"""Clocks and random numbers of the application: the world's, and afterwards the system's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_references_to_time_functions_are_patched() -> None:
     assert min(_told()) > START.timestamp() + 86_400
 
 
-def test_the_monotonic_clocks_move_with_the_world_alone() -> None:
+def test_monotonic_clocks_advance_only_with_the_world() -> None:
     before_s = monotonic()
     with World() as world:
         first_s, first_ns = monotonic(), time.perf_counter_ns()
@@ -107,7 +107,7 @@ def test_random_draws_of_other_threads_do_not_affect_a_world(draw: Callable[[], 
     assert drawn[0] == drawn[1]
 
 
-def test_a_wrong_argument_of_chance_is_refused_as_ever() -> None:
+def test_random_functions_raise_for_invalid_arguments() -> None:
     with World(1), pytest.raises(TypeError):
         random.getrandbits("8")  # type: ignore[arg-type]
 
@@ -126,21 +126,21 @@ def test_random_state_continues_after_a_world() -> None:
     assert random.Random().random() != random.Random().random()
 
 
-def test_other_threads_see_the_machine() -> None:
-    asked, told = threading.Event(), threading.Event()
+def test_other_threads_get_the_machines_clocks() -> None:
+    asked, answered = threading.Event(), threading.Event()
     seen: list[float] = []
 
     def look() -> None:
         asked.wait(60)
         seen.extend((time.time(), monotonic()))
-        told.set()
+        answered.set()
 
     thread = threading.Thread(target=look)
     thread.start()
     machine_s = time.time()
     with World():
         asked.set()
-        told.wait(60)
+        answered.wait(60)
         worlds_s = monotonic()
     thread.join()
     assert seen[0] == pytest.approx(machine_s, abs=600)
@@ -153,7 +153,7 @@ def test_interrupted_world_leaves_nothing_behind() -> None:
     assert min(_told()) > START.timestamp() + 86_400
 
 
-def test_a_clock_that_is_asked_by_its_number_is_the_worlds() -> None:
+def test_clock_gettime_returns_the_worlds_time() -> None:
     with World() as world:
         world.pass_time("1h")
         assert time.clock_gettime(time.CLOCK_MONOTONIC) == time.monotonic() == 86_400 + 3_600
@@ -163,7 +163,7 @@ def test_a_clock_that_is_asked_by_its_number_is_the_worlds() -> None:
         time.clock_gettime(1_000_000)
 
 
-def test_a_world_tells_its_seed_and_time() -> None:
+def test_repr_of_a_world_has_seed_and_time() -> None:
     with World(7) as world:
         world.pass_time("1s")
         assert repr(world) == "<World of seed 7 at 1.000000 s>"

@@ -1,4 +1,4 @@
-"""What the audit says of a compacted topic that is read before and after the cleaner."""
+"""The audit of a compacted topic that is read before and after the cleaner."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def test_compacted_records_count_neither_as_lost_nor_as_skipped(reads_before: bo
         cluster = world.cluster(brokers=1, config=config)
         before, after = world.run(_run(cluster, reads_before))
         assert before == reads_before * KEYS * VERSIONS
-        assert KEYS <= after < KEYS * VERSIONS, "the cleaner took some"
+        assert KEYS <= after < KEYS * VERSIONS, "the cleaner removed some"
         for expect in ("once", "no-loss", "order"):
             cluster.audit(expect=expect).assert_no_violations()

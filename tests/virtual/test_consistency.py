@@ -1,4 +1,4 @@
-"""Histories of clients: which of them some order explains, beside all orders one by one."""
+"""Consistency of clients' histories, checked against brute force; properties at each step."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ def _histories(draw: st.DrawFn) -> list[Operation]:
 
 @given(_histories())
 @settings(max_examples=1_500, deadline=None)
-def test_a_search_and_all_orders_agree(operations: list[Operation]) -> None:
-    assume(any(operation.end < inf for operation in operations))  # else it shows nothing
+def test_linearizability_check_agrees_with_brute_force(operations: list[Operation]) -> None:
+    assume(any(operation.end < inf for operation in operations))  # else the test shows nothing
     assert _is_linearizable(_history(*operations)) == _oracle(operations)
 
 
-def test_a_stale_read_is_told_with_what_explains_the_rest() -> None:
+def test_stale_read_is_reported_with_the_longest_order() -> None:
     history = _history(
         _operation("write", (1,), None, 1, 2),
         _operation("write", (2,), None, 3, 4),
@@ -113,7 +113,7 @@ def test_a_stale_read_is_told_with_what_explains_the_rest() -> None:
     )
 
 
-def test_operation_with_unknown_result_may_have_happened_or_not() -> None:
+def test_operation_with_unknown_result_may_have_taken_place_or_not() -> None:
     lost = _operation("write", (9,), None, 1, inf)
     for result in (None, 9):
         assert _is_linearizable(_history(lost, _operation("read", (), result, 2, 3)))
@@ -133,7 +133,7 @@ def test_each_key_is_checked_separately() -> None:
         check_linearizable(history, Register, MAX_STATES)
 
 
-def test_a_refused_operation_did_not_happen() -> None:
+def test_refused_operation_did_not_take_place() -> None:
     history = OperationHistory()
     with suppress(ValueError), history.operation("write", 1) as write:
         write.refused()
@@ -152,19 +152,19 @@ def test_history_without_operations_proves_nothing() -> None:
             world.check_serializable()
 
 
-def test_a_search_without_end_says_so() -> None:
+def test_search_beyond_max_states_is_undecided() -> None:
     many = [_operation("write", (number,), None, number, 100 + number) for number in range(20)]
     history = _history(*many, _operation("read", (), "never", 50, 130))
     with pytest.raises(WorldError, match="undecided: no order was found among 1,000 states of 21 "):
         check_linearizable(history, Register, 1_000)
 
 
-def test_a_model_without_the_method_is_refused() -> None:
+def test_model_without_the_method_is_refused() -> None:
     with pytest.raises(WorldError, match="the model Register has no method 'pop'"):
         check_linearizable(_history(_operation("pop", (), 1, 1, 2)), Register, MAX_STATES)
 
 
-def test_registers_compare_and_set() -> None:
+def test_register_compares_and_sets() -> None:
     history = OperationHistory()
     for expected, value, result in ((None, 1, True), (None, 2, False), (1, 3, True)):
         with history.operation("compare_and_set", expected, value) as operation:
@@ -204,7 +204,7 @@ _STEPS = st.tuples(
 
 @given(st.lists(st.lists(_STEPS, min_size=1, max_size=3), min_size=1, max_size=4), st.data())
 @settings(max_examples=1_000, deadline=None)
-def test_transactions_and_all_their_orders_agree(
+def test_serializability_check_agrees_with_brute_force(
     steps: list[list[Step]], data: st.DataObject
 ) -> None:
     places = data.draw(st.permutations(range(2 * len(steps))))
@@ -271,7 +271,7 @@ def test_always_property_is_checked_after_each_step() -> None:
         assert caught.value.property == "at most one leader"
 
 
-def test_sometimes_property_is_checked_at_intervals() -> None:
+def test_always_property_is_checked_at_intervals() -> None:
     asked = 0
 
     def ask() -> bool:
@@ -311,7 +311,7 @@ def test_unmet_property_is_reported_when_the_world_ends() -> None:
         main()
 
 
-def test_predicates_are_plain_functions() -> None:
+def test_coroutine_function_is_refused_as_a_predicate() -> None:
     async def no() -> bool:
         return True
 
@@ -384,7 +384,7 @@ class _SlotsBase:
 
 
 class _SlotsModel(_SlotsBase):
-    """Has a ``__dict__`` as well, which is empty."""
+    """A class with an empty ``__dict__`` as well."""
 
 
 class _ParameterModel(_SlotsBase):
@@ -413,7 +413,9 @@ _OF_LOCAL_CLASS = partial(_ParameterModel, partial(_local_list))
         (_OF_LOCAL_CLASS, "the _ParameterModel has (None, {'items': [1, 2]})"),
     ],
 )
-def test_the_state_of_a_model_is_all_that_it_holds(model: Callable[[], Any], shown: str) -> None:
+def test_model_state_includes_all_attributes_and_items(
+    model: Callable[[], Any], shown: str
+) -> None:
     pushes = [_operation("push", (number,), None, 0, 10) for number in (1, 2)]
 
     def popped(*results: int) -> OperationHistory:
@@ -423,13 +425,13 @@ def test_the_state_of_a_model_is_all_that_it_holds(model: Callable[[], Any], sho
         ]
         return _history(*pushes, *pops)
 
-    for order in ((1, 2), (2, 1)):  # the second is found only if both orders are looked at
+    for order in ((1, 2), (2, 1)):  # the second order is found only if both are tried
         check_linearizable(popped(*order), model, MAX_STATES)
     with pytest.raises(AssertionError, match=re.escape(f"then {shown}, and none of these can")):
         check_linearizable(popped(3), model, MAX_STATES)
 
 
-def test_a_model_may_be_a_local_class_and_raise_where_it_can_not() -> None:
+def test_model_may_be_a_local_class_and_raise_for_impossible_calls() -> None:
     class Queue:
         def __init__(self) -> None:
             self.items: list[int] = []

@@ -1,4 +1,4 @@
-"""ddmin against brute force on small lists, and how many questions it asks."""
+"""ddmin against brute force on small lists, and the number of its tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = 7
 def _asked_of(
     items: Sequence[int], fails: Callable[[Sequence[int]], bool]
 ) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
-    """The parts that were yielded, and those that were asked about."""
+    """The parts that were yielded, and those that were tested."""
     asked: list[Sequence[int]] = []
 
     def noted(part: Sequence[int]) -> bool:
@@ -29,7 +29,7 @@ def _asked_of(
 
 @st.composite
 def _failing(draw: st.DrawFn) -> tuple[list[int], set[tuple[int, ...]]]:
-    """A list, and which parts of it fail: any at all, but for the list itself, which does."""
+    """A list, and the parts of it that fail: any parts, but always the list itself."""
     items = list(range(draw(st.integers(0, _MOST))))
     parts = [part for size in range(len(items)) for part in combinations(items, size)]
     chosen = draw(st.sets(st.sampled_from(parts))) if parts else set()
@@ -42,7 +42,7 @@ def test_delta_debugging_result_fails_and_is_minimal(
 ) -> None:
     items, failing = case
     found, asked = _asked_of(items, lambda part: tuple(part) in failing)
-    assert len(set(map(tuple, asked))) == len(asked), "nothing is asked twice"
+    assert len(set(map(tuple, asked))) == len(asked), "no part is tested twice"
     steps = [tuple(items), *map(tuple, found)]
     assert all(step in failing for step in steps)
     assert all(set(after) < set(before) for before, after in pairwise(steps))

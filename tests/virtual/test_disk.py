@@ -1,4 +1,4 @@
-"""The disk in memory: it does what the real one does, and a power cut leaves what it may."""
+"""The disk in memory: calls behave as on a real disk, and power cuts keep the forced data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _forced(disk: Disk, path: Path) -> None:
     disk.close(descriptor)
 
 
-# ---- it does what the real one does
+# ---- calls as on a real disk
 
 _paths = st.sampled_from(["a", "b", "f", "f/a", "f/b", "f/g", "f/g/a"])
 _flags = st.sampled_from(
@@ -88,11 +88,11 @@ _FIRST_CALLS = (
     ("pwrite", 0, b"first", 0),
 )
 _OF_FILES = ("replace", "size_of", "lock")
-"""What nobody does with a folder."""
+"""The calls that are not made with folders."""
 
 
 class _Caller:
-    """Makes calls to a disk, and tells what came of each."""
+    """Makes calls to a disk, and returns the outcome of each."""
 
     def __init__(self, disk: Disk, place: Path) -> None:
         self.disk, self.place = disk, place
@@ -135,7 +135,7 @@ class _Caller:
 
 
 def _is_between_folders(call: tuple[object, ...]) -> bool:
-    """Whether a file is to be taken to another folder: nobody needs it."""
+    """Whether a call would move a file to another folder, which no caller needs."""
     return call[0] == "replace" and os.path.dirname(str(call[1])) != os.path.dirname(str(call[2]))
 
 
@@ -152,7 +152,7 @@ def test_virtual_disk_matches_a_real_one(calls: list[tuple[object, ...]]) -> Non
         virtual.end()
 
 
-def test_folders_and_files_are_the_same_on_both(tmp_path: Path) -> None:
+def test_virtual_and_real_disks_have_the_same_files_and_folders(tmp_path: Path) -> None:
     found = []
     for disk, place in ((REAL_DISK, tmp_path), (_disk(), _PLACE)):
         make_folder(disk, place / "a" / "b")
@@ -172,7 +172,7 @@ def test_folders_and_files_are_the_same_on_both(tmp_path: Path) -> None:
     assert found[0][0] == ["b", "one"]
 
 
-# ---- what a power cut leaves
+# ---- power cuts
 
 _writes = st.lists(
     st.one_of(
@@ -185,7 +185,7 @@ _writes = st.lists(
 
 
 def _may_be(left: bytes, states: list[bytes], writes: list[tuple[int, bytes] | None]) -> bool:
-    """Whether what is left is a state since it was forced, or the next write torn behind one."""
+    """Whether the rest is a state since the last force, or one followed by a torn write."""
     if left in states:
         return True
     for state, write in zip(states, writes, strict=False):
@@ -196,8 +196,8 @@ def _may_be(left: bytes, states: list[bytes], writes: list[tuple[int, bytes] | N
         untorn = state + bytes(max(0, at - len(state)))
         if len(left) > max(len(untorn), end) or len(left) < len(untorn):
             continue
-        # Before the write and behind it nothing changes. Within: some bytes of it, then anything
-        # of one block, zeros, or what was there.
+        # Bytes outside of the write are unchanged. Within, some bytes of the write are followed
+        # by garbage of one block, zeros, or the former bytes.
         if left[:at] == untorn[:at] and left[end:] == untorn[end:]:
             return True
     return False
@@ -235,16 +235,16 @@ def test_power_cut_keeps_a_prefix_of_a_files_changes(
     left = read_file(disk, path)
     assert _may_be(left, states, writes), (left, states)
     assert disk.volume(path).used_bytes == len(left)
-    assert disk.pread(file, 1_000, 0) == data, "who had it open reads on"
+    assert disk.pread(file, 1_000, 0) == data, "an open descriptor still reads the old data"
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         disk.pwrite(file, b"x", 0)
     disk.close(file)
     disk.cut_power(Path("/"))
-    assert read_file(disk, path) == left, "what was left stays"
+    assert read_file(disk, path) == left, "a second power cut changes nothing"
 
 
 _NAMES = {"a": 0, "a.new": 0, "b": 1, "c": 2}
-"""Names, and which of them may be exchanged with one another."""
+"""Names with their groups, within which they may be exchanged."""
 _entries = st.lists(
     st.one_of(
         st.tuples(st.just("make"), st.sampled_from(sorted(_NAMES))),
@@ -271,7 +271,7 @@ def test_power_cut_keeps_a_folders_entries_of_before_or_after_a_change(
     def of_group(group: int) -> dict[str, int]:
         return {name: file for name, file in now.items() if _NAMES[name] == group}
 
-    # What each group of names may be: all that it was since the folder was forced.
+    # The allowed states of each group of names: all since the folder was forced.
     may_be: dict[int, list[dict[str, int]]] = {group: [{}] for group in _NAMES.values()}
     were_exchanged = False
     for number, change in enumerate(changes):
@@ -304,7 +304,7 @@ def test_power_cut_keeps_a_folders_entries_of_before_or_after_a_change(
     assert disk.volume(folder).used_bytes == sum(map(len, left.values()))
 
 
-def test_a_folder_that_was_not_forced_may_be_gone_with_all_in_it() -> None:
+def test_unsynced_folder_may_be_lost_with_its_files() -> None:
     found = set()
     for seed in range(40):
         disk = _disk(seed)
@@ -325,7 +325,7 @@ def test_a_folder_that_was_not_forced_may_be_gone_with_all_in_it() -> None:
     }
 
 
-def test_a_torn_write_is_seen_in_each_of_its_forms() -> None:
+def test_torn_write_takes_each_of_its_forms() -> None:
     data = bytes(range(1, 251)) * 40
     forms = set()
     for seed in range(300):
@@ -353,7 +353,7 @@ def test_a_torn_write_is_seen_in_each_of_its_forms() -> None:
     assert forms == {"nothing", "some", "all", "zeros", "garbage"}
 
 
-def test_the_same_seed_leaves_the_same() -> None:
+def test_seed_determines_the_state_after_a_power_cut() -> None:
     def left(seed: int) -> list[bytes]:
         disk = _disk(seed)
         _forced(disk, Path("/"))
@@ -369,14 +369,14 @@ def test_the_same_seed_leaves_the_same() -> None:
 # ---- volumes, and how they fill up
 
 
-def test_a_volume_fills_up_and_has_room_again() -> None:
+def test_volume_fills_up_and_has_space_again() -> None:
     disk = _disk()
     volume = disk.add_volume(_PLACE / "broker-1")
     path = _PLACE / "broker-1" / "file"
     file = disk.open(path, _READ_WRITE)
     disk.pwrite(file, b"x" * 100, 0)
     volume.fill(after_bytes=50)
-    assert disk.pwrite(file, b"y" * 80, 100) == 50, "what there is room for"
+    assert disk.pwrite(file, b"y" * 80, 100) == 50, "only 50 bytes fit"
     for refused in (
         lambda: disk.pwrite(file, b"y", 150),
         lambda: disk.ftruncate(file, 151),
@@ -385,7 +385,7 @@ def test_a_volume_fills_up_and_has_room_again() -> None:
     ):
         with pytest.raises(OSError, match="No space left on device"):
             refused()
-    assert disk.pwrite(file, b"z" * 10, 0) == 10, "where something is, something else can be"
+    assert disk.pwrite(file, b"z" * 10, 0) == 10, "a write in place needs no space"
     assert disk.disk_usage(path) == (150, 0)
     write_file(disk, _PLACE / "elsewhere", [b"x"], True)
     disk.ftruncate(file, 100)
@@ -395,22 +395,22 @@ def test_a_volume_fills_up_and_has_room_again() -> None:
     disk.unlink(path)
     assert volume.used_bytes == 0
     disk.pwrite(file, b"y" * 80, 150)
-    assert volume.used_bytes == 0, "what has no name takes nothing"
+    assert volume.used_bytes == 0, "an unlinked file takes no space"
     with pytest.raises(WorldError, match="at least 0"):
         volume.fill(-1)
 
 
-def test_a_file_that_is_written_whole_is_not_cut_where_the_disk_is_full() -> None:
+def test_write_bytes_raises_if_the_disk_fills_up() -> None:
     disk = _disk()
     disk.volume(Path("/")).fill(after_bytes=10)
     with pytest.raises(OSError, match="No space left on device: '/file'"):
         disk.write_bytes("file", b"x" * 100)
-    assert disk.read_bytes("file") == b"x" * 10, "as a file system leaves it"
+    assert disk.read_bytes("file") == b"x" * 10, "the beginning is kept, as in a file system"
     with pytest.raises(OSError, match="No space left on device"):
         disk.write_bytes("file", b"x", append=True)
 
 
-def test_a_volume_loses_its_power_alone() -> None:
+def test_power_cut_of_a_volume_leaves_others_unchanged() -> None:
     gone = 0
     for seed in range(20):
         disk = _disk(seed)
@@ -450,7 +450,7 @@ def test_disk_without_power_refuses_all_calls() -> None:
     assert read_file(disk, _PLACE / "file") == b"x"
 
 
-def test_a_lock_ends_with_the_power() -> None:
+def test_power_cut_releases_locks() -> None:
     disk = _disk()
     first, second = (disk.open(_PLACE / "lock", _READ_WRITE) for _ in range(2))
     disk.lock(first)

@@ -1,4 +1,4 @@
-"""Logs and metadata after a power cut at any step: they open, and have what was forced."""
+"""Logs and metadata after a power cut at any step: they open, and have all forced data."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _FORCING_CALLS = ("open", "pwrite", "ftruncate", "fsync", "fdatasync", "replace"
 
 
 class _PowerCutError(BaseException):
-    """Nothing in the storage catches it."""
+    """A power cut; the storage does not catch it."""
 
 
 class _CutDisk(VirtualDisk):
     """A disk whose power is cut at a step.
 
     Args:
-        seed: decides what is left.
-        steps: after how many calls that change something.
+        seed: decides the state after the power cut.
+        steps: the number of changing calls before the power cut.
     """
 
     def __init__(self, seed: int, steps: int | None = None) -> None:
@@ -60,7 +60,7 @@ class _CutDisk(VirtualDisk):
         return stepped
 
     def cut(self) -> None:
-        """Cut the power, and give it back."""
+        """Cut the power, and restore it."""
         self.steps = None
         self.cut_power(Path("/"))
 
@@ -92,7 +92,7 @@ def _records(log: StoredLog) -> list[tuple[int, bytes]]:
     offset = log.start_offset
     while offset < log.end_offset:
         batches = log.read(offset, 10_000_000)
-        assert batches, "something is there at each offset"
+        assert batches, "each offset has a record"
         found += [(batch.base_offset, batch.to_bytes()) for batch in batches]
         offset = batches[-1].next_offset
     return found
@@ -105,13 +105,13 @@ def _opened(disk: VirtualDisk, fsync: Fsync) -> StoredLog:
 
 
 class _Work:
-    """What is done to a log, and how far it is said to be."""
+    """Writes and deletes records of a log, and counts those that it acknowledges."""
 
     def __init__(self, fsync: Fsync) -> None:
         self.fsync = fsync
         self.written: list[tuple[int, bytes]] = []
         self.acknowledged = 0
-        """To which offset."""
+        """The acknowledged end offset."""
         self.deleted = 0
         self.deleting = 0
 
@@ -131,14 +131,14 @@ class _Work:
 
 
 @pytest.mark.parametrize("fsync", Fsync)
-def test_a_log_is_sound_after_a_power_cut_at_any_step(fsync: Fsync) -> None:
+def test_log_is_sound_after_a_power_cut_at_any_step(fsync: Fsync) -> None:
     work = _Work(fsync)
     cuts = lost = 0
     for disk in _at_each_step(work, 12):
         cuts += 1
         log = _opened(disk, fsync)
         left = _records(log)
-        # A prefix of what was written, from where it begins.
+        # The log has a prefix of the written records, from its start offset.
         known = [one for one in work.written if one[0] < log.end_offset]
         assert left == known[len(known) - len(left) :]
         if fsync is Fsync.ALWAYS:
@@ -154,11 +154,11 @@ def test_a_log_is_sound_after_a_power_cut_at_any_step(fsync: Fsync) -> None:
         assert again.end_offset > end_offset
     assert cuts > 300
     if fsync is Fsync.NEVER:
-        assert lost > 100, "what is not forced may be gone"
+        assert lost > 100, "unforced records may be lost"
 
 
-def test_a_log_whose_beginning_was_deleted_is_not_taken_for_a_damaged_one() -> None:
-    """Whatever is forced when: what was forced before is there, though its beginning went."""
+def test_log_with_a_deleted_beginning_is_not_considered_damaged() -> None:
+    """All forced records are kept but the deleted beginning, whenever that deletion is forced."""
 
     def work(disk: _CutDisk, steps: int) -> None:
         log = StoredLog(_LOG, _CONFIG, Fsync.ALWAYS, disk=disk)
@@ -186,7 +186,7 @@ def test_a_log_whose_beginning_was_deleted_is_not_taken_for_a_damaged_one() -> N
             return
 
 
-def test_compaction_loses_nothing_that_was_forced_whenever_the_power_is_cut() -> None:
+def test_compaction_loses_no_synced_record_after_a_power_cut_at_any_step() -> None:
     for steps in itertools.count():
         was_cut = False
         for seed in range(20):
@@ -209,7 +209,7 @@ def test_compaction_loses_nothing_that_was_forced_whenever_the_power_is_cut() ->
             return
 
 
-def test_metadata_are_those_before_or_those_after() -> None:
+def test_metadata_after_a_power_cut_are_the_old_or_the_new_ones() -> None:
     saved: list[int] = []
 
     def work(disk: VirtualDisk) -> None:
@@ -225,7 +225,7 @@ def test_metadata_are_those_before_or_those_after() -> None:
         assert saved[-1] <= found <= saved[-1] + 1
 
 
-def test_a_cluster_without_its_metadata_is_refused() -> None:
+def test_logs_without_metadata_are_refused() -> None:
     disk = VirtualDisk(random.Random(0))
     StoredLog(_LOG, _CONFIG, Fsync.ALWAYS, disk=disk).append(_batch(1, 0))
     with pytest.raises(ClusterError, match="is missing, but there are logs beside it"):
@@ -236,7 +236,9 @@ def test_writes_of_a_killed_process_are_synced_before_the_next_one_serves() -> N
     for seed in range(20):
         disk = _CutDisk(seed)
         make_folder(disk, _FOLDER, forces=True)
-        log = StoredLog(_LOG, _CONFIG, Fsync.NEVER, disk=disk)  # as one that did not come to it
+        log = StoredLog(
+            _LOG, _CONFIG, Fsync.NEVER, disk=disk
+        )  # as a killed process that never synced
         log.append(_batch(1, 0))
         log = _opened(disk, Fsync.ALWAYS)
         assert log.end_offset == 2
@@ -244,13 +246,13 @@ def test_writes_of_a_killed_process_are_synced_before_the_next_one_serves() -> N
         assert _opened(disk, Fsync.ALWAYS).end_offset == 2
 
 
-def test_producers_whose_batches_went_are_known_whenever_the_power_is_cut() -> None:
+def test_producers_of_deleted_batches_stay_known_after_a_power_cut_at_any_step() -> None:
     for steps in itertools.count():
         was_cut = False
         for seed in range(20):
             disk = _CutDisk(seed)
             log = StoredLog(_LOG, _CONFIG, Fsync.ALWAYS, disk=disk)
-            for number in range(24):  # of the first producer nothing is left
+            for number in range(24):  # all batches of the first producer are deleted
                 data = record_batch([b"x"], 7 + number // 12, number % 12, epoch=0)
                 log.append(RecordBatch.from_bytes(data).with_offset(log.end_offset, 0))
             log = load_log(_LOG, _CONFIG, Fsync.NEVER, disk=disk)
@@ -268,7 +270,7 @@ def test_producers_whose_batches_went_are_known_whenever_the_power_is_cut() -> N
             return
 
 
-def test_a_disk_that_is_full_when_a_segment_begins_is_only_told() -> None:
+def test_full_disk_at_a_new_segment_fails_the_append_and_keeps_the_log() -> None:
     disk = VirtualDisk(random.Random(0))
     log = StoredLog(_LOG, _CONFIG, Fsync.NEVER, disk=disk)
     while len(log.segment_bases) < 2:
@@ -284,7 +286,7 @@ def test_a_disk_that_is_full_when_a_segment_begins_is_only_told() -> None:
             before = _records(log)
             volume.fill()
         with pytest.raises(KafkaError, match="No space left on device"):
-            log.append(_batch(2, log.end_offset))  # for which there is to be a new segment
+            log.append(_batch(2, log.end_offset))  # needs a new segment
         assert _records(log) == before
         assert _records(_opened(disk, Fsync.NEVER)) == before
     volume.remove_limit()

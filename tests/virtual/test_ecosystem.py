@@ -1,7 +1,7 @@
-"""What of asyncio's ecosystem runs in a world: the table of docs/virtual.md, row by row.
+"""Libraries of asyncio's ecosystem in a world: the table of docs/virtual.md, row by row.
 
 Each client speaks with a server on a host of its own. Each row shows that minutes of waiting take
-no time, that a seed repeats its run, and that the client gets over a fault as its documents say.
+no time, that a seed repeats its run, and that the client recovers from a fault as documented.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def test_httpx() -> None:
 
 
 async def _application(scope: Any, receive: Any, send: Any) -> None:
-    """An ASGI application that waits as long as its path says."""
+    """An ASGI application that waits for the time in its path."""
     if scope["type"] == "lifespan":
         for phase in ("startup", "shutdown"):
             await receive()
@@ -204,7 +204,7 @@ async def _use_uvicorn(world: World) -> object:
 
         asked = asyncio.create_task(client.get("/60"))
         await asyncio.sleep(30)
-        servers[0].should_exit = True  # it ends once the request is done
+        servers[0].should_exit = True  # the server ends once the request is done
         assert (await asked).text == "waited"
         await asyncio.sleep(1)
         with pytest.raises(httpx.ConnectError):
@@ -363,11 +363,11 @@ def test_asyncpg() -> None:
     _check_repeats(_use_asyncpg, least_s=240 + 30 + 30 + 30)
 
 
-# What has sockets and threads of its own
+# Libraries with sockets and threads of their own
 
 
 def _refusals_of(connect: Callable[[], object]) -> str:
-    """Return what a world says of a call on its loop."""
+    """Return the error of a call on a world's loop."""
 
     async def call() -> None:
         connect()
@@ -407,7 +407,7 @@ def test_psycopg() -> None:
 
 
 class _Producer(confluent_kafka.Producer):
-    """As programs have them, without an initializer of its own."""
+    """A subclass as programs have it, without its own initializer."""
 
 
 def test_confluent_kafka() -> None:
@@ -430,7 +430,7 @@ def test_confluent_kafka() -> None:
         assert len(confluent_kafka.Producer({})) == 0
 
 
-def test_refused_libraries_are_as_they_were_afterwards_and_on_other_threads() -> None:
+def test_refused_libraries_work_after_a_world_and_on_other_threads() -> None:
     begin = threading.Event()
     errors: list[Exception] = []
 
@@ -484,12 +484,12 @@ def test_refused_library_is_refused_when_imported_in_a_world() -> None:
 
 # The table
 
-_FASTAPI = "test_fastapi_in_world.py::test_a_long_poll_ends_empty_after_exactly_its_time"
-_FASTSTREAM = "test_faststream_in_world.py::test_every_order_is_invoiced_though_a_broker_dies"
+_FASTAPI = "test_fastapi_in_world.py::test_long_poll_returns_empty_exactly_at_its_timeout"
+_FASTSTREAM = "test_faststream_in_world.py::test_each_order_is_invoiced_despite_a_dead_broker"
 
 TABLE = {
     "aiohttp": ("runs", "test_ecosystem.py::test_aiohttp"),
-    "aiokafka": ("runs", "test_world_cluster.py::test_a_client_survives_a_broker_that_dies"),
+    "aiokafka": ("runs", "test_world_cluster.py::test_client_survives_the_death_of_a_broker"),
     "asyncpg": ("runs", "test_ecosystem.py::test_asyncpg"),
     "FastAPI": ("runs", _FASTAPI),
     "FastStream": ("runs", _FASTSTREAM),
@@ -501,10 +501,10 @@ TABLE = {
     "grpcio": ("is refused", "test_ecosystem.py::test_grpcio"),
     "psycopg": ("is refused", "test_ecosystem.py::test_psycopg"),
 }
-"""Each library, whether it runs in a world, and the test of that in this folder."""
+"""Each library, whether it runs in a world, and its test in this folder."""
 
 
-def test_the_document_has_the_table() -> None:
+def test_document_has_the_table_of_libraries() -> None:
     text = (Path(__file__).parents[2] / "docs" / "virtual.md").read_text(encoding="utf-8")
     section = text.partition("\n## What runs in a world\n")[2].partition("\n## ")[0]
     cells = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
@@ -525,7 +525,7 @@ def test_each_library_of_the_table_has_a_test() -> None:
         assert verdict in ("runs", "is refused")
 
 
-def test_a_row_is_refused_if_the_product_names_it() -> None:
+def test_refused_rows_are_those_of_the_product() -> None:
     refused = {name for name, (verdict, _) in TABLE.items() if verdict == "is refused"}
     named = {refusal.advice.partition(" ")[0] for refusal in REFUSALS}
     assert named == refused

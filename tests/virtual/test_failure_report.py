@@ -1,4 +1,4 @@
-"""Which failures count as the same one."""
+"""The kinds of failures, by which two failures count as the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _failed(text: str) -> None:
     pytest.fail(text)
 
 
-def test_assertions_are_told_apart_by_their_places_and_not_by_their_words() -> None:
+def test_kind_of_an_assertion_is_its_line_and_not_its_message() -> None:
     assert (
         failure_kind(_raised(_one)) == failure_kind(_raised(_one)) != failure_kind(_raised(_other))
     )
@@ -39,13 +39,13 @@ def test_assertions_are_told_apart_by_their_places_and_not_by_their_words() -> N
     )
 
 
-def test_other_errors_are_told_apart_by_their_types() -> None:
+def test_kind_of_another_error_is_its_type() -> None:
     assert failure_kind(_raised(lambda: 1 / 0)) == "ZeroDivisionError"
     assert failure_kind(_raised(lambda: World().loop)) == "purgatory.virtual.errors.WorldError"
     assert failure_kind(None) == "no error"
 
 
-def test_a_check_of_a_world_is_at_the_place_where_the_test_makes_it() -> None:
+def test_kind_of_a_world_check_is_its_line_in_the_test() -> None:
     with World() as world:
         world.cluster(brokers=1)
         kinds = [
@@ -55,7 +55,7 @@ def test_a_check_of_a_world_is_at_the_place_where_the_test_makes_it() -> None:
     assert all(f" at {__file__}:" in kind for kind in kinds)
 
 
-def test_a_group_is_of_the_kinds_of_all_in_it() -> None:
+def test_kind_of_a_group_consists_of_its_members() -> None:
     async def application() -> None:
         async with asyncio.TaskGroup() as tasks:
             for function in (_one, lambda: 1 / 0, _one):
@@ -72,5 +72,5 @@ def test_a_group_is_of_the_kinds_of_all_in_it() -> None:
     )
 
 
-def test_an_error_that_was_never_raised_has_a_kind() -> None:
+def test_error_that_was_never_raised_has_a_kind() -> None:
     assert failure_kind(AssertionError("x")) == "AssertionError at ?:0"

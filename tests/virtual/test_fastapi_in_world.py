@@ -1,4 +1,4 @@
-"""A long poll over HTTP, by FastAPI and httpx, which waits half a minute in no time."""
+"""A long poll over HTTP, by FastAPI and httpx, which waits half a minute in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "long_poll_fastapi.
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[ModuleType]:
-    """The example of the documents. It begins before the worlds: its debug pages have a thread."""
+    """The example of the documents, started before the worlds as its debug pages have a thread."""
     found = importlib.util.spec_from_file_location("long_poll_in_world", _EXAMPLE)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -44,7 +44,7 @@ async def _client(service: ModuleType) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.mark.virtual(seeds=5)
-async def test_a_long_poll_ends_empty_after_exactly_its_time(
+async def test_long_poll_returns_empty_exactly_at_its_timeout(
     world: World, service: ModuleType
 ) -> None:
     async with _client(service) as client:
@@ -55,7 +55,7 @@ async def test_a_long_poll_ends_empty_after_exactly_its_time(
 
 
 @pytest.mark.virtual(seeds=5)
-async def test_a_long_poll_is_answered_in_the_moment_in_which_the_record_comes(
+async def test_long_poll_responds_at_the_moment_of_the_record(
     world: World, service: ModuleType
 ) -> None:
     answered_s: list[float] = []

@@ -1,4 +1,4 @@
-"""An application of FastStream, which nobody here wrote, through the death of a broker."""
+"""A FastStream application through the death of a broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ORDERS = 40
 
 
 async def _invoiced(servers: str) -> Counter[str]:
-    """Have orders become invoices, and the invoices be posted, by handlers of both kinds."""
+    """Turn orders into invoices, and post the invoices, by handlers of both kinds."""
     posted: Counter[str] = Counter()
     broker = KafkaBroker(servers.split(","), logger=None, acks="all")
 
@@ -47,7 +47,7 @@ async def _invoiced(servers: str) -> Counter[str]:
 
 
 @pytest.mark.virtual(seeds=5)
-def test_every_order_is_invoiced_though_a_broker_dies(world: World) -> None:
+def test_each_order_is_invoiced_despite_a_dead_broker(world: World) -> None:
     cluster = world.cluster(brokers=3, topics={"orders": 3, "invoices": 2}, min_insync_replicas=2)
     dies_ms = world.random.randint(2_000, 15_000)
     world.at(f"{dies_ms}ms", cluster.kill, 1)

@@ -1,4 +1,4 @@
-"""Numbers of faults as they are typed and printed."""
+"""Numbers of faults on the command line and in reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's garbage collector in a world: it comes at turns of the loop, and is left as it was."""
+"""Python's garbage collector in a world runs at iterations of the loop, and is restored after."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def thresholds_as_they_were() -> Iterator[None]:
 
 
 class _Cycle:
-    """Garbage that shows when it is found: it takes some of the world's chance."""
+    """Garbage that draws a random number of the world when it is collected."""
 
     def __init__(self, left: list[float]) -> None:
         self.itself = self
@@ -40,7 +40,7 @@ async def _make_garbage(left: list[float]) -> list[float]:
 
 
 def _drawn(made_before: int) -> tuple[int, list[float]]:
-    """Draw chance among garbage, with so much in the process that the collector counts."""
+    """Draw random numbers among garbage, beside so many other objects of the process."""
     gc.collect()
     kept = [[number] for number in range(made_before)]
     left: list[float] = []
@@ -51,7 +51,7 @@ def _drawn(made_before: int) -> tuple[int, list[float]]:
     return count, drawn
 
 
-def test_garbage_is_found_at_the_same_turn_whatever_the_process_did_before() -> None:
+def test_garbage_is_collected_at_the_same_iteration_in_any_process() -> None:
     first, second = _drawn(0), _drawn(350)
     assert first == second
     assert 0 < first[0] <= ITERATIONS + 10
@@ -64,7 +64,7 @@ def test_garbage_collector_is_restored_after_a_world() -> None:
     assert gc.get_threshold() == (600, 7, 8)
 
 
-def test_a_collector_that_is_off_stays_off() -> None:
+def test_disabled_collector_stays_disabled() -> None:
     gc.set_threshold(0)
     left: list[float] = []
     with World() as world:

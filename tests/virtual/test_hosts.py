@@ -1,4 +1,4 @@
-"""Hosts: processes of one's own that crash, come back, stand still, and have wrong clocks."""
+"""Hosts: processes of an application that crash, restart, pause, and have wrong clocks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _ask(name: str, line: bytes, port: int = 80) -> bytes:
     return answer
 
 
-def test_a_crash_runs_nothing_more_of_the_process() -> None:
+def test_crash_stops_all_code_of_the_process() -> None:
     seen: list[str] = []
 
     async def run() -> None:
@@ -78,7 +78,7 @@ def test_a_crash_runs_nothing_more_of_the_process() -> None:
     _world(main)
 
 
-def test_a_restart_is_a_new_process() -> None:
+def test_restart_begins_a_new_process() -> None:
     lives: list[str] = []
 
     async def run() -> None:
@@ -168,7 +168,7 @@ def test_partitions_are_between_hosts() -> None:
     _world(main)
 
 
-def test_a_crash_behind_a_partition_is_seen_when_that_ends() -> None:
+def test_peer_behind_a_partition_sees_a_crash_when_it_ends() -> None:
     async def main(world: World) -> None:
         server = world.host("server", lambda: _serve(bytes.upper))
         await asyncio.sleep(1)
@@ -187,7 +187,7 @@ def test_a_crash_behind_a_partition_is_seen_when_that_ends() -> None:
     _world(main)
 
 
-def test_a_server_of_a_host_answers_in_its_own_name() -> None:
+def test_server_of_a_host_responds_from_its_own_node() -> None:
     async def forward() -> None:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(await _ask("server", await reader.readline()))
@@ -208,7 +208,7 @@ def test_a_server_of_a_host_answers_in_its_own_name() -> None:
     _world(main)
 
 
-def test_a_paused_process_goes_on_where_it_was() -> None:
+def test_paused_process_resumes_where_it_stopped() -> None:
     ticks: list[float] = []
 
     async def main(world: World) -> None:
@@ -241,7 +241,7 @@ def test_a_paused_process_goes_on_where_it_was() -> None:
     _world(main)
 
 
-def test_a_host_that_is_paused_at_the_end_ends_as_others_do() -> None:
+def test_host_paused_at_the_worlds_end_is_stopped_as_others() -> None:
     seen: list[str] = []
 
     async def run() -> None:
@@ -405,7 +405,7 @@ def test_sys_exit_ends_the_process_of_the_host_alone(
     assert seen == ["done"]
 
 
-def test_a_process_that_crashes_itself_goes_no_further_than_its_next_await() -> None:
+def test_process_that_crashes_itself_stops_at_its_next_await() -> None:
     seen: list[int] = []
 
     async def main(world: World) -> None:
@@ -423,7 +423,7 @@ def test_a_process_that_crashes_itself_goes_no_further_than_its_next_await() -> 
 
 
 @pytest.mark.parametrize("schedule", ["fifo", "random", "pct"])
-def test_runs_with_crashes_are_repeated_by_the_seed(schedule: str) -> None:
+def test_seed_repeats_runs_with_crashes(schedule: str) -> None:
     def digest() -> str:
         async def main(world: World) -> None:
             server = world.host("server", lambda: _serve(bytes.upper))
@@ -445,7 +445,7 @@ def test_runs_with_crashes_are_repeated_by_the_seed(schedule: str) -> None:
     assert digest() == digest()
 
 
-def test_a_crash_is_a_fault_that_can_be_left_out() -> None:
+def test_crash_is_a_fault_that_can_be_excluded() -> None:
     for without, expected in (((), "down"), ((0,), "running")):
         with World(without=without) as world:
             host = world.host("billing", lambda: asyncio.sleep(100))
@@ -454,8 +454,8 @@ def test_a_crash_is_a_fault_that_can_be_left_out() -> None:
             assert host.state == expected
 
 
-def test_tasks_may_be_made_before_the_world_runs_and_hang_nobody() -> None:
-    """A dead task that others wait for is waited for in vain, and the world ends."""
+def test_pending_task_of_a_dead_host_does_not_block_the_worlds_end() -> None:
+    """Waits for the task of a dead host time out, and the world ends."""
 
     async def main(world: World) -> None:
         made: list[asyncio.Task[None]] = []
@@ -473,7 +473,7 @@ def test_tasks_may_be_made_before_the_world_runs_and_hang_nobody() -> None:
     _world(main)
 
 
-def test_a_consumer_that_crashes_leaves_its_partitions_to_another() -> None:
+def test_partitions_of_a_crashed_consumer_go_to_another() -> None:
     aiokafka = pytest.importorskip("aiokafka")
     read: dict[str, list[bytes]] = {"one": [], "two": []}
 
@@ -512,7 +512,7 @@ def test_a_consumer_that_crashes_leaves_its_partitions_to_another() -> None:
         world.run(main(world, cluster.bootstrap_servers))
 
 
-def test_callbacks_of_a_dead_process_keep_no_world_running() -> None:
+def test_callbacks_of_a_dead_process_do_not_keep_the_world_running() -> None:
     async def awaits_in_finally() -> None:
         try:
             await asyncio.sleep(100)
@@ -541,12 +541,12 @@ def test_callbacks_of_a_dead_process_keep_no_world_running() -> None:
 
 
 @pytest.mark.parametrize("name", ["localhost", "client", "", "127.0.0.1", "10.0.0.7", "broker 1"])
-def test_names_of_others_are_refused(name: str) -> None:
+def test_name_of_another_machine_is_refused(name: str) -> None:
     with World() as world, pytest.raises(WorldError, match="a host can't be called"):
         world.host(name, lambda: asyncio.sleep(0))
 
 
-def test_names_of_one_address_are_refused() -> None:
+def test_host_names_with_the_same_address_are_refused() -> None:
     with World() as world:
         world.host("abcdef", lambda: asyncio.sleep(0))
         with pytest.raises(WorldError, match="is another's"):

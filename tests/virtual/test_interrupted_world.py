@@ -1,4 +1,4 @@
-"""Ctrl-C while a world is entered or left: afterwards all is as it was before."""
+"""Ctrl-C while a world is entered or left restores the state before it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WATCHED = os.sep + os.path.join("purgatory", "virtual") + os.sep
 
 
 def _state() -> tuple[object, ...]:
-    """What a world exchanges."""
+    """The state that a world patches."""
     return (
         random.getstate(),
         random.Random.seed,
@@ -46,12 +46,12 @@ def _state() -> tuple[object, ...]:
 
 
 def _is_world_time() -> bool:
-    """Whether it is the year in which worlds begin, to the second."""
+    """Whether the time is within seconds of a world's beginning."""
     return time.time() - datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp() < 10
 
 
 class _Interrupting:
-    """Interrupts the program, as Ctrl-C does, at the line of a world's code with a number."""
+    """Interrupts the program, as Ctrl-C does, at the n-th line that runs of a world's code."""
 
     def __init__(self, at: int) -> None:
         self.lines = 0
@@ -80,7 +80,7 @@ async def _application() -> None:
 
 
 def _enter_and_leave(interrupting: _Interrupting, in_enter: bool) -> bool:
-    """Enter a world and leave it, and interrupt one of both; say whether that was raised."""
+    """Enter and leave a world, and interrupt one of both; return whether KeyboardInterrupt came."""
     world = World()
     sys.settrace(interrupting if in_enter else None)
     try:
@@ -97,7 +97,7 @@ def _enter_and_leave(interrupting: _Interrupting, in_enter: bool) -> bool:
 
 @pytest.fixture(autouse=True)
 def _ctrl_c_interrupts() -> Iterator[None]:
-    """A process that a shell starts in the background ignores Ctrl-C."""
+    """Enable Ctrl-C, which a process that a shell starts in the background ignores."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -105,16 +105,16 @@ def _ctrl_c_interrupts() -> Iterator[None]:
 
 @pytest.fixture
 def no_garbage() -> Iterator[None]:
-    """Have Python look for no cycles: what is raised while it does reaches nobody."""
+    """Disable the collection of cycles, as exceptions during it are dropped."""
     gc.disable()
     yield
     gc.enable()
 
 
 @pytest.mark.usefixtures("no_garbage")
-@pytest.mark.filterwarnings("ignore")  # what was interrupted may leave tasks and coroutines
+@pytest.mark.filterwarnings("ignore")  # interrupted code may leave tasks and coroutines
 @pytest.mark.parametrize("in_enter", [True, False])
-def test_an_interrupt_at_any_line_leaves_nothing_behind(in_enter: bool) -> None:
+def test_interrupt_at_any_line_restores_the_state_before_the_world(in_enter: bool) -> None:
     before = _state()
     whole = _Interrupting(0)
     assert not _enter_and_leave(whole, in_enter)
@@ -130,7 +130,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_behind(in_enter: bool) -> None:
         world.run(_application())
 
 
-def test_an_application_is_interrupted_where_it_is() -> None:
+def test_ctrl_c_interrupts_the_running_application() -> None:
     async def application() -> None:
         signal.raise_signal(signal.SIGINT)
         await asyncio.sleep(1)
@@ -141,7 +141,7 @@ def test_an_application_is_interrupted_where_it_is() -> None:
     assert _state() == before
 
 
-def test_a_handler_of_somebody_else_is_called_and_stays() -> None:
+def test_another_signal_handler_is_called_and_restored() -> None:
     called: list[int] = []
 
     def other(number: int, frame: FrameType | None) -> None:
@@ -186,9 +186,9 @@ print(interrupted)
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["ctrl-c", "alarm"])
 def test_interrupt_while_reading_the_clock_is_raised(by: str) -> None:
-    """Nearly all fall into what stands in for a function of C, which has nowhere to raise it."""
+    """Nearly all interrupts meet the replacement of a C function, from which none can propagate."""
     command = [sys.executable, "-W", "ignore", "-c", _ASKS_FOR_THE_TIME, by]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr.count("ctypes callback")) == (0, 0), ran.stderr
-    # Python drops what is raised in a weak reference's callback, of which asyncio has some.
+    # Python drops exceptions in callbacks of weak references, of which asyncio has some.
     assert int(ran.stdout) >= 95

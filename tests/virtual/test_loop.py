@@ -1,4 +1,4 @@
-"""The event loop in virtual time: what asyncio promises holds, and time is the world's."""
+"""The event loop in virtual time: asyncio's guarantees hold, and time is the world's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from purgatory.virtual import DeadlockError, World, WorldError, WorldTimeoutErro
 from purgatory.virtual.network import NODE
 
 
-def test_hours_pass_at_once() -> None:
+def test_hours_of_sleep_take_no_real_time() -> None:
     async def application() -> float:
         before_s = time.monotonic()
         await asyncio.sleep(3_600)
@@ -30,7 +30,7 @@ def test_hours_pass_at_once() -> None:
         assert world.now_s == 3_600
 
 
-def test_callbacks_come_in_the_order_in_which_they_became_ready() -> None:
+def test_callbacks_run_in_the_order_in_which_they_became_ready() -> None:
     seen: list[int] = []
 
     async def application() -> None:
@@ -58,7 +58,7 @@ def _order_of_equal_timers(seed: int) -> list[int]:
     return seen
 
 
-def test_the_seed_decides_which_of_equal_timers_comes_first() -> None:
+def test_seed_determines_the_order_of_equal_timers() -> None:
     orders = [_order_of_equal_timers(seed) for seed in range(5)]
     assert all(order[0] == -1 and sorted(order[1:]) == list(range(20)) for order in orders)
     assert len({tuple(order) for order in orders}) == 5
@@ -67,7 +67,7 @@ def test_the_seed_decides_which_of_equal_timers_comes_first() -> None:
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_exception_of_a_callback_is_logged_as_by_asyncio(debug: bool) -> None:
-    told: list[dict[str, object]] = []
+    reports: list[dict[str, object]] = []
 
     def fail() -> None:
         raise ValueError("in a callback")
@@ -75,19 +75,19 @@ def test_exception_of_a_callback_is_logged_as_by_asyncio(debug: bool) -> None:
     async def application() -> None:
         loop = asyncio.get_running_loop()
         loop.set_debug(debug)
-        loop.set_exception_handler(lambda _, context: told.append(context))
+        loop.set_exception_handler(lambda _, context: reports.append(context))
         loop.call_soon(fail)
         loop.call_later(1, fail)
         await asyncio.sleep(2)
 
     with World() as world:
         world.run(application())
-    assert [str(one["exception"]) for one in told] == ["in a callback"] * 2
-    assert all(str(one["message"]).startswith("Exception in callback") for one in told)
-    assert all(("source_traceback" in one) == debug for one in told)
+    assert [str(one["exception"]) for one in reports] == ["in a callback"] * 2
+    assert all(str(one["message"]).startswith("Exception in callback") for one in reports)
+    assert all(("source_traceback" in one) == debug for one in reports)
 
 
-def test_no_timer_comes_early() -> None:
+def test_timers_never_fire_early() -> None:
     came: list[tuple[float, float]] = []
 
     def note(due_s: float) -> None:
@@ -106,7 +106,7 @@ def test_no_timer_comes_early() -> None:
     assert all(due_s <= now_s < due_s + 0.000_002 for due_s, now_s in came)
 
 
-def test_a_timer_that_was_cancelled_never_comes() -> None:
+def test_cancelled_timer_never_fires() -> None:
     async def application() -> list[int]:
         loop, came = asyncio.get_running_loop(), list[int]()
         handles = [loop.call_later(1, came.append, number) for number in range(10)]
@@ -144,7 +144,7 @@ def test_timeout_of_a_world_is_an_error_with_stacks() -> None:
 
 
 @pytest.mark.parametrize("sleep_s", [7_200, 172_800])
-def test_a_timeout_ends_at_its_time_however_far_the_next_timer_is(sleep_s: float) -> None:
+def test_timeout_expires_on_time_however_late_the_next_timer(sleep_s: float) -> None:
     with World() as world:
         with pytest.raises(WorldTimeoutError, match="not done at 60 s"):
             world.run(asyncio.sleep(sleep_s), timeout="1min")
@@ -152,7 +152,7 @@ def test_a_timeout_ends_at_its_time_however_far_the_next_timer_is(sleep_s: float
 
 
 @pytest.mark.timeout(60)
-def test_a_program_that_only_spins_is_not_done_in_time_either() -> None:
+def test_spinning_program_times_out() -> None:
     async def spin() -> None:
         while True:
             await asyncio.sleep(0)
@@ -164,7 +164,7 @@ def test_a_program_that_only_spins_is_not_done_in_time_either() -> None:
         assert world.run(asyncio.sleep(0, "goes on")) == "goes on"
 
 
-def test_a_program_that_only_spins_sees_time_pass() -> None:
+def test_spinning_program_sees_time_pass() -> None:
     async def spin() -> float:
         until_s = time.monotonic() + 0.1
         while time.monotonic() < until_s:
@@ -208,15 +208,15 @@ def test_executor_call_does_not_block_the_loop() -> None:
 
 def test_results_from_an_executor_arrive_at_their_time() -> None:
     async def application() -> tuple[float, float]:
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        loop, notified = asyncio.get_running_loop(), asyncio.Event()
 
         def job() -> None:
             time.sleep(5)
-            loop.call_soon_threadsafe(told.set)
+            loop.call_soon_threadsafe(notified.set)
             time.sleep(5)
 
         called = asyncio.create_task(asyncio.to_thread(job))
-        await told.wait()
+        await notified.wait()
         told_s = world.now_s
         await called
         return told_s, world.now_s
@@ -259,7 +259,7 @@ def test_a_purgatory_waits_in_the_worlds_time() -> None:
         assert world.now_s - before_s == pytest.approx(8)
 
 
-def test_world_is_entered_once_and_leaves_nothing_behind() -> None:
+def test_world_is_entered_once_and_restores_the_state_before_it() -> None:
     async def go_on() -> None:
         try:
             await asyncio.sleep(1_000)
@@ -284,7 +284,7 @@ def test_world_is_entered_once_and_leaves_nothing_behind() -> None:
         assert other.run(asyncio.sleep(0, 1)) == 1
 
 
-def test_a_signal_calls_what_was_set_for_it() -> None:
+def test_signal_calls_its_handler() -> None:
     async def serve() -> float:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(15, stop.set)
@@ -296,7 +296,7 @@ def test_a_signal_calls_what_was_set_for_it() -> None:
         assert world.run(serve()) == 90
 
 
-def test_a_signal_is_handled_in_the_context_of_who_set_the_handler() -> None:
+def test_signal_handler_runs_in_the_context_that_set_it() -> None:
     nodes: list[str] = []
 
     async def application() -> None:
@@ -372,10 +372,10 @@ def test_wait_for_another_thread_is_a_deadlock() -> None:
 
     async def application() -> None:
         loop = asyncio.get_running_loop()
-        told = asyncio.run_coroutine_threadsafe(later(), loop)
+        future = asyncio.run_coroutine_threadsafe(later(), loop)
         with pytest.raises(DeadlockError, match="allow=\\['threads'\\]"):
-            told.result()
-        assert await asyncio.wrap_future(told) == 1
+            future.result()
+        assert await asyncio.wrap_future(future) == 1
 
     with World() as world:
         world.run(application())
@@ -401,15 +401,15 @@ def test_error_while_a_world_closes_hides_no_earlier_one() -> None:
     kept[0].get_coro().close()
 
 
-def test_a_thread_that_is_allowed_is_waited_for() -> None:
-    def work(told: asyncio.Future[int], loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_soon_threadsafe(told.set_result, sum(range(100_000)))
+def test_world_waits_for_an_allowed_thread() -> None:
+    def work(future: asyncio.Future[int], loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_soon_threadsafe(future.set_result, sum(range(100_000)))
 
     async def application() -> int:
         loop = asyncio.get_running_loop()
-        told = loop.create_future()
-        threading.Thread(target=work, args=(told, loop)).start()
-        result: int = await told
+        future = loop.create_future()
+        threading.Thread(target=work, args=(future, loop)).start()
+        result: int = await future
         return result
 
     with World(allow=["threads"]) as world:
@@ -423,7 +423,7 @@ async def _for_ever() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="there are eager tasks since Python 3.12")
-def test_eager_tasks_are_numbered_as_others_are() -> None:
+def test_eager_tasks_are_numbered_as_other_tasks() -> None:
     async def work(number: int) -> int:
         if number % 2:
             await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The network in memory: what TCP promises holds, and what breaks, breaks as it does there."""
+"""The network in memory: TCP's guarantees hold, and connections break as they do on TCP."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_network_delivers_the_bytes_that_were_sent(
         assert world.run(application()) == b"".join(chunks)
 
 
-def test_a_plain_network_takes_one_time_and_loses_nothing() -> None:
+def test_plain_network_has_constant_latency_and_no_loss() -> None:
     async def application() -> float:
         _, port = await _echoing()
         reader, writer = await _connect(port)
@@ -91,11 +91,11 @@ def test_a_plain_network_takes_one_time_and_loses_nothing() -> None:
     with World() as world:
         world.network.bandwidth_bytes_per_s(1_000)
         world.network.loss(0.001)
-        told = "latency 0.2ms..2ms, 1,000 bytes/s, 0.100% of segments lost"
-        assert str(world.network) == told
+        text = "latency 0.2ms..2ms, 1,000 bytes/s, 0.100% of segments lost"
+        assert str(world.network) == text
 
 
-def test_latency_and_bandwidth_take_their_time() -> None:
+def test_latency_and_bandwidth_delay_data() -> None:
     async def application() -> float:
         _, port = await _echoing()
         reader, writer = await _connect(port)
@@ -107,8 +107,8 @@ def test_latency_and_bandwidth_take_their_time() -> None:
     with World() as world:
         world.network.latency("10ms")
         world.network.bandwidth_bytes_per_s(1_000_000)
-        # There and back: ten milliseconds each, and a tenth of a second for the bytes, of which the
-        # first are on their way back when the last are sent.
+        # Ten milliseconds each way, and a tenth of a second for the bytes, of which the first are
+        # on their way back when the last are sent.
         assert 0.15 <= world.run(application()) <= 0.2
 
 
@@ -135,7 +135,7 @@ def test_connection_to_a_closed_port_is_refused() -> None:
         world.run(_connect(9))
 
 
-def test_an_address_is_taken_once() -> None:
+def test_address_can_be_bound_once() -> None:
     async def application() -> None:
         server, port = await _echoing()
         with pytest.raises(OSError, match="in use"):
@@ -150,7 +150,7 @@ def test_an_address_is_taken_once() -> None:
         world.run(application())
 
 
-def test_a_partition_holds_back_what_is_sent() -> None:
+def test_partition_holds_back_sent_data() -> None:
     async def application() -> tuple[bytes, float]:
         with world.node("server"):
             _, port = await _echoing()
@@ -166,7 +166,7 @@ def test_a_partition_holds_back_what_is_sent() -> None:
         assert 100 < now_s < 101
 
 
-def test_a_partition_that_lasts_breaks_what_is_sent() -> None:
+def test_long_partition_times_out_connections_with_sent_data() -> None:
     async def application() -> float:
         with world.node("server"):
             _, port = await _echoing()
@@ -184,7 +184,7 @@ def test_a_partition_that_lasts_breaks_what_is_sent() -> None:
         assert 900 < world.run(application()) < 1_000
 
 
-def test_a_partition_that_begins_meanwhile_holds_up_who_connects() -> None:
+def test_partition_delays_a_connection_attempt() -> None:
     async def application() -> tuple[list[float], float]:
         accepted_s: list[float] = []
 
@@ -204,7 +204,9 @@ def test_a_partition_that_begins_meanwhile_holds_up_who_connects() -> None:
     with World() as world:
         heal = world.network.heal
         accepted_s, connected_s = world.run(application())
-    assert accepted_s == [pytest.approx(11, abs=0.1)], "it was on its way when it was cut off"
+    assert accepted_s == [pytest.approx(11, abs=0.1)], (
+        "the connection attempt was in transit when the partition began"
+    )
     assert connected_s == pytest.approx(12, abs=0.1)
 
 
@@ -237,7 +239,7 @@ def test_connection_closed_during_a_partition_is_reset_after_it() -> None:
         assert world.run(application()) < 1_000
 
 
-def test_a_reset_is_seen_by_both_ends() -> None:
+def test_reset_is_seen_by_both_ends() -> None:
     ends: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -267,7 +269,7 @@ _LARGE = 10_000_000
 
 
 async def _seen_by_client(sent: int, end: str) -> list[str]:
-    """What a client sees that sends so many bytes, to a server that ends the connection."""
+    """The outcomes for a client that sends so many bytes to a server that ends the connection."""
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.05)
@@ -287,7 +289,7 @@ async def _seen_by_client(sent: int, end: str) -> list[str]:
             seen.append(repr(await asyncio.wait_for(waiting, 5)))
         except (OSError, TimeoutError) as error:
             seen.append(type(error).__name__)
-    for _ in range(3):  # the second write is after the first has been answered
+    for _ in range(3):  # the second write follows the response to the first
         writer.write(b"x")
         await asyncio.sleep(0.05)
     try:
@@ -310,7 +312,7 @@ async def _seen_by_client(sent: int, end: str) -> list[str]:
         (_LARGE, "write_eof and close", " ".join(["BrokenPipeError"] * 3)),
     ],
 )
-def test_a_connection_that_is_closed_with_unread_data_is_reset_as_on_linux(
+def test_close_with_unread_data_resets_the_connection_as_on_linux(
     sent: int, end: str, expected: str
 ) -> None:
     real = asyncio.run(_seen_by_client(sent, end))
@@ -386,7 +388,7 @@ def _self_signed(folder: Path) -> Path:
     return both
 
 
-def test_tls_is_spoken(tmp_path: Path) -> None:
+def test_tls_encrypts_connections(tmp_path: Path) -> None:
     both = _self_signed(tmp_path)
     server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server_side.load_cert_chain(both)
@@ -415,7 +417,7 @@ def test_invalid_latency_is_refused(text: str) -> None:
 
 
 class _Notes(asyncio.Protocol):
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.report: list[object] = []
@@ -431,7 +433,7 @@ class _Notes(asyncio.Protocol):
 
 
 class _Greets(asyncio.Protocol):
-    """Sends first, and is gone."""
+    """Sends data at once, and closes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -439,7 +441,7 @@ class _Greets(asyncio.Protocol):
         transport.close()
 
 
-def test_a_server_that_sends_first_is_heard_once_the_client_is_connected() -> None:
+def test_data_of_a_server_that_sends_first_arrives_after_connection_made() -> None:
     async def application() -> list[_Notes]:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(_Greets, "127.0.0.1", 25)
@@ -452,7 +454,7 @@ def test_a_server_that_sends_first_is_heard_once_the_client_is_connected() -> No
         assert all(one.report == ["made", b"hello", None] for one in world.run(application()))
 
 
-def test_a_reset_before_the_client_knows_of_its_connection_is_told_after_it() -> None:
+def test_early_reset_is_reported_after_connection_made() -> None:
     async def application() -> list[_Notes]:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(_Greets, "127.0.0.1", 25)
@@ -468,12 +470,12 @@ def test_a_reset_before_the_client_knows_of_its_connection_is_told_after_it() ->
 
     with World() as world:
         world.network.latency("0.1ms..1ms")
-        told = [one.report for one in world.run(application())]
-    assert all(one[0] == "made" and one[-1] != "made" for one in told)
-    assert any(isinstance(one[1], ConnectionResetError) for one in told)
+        reports = [one.report for one in world.run(application())]
+    assert all(one[0] == "made" and one[-1] != "made" for one in reports)
+    assert any(isinstance(one[1], ConnectionResetError) for one in reports)
 
 
-def test_on_a_slow_line_data_arrive_bit_by_bit() -> None:
+def test_large_write_arrives_in_segments_over_a_slow_network() -> None:
     async def application() -> tuple[int, float]:
         _, port = await _echoing()
         reader, writer = await _connect(port)
@@ -492,7 +494,7 @@ def test_on_a_slow_line_data_arrive_bit_by_bit() -> None:
     assert (size, longest_s < 1) == (100_000, True)
 
 
-def test_a_certificate_that_is_not_trusted_is_refused(tmp_path: Path) -> None:
+def test_untrusted_certificate_is_refused(tmp_path: Path) -> None:
     pem = _self_signed(tmp_path)
     server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_tls.load_cert_chain(pem)
@@ -506,7 +508,7 @@ def test_a_certificate_that_is_not_trusted_is_refused(tmp_path: Path) -> None:
         world.run(application())
 
 
-def test_a_connection_may_begin_to_speak_tls_later(tmp_path: Path) -> None:
+def test_connection_can_be_upgraded_to_tls(tmp_path: Path) -> None:
     pem = _self_signed(tmp_path)
     server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_tls.load_cert_chain(pem)
@@ -528,9 +530,9 @@ def test_a_connection_may_begin_to_speak_tls_later(tmp_path: Path) -> None:
         assert await reader.readline() == b"go on\n"
         await writer.start_tls(client_tls, server_hostname="localhost")
         writer.write(b"secret\n")
-        told = await reader.readline()
+        line = await reader.readline()
         writer.close()
-        return told
+        return line
 
     digests = set()
     for _ in range(3):
@@ -541,7 +543,7 @@ def test_a_connection_may_begin_to_speak_tls_later(tmp_path: Path) -> None:
 
 
 def _one_trip(world: World, name: str, sizes: int = 1) -> float:
-    """How long a request to a host and its answer take."""
+    """The duration of a request to a host with its response."""
 
     async def main() -> float:
         began = world.now_s
@@ -565,7 +567,7 @@ def _serving(world: World, *names: str) -> None:
     world.pass_time("1s")
 
 
-def test_a_link_has_a_latency_and_a_bandwidth_of_its_own() -> None:
+def test_link_has_its_own_latency_and_bandwidth() -> None:
     with World() as world:
         _serving(world, "near", "far")
         world.network.latency("1ms")
@@ -582,7 +584,7 @@ def test_a_link_has_a_latency_and_a_bandwidth_of_its_own() -> None:
         )
 
 
-def test_a_link_loses_what_others_do_not() -> None:
+def test_link_has_its_own_loss() -> None:
     with World() as world:
         _serving(world, "near", "far")
         world.network.link("client", "far").loss(1.0)
@@ -596,7 +598,7 @@ def test_a_link_loses_what_others_do_not() -> None:
             _one_trip(world, "far")
 
 
-def test_a_link_is_plain_where_the_network_is() -> None:
+def test_link_is_plain_if_the_network_is() -> None:
     with World(plain_network=True) as world:
         _serving(world, "far")
         link = world.network.link("client", "far")

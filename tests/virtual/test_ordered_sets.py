@@ -1,4 +1,4 @@
-"""Sets in the order of arrival are sets in all else, whatever is done with them."""
+"""Sets in insertion order behave as Python's sets in all other respects."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_set_operations_match_those_of_python(
 
 
 @given(members, members, st.sampled_from("|&-^"))
-def test_plain_set_may_be_the_left_operand(one: list[str], other: list[str], sign: str) -> None:
+def test_plain_set_can_be_the_left_operand(one: list[str], other: list[str], sign: str) -> None:
     make = {"|": MADE[0], "&": MADE[1], "-": MADE[2], "^": MADE[3]}[sign]
     made = make(set(one), OrderedSet(other))
     assert made == make(set(one), set(other))
@@ -75,7 +75,7 @@ def test_plain_set_may_be_the_left_operand(one: list[str], other: list[str], sig
 
 
 @given(members, st.lists(st.tuples(st.sampled_from(CHANGES), members), max_size=5))
-def test_changes_are_those_of_python(
+def test_set_updates_match_those_of_python(
     first: list[str], changes: list[tuple[Callable[[Any, Any], Any], list[str]]]
 ) -> None:
     ordered, plain = OrderedSet(first), set(first)
@@ -102,7 +102,7 @@ def test_ordered_sets_iterate_in_insertion_order() -> None:
 
 
 def _digest_of_broadcasts(padding: int) -> str:
-    """Send to a set of connections and of queues, at addresses that differ with the padding."""
+    """Send to sets of connections and queues, whose addresses depend on the padding."""
     clients: set[asyncio.StreamWriter] = set()
     queues: set[asyncio.Queue[str]] = set()
 
@@ -130,15 +130,15 @@ def _digest_of_broadcasts(padding: int) -> str:
     kept: list[bytearray] = []
     with World(seed=3) as world:
         world.run(application())
-    assert all(writer in clients for writer in clients), "also once the world is left"
+    assert all(writer in clients for writer in clients), "members are found once the world is left"
     return world.digest
 
 
-def test_sets_of_connections_and_queues_and_names_of_tasks_are_those_of_the_seed() -> None:
+def test_seed_determines_the_order_of_sets_of_connections_and_queues() -> None:
     assert len({_digest_of_broadcasts(padding) for padding in (0, 1, 16, 100, 3_000)}) == 1
 
 
-def test_items_of_a_plain_set_are_sorted() -> None:
+def test_members_taken_from_a_plain_set_are_sorted() -> None:
     names = {f"topic-{number}" for number in range(20)}
     assert list(OrderedSet(names)) == sorted(names) == list(OrderedFrozenSet(names))
     mixed = {("a", 1), ("a", None)}

@@ -1,7 +1,7 @@
-"""What the audit says of services as most are, each in a world, with a client of asyncio.
+"""The audit of ordinary services, each in a world, with a client on asyncio.
 
 `docs/audit.md` lists them. The producers are idempotent and nothing goes wrong, so nothing is a
-violation; and where nobody has looked, the audit may not say that all is well.
+violation; and the audit may not report success for records that were never read.
 """
 
 from __future__ import annotations
@@ -136,28 +136,28 @@ async def empty_run(clients: Clients) -> None:
     pass
 
 
-class Said(NamedTuple):
-    """What the assertion says with an expectation: nothing where it holds, else a part of that."""
+class Expected(NamedTuple):
+    """A part of the assertion's message with an expectation; "" if it holds."""
 
     once: str | None
     no_loss: str | None
 
 
-SERVICES: Mapping[Callable[[Clients], Coroutine[Any, Any, None]], Said] = {
-    relay: Said(None, None),
-    retry_topic: Said(None, None),
-    dead_letters: Said(None, "nobody read its partition"),
-    fan_out: Said(None, None),
-    compaction: Said(None, None),
-    consume_transform_produce: Said(None, None),
-    two_groups: Said(None, None),
-    consumer_that_starts_late: Said(None, "every reader began behind it"),
-    consumer_that_never_starts: Said("no reads in the trace", "no reads in the trace"),
-    empty_run: Said("no sends in the trace", "no sends in the trace"),
+SERVICES: Mapping[Callable[[Clients], Coroutine[Any, Any, None]], Expected] = {
+    relay: Expected(None, None),
+    retry_topic: Expected(None, None),
+    dead_letters: Expected(None, "nobody read its partition"),
+    fan_out: Expected(None, None),
+    compaction: Expected(None, None),
+    consume_transform_produce: Expected(None, None),
+    two_groups: Expected(None, None),
+    consumer_that_starts_late: Expected(None, "every reader began behind it"),
+    consumer_that_never_starts: Expected("no reads in the trace", "no reads in the trace"),
+    empty_run: Expected("no sends in the trace", "no sends in the trace"),
 }
 
 
-def _said(world: World, expect: str) -> str | None:
+def _message(world: World, expect: str) -> str | None:
     try:
         world.clusters[0].audit(expect=[expect]).assert_no_violations()
     except AssertionError as error:
@@ -175,7 +175,7 @@ def test_failure_report_of_an_ordinary_service_matches_the_document(
         cluster = world.cluster(brokers=1, topics=TOPICS, config=config)
         world.run(service(Clients(cluster.bootstrap_servers)))
         for expect, expected in zip(("once", "no-loss"), SERVICES[service], strict=True):
-            said = _said(world, expect)
+            said = _message(world, expect)
             assert (said is None) == (expected is None), said
             assert expected is None or (said is not None and expected in said), said
             if said is not None:
@@ -186,7 +186,7 @@ def test_document_lists_supported_and_refused_libraries() -> None:
     section = DOCUMENT.split("### Ordinary services", 1)[1].split("\n#", 1)[0]
     passing, failing = section.split("These don't", 1)
     shown = re.findall(r"^- ([a-z ]+?)(?: \([^)]*\))?: `([^`]+)`( with `no-loss`)?", failing, re.M)
-    listed = {name: Said(None if only else said, said) for name, said, only in shown}
+    listed = {name: Expected(None if only else said, said) for name, said, only in shown}
     assert listed == {
         service.__name__.replace("_", " "): said
         for service, said in SERVICES.items()

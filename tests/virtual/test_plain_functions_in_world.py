@@ -1,4 +1,4 @@
-"""Plain functions that anyio would call on threads: in a world they sleep its time."""
+"""Plain functions that anyio would call on threads: in a world they run on the loop's thread."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fastapi import FastAPI
 from purgatory.virtual import World
 
 
-def _sleep_and_tell(seconds: float) -> str:
+def _sleep_on_thread(seconds: float) -> str:
     time.sleep(seconds)
     return threading.current_thread().name
 
 
 @pytest.mark.virtual(seeds=5)
-async def test_a_plain_endpoint_of_fastapi_holds_up_nobody(world: World) -> None:
+async def test_plain_endpoint_of_fastapi_does_not_block_others(world: World) -> None:
     app = FastAPI()
 
     @app.get("/slow")
     def slow(seconds: float) -> str:
-        return _sleep_and_tell(seconds)
+        return _sleep_on_thread(seconds)
 
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
@@ -59,11 +59,11 @@ async def test_cancelled_task_waits_for_its_executor_call_unless_abandoned(
     assert world.now_s == pytest.approx(took_s, abs=0.01)
 
 
-def test_anyio_has_its_threads_after_a_world() -> None:
+def test_anyio_uses_threads_again_after_a_world() -> None:
     names = []
     for seed in range(2):
         with World(seed) as world:
-            world.run(anyio.to_thread.run_sync(_sleep_and_tell, 5))
+            world.run(anyio.to_thread.run_sync(_sleep_on_thread, 5))
             assert world.now_s >= 5
-        names.append(anyio.run(anyio.to_thread.run_sync, _sleep_and_tell, 0))
+        names.append(anyio.run(anyio.to_thread.run_sync, _sleep_on_thread, 0))
     assert threading.current_thread().name not in names

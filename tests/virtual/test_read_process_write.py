@@ -1,5 +1,5 @@
-"""What the audit says of a loop that reads, processes and writes in transactions, and of its twin
-that takes a new transactional id in each instance, so that nobody fences the last one."""
+"""The audit of a loop that reads, processes and writes in transactions, and of its twin whose
+instances take new transactional ids, so that a stalled instance is not fenced."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Instance:
         await self.producer.start()
 
     async def begin(self) -> dict[TopicPartition, int]:
-        """Begin a transaction with the invoice of the next order; return the offset behind it."""
+        """Begin a transaction with the next order's invoice; return the offset after the order."""
         order = await self.orders.getone()
         await self.producer.begin_transaction()
         await self.producer.send_and_wait("invoices", b"of " + order.value)
@@ -55,7 +55,7 @@ class Instance:
 
 
 async def bill(cluster: WorldCluster, transactional_ids: tuple[str, str]) -> None:
-    """One instance stalls in the middle of a transaction; another one takes over; it goes on."""
+    """An instance stalls in a transaction, another one takes over, and the first one resumes."""
     async with AIOKafkaProducer(
         bootstrap_servers=cluster.bootstrap_servers, enable_idempotence=True
     ) as shop:
@@ -69,7 +69,7 @@ async def bill(cluster: WorldCluster, transactional_ids: tuple[str, str]) -> Non
     for _ in range(ORDERS):
         await successor.end(await successor.begin())
     await successor.stop()
-    with contextlib.suppress(ProducerFenced, KafkaError):  # as it should
+    with contextlib.suppress(ProducerFenced, KafkaError):  # as intended
         await stalled.end(offsets)
     await stalled.stop()
     async with AIOKafkaConsumer(
@@ -84,7 +84,7 @@ async def bill(cluster: WorldCluster, transactional_ids: tuple[str, str]) -> Non
 
 @pytest.mark.parametrize("expect", ["once", "no-loss", "order"])
 @pytest.mark.parametrize("has_fixed_id", [True, False])
-def test_a_loop_is_right_with_one_transactional_id_and_wrong_with_new_ones(
+def test_loop_is_exactly_once_only_with_a_fixed_transactional_id(
     has_fixed_id: bool, expect: str
 ) -> None:
     with World(1) as world:

@@ -1,4 +1,4 @@
-"""What the checks of a world say of relays, which send on what they read, and are interrupted."""
+"""A world's checks of interrupted relays, which send the records that they read to a topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLACE = TopicPartition("orders", 0)
 
 
 class _Interrupted(Exception):
-    """What ends a relay in the middle of a batch."""
+    """The end of a relay in the middle of a batch."""
 
 
 def _consumer(cluster: WorldCluster, topic: str, **settings: Any) -> AIOKafkaConsumer:
@@ -75,7 +75,7 @@ _Relay = Callable[[WorldCluster, int | None], Any]
 
 
 async def _application(cluster: WorldCluster, relay: _Relay, isolation: str) -> list[int]:
-    """Return the invoices that a reader has got."""
+    """Run a relay with an interruption; return the invoices that a reader gets."""
     async with _producer(cluster) as producer:
         for number in range(_COUNT):
             await producer.send_and_wait("orders", b"%d" % number)
@@ -98,7 +98,7 @@ def _world_of(relay: _Relay, isolation: str) -> tuple[World, list[int]]:
     return world, invoices
 
 
-def test_a_batch_whose_transaction_was_aborted_is_there_once_in_order() -> None:
+def test_repeated_batch_of_an_aborted_transaction_is_read_once_in_order() -> None:
     world, invoices = _world_of(_relay_in_transactions, "read_committed")
     assert invoices == [*range(_COUNT)]
     for check in (World.check_no_loss, World.check_order, World.check_exactly_once):
@@ -115,12 +115,12 @@ def test_reader_of_aborted_records_fails_exactly_once() -> None:
     assert "aborted_read" in str(caught.value)
 
 
-def test_without_transactions_a_batch_that_was_interrupted_is_there_twice() -> None:
+def test_interrupted_batch_without_transactions_is_duplicated() -> None:
     world, invoices = _world_of(_relay_without, "read_committed")
     assert invoices == [*range(_BATCH), 4, 5, *range(_BATCH, _COUNT)]
     world.check_no_loss()
     world.check_order()
-    # Two producers sent equal records: brokers can't see that one is the other, sent again.
+    # Two producers sent equal records: brokers can't see that one is a repetition of the other.
     with pytest.raises(AssertionError, match="equal records: on purpose, or one") as caught:
         world.check_exactly_once()
     assert "invoices-0, offset 6, key null, value '4'" in str(caught.value)

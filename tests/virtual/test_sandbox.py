@@ -1,4 +1,4 @@
-"""What would leave the world is refused with what to do instead, or allowed by name."""
+"""Calls that would leave the world are refused with an alternative, or allowed by name."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _run_uvloop() -> None:
 
 
 @pytest.mark.parametrize("make", [_new_loop, _run_coroutine, _run_uvloop])
-def test_an_event_loop_of_its_own_is_refused(make: Callable[[], object]) -> None:
+def test_another_event_loop_is_refused(make: Callable[[], object]) -> None:
     with World() as world, pytest.raises(SandboxError, match=r"world\.run\(coroutine\)"):
         make()
     with World() as world, pytest.raises(SandboxError, match=r"world\.run\(coroutine\)"):
@@ -88,7 +88,7 @@ def test_an_event_loop_of_its_own_is_refused(make: Callable[[], object]) -> None
     ("kind", "leave"),
     [("threads", _start_thread), ("processes", _start_process), ("sockets", _real_socket)],
 )
-def test_each_way_out_is_allowed_by_its_name(kind: str, leave: Callable[[], object]) -> None:
+def test_each_way_out_can_be_allowed_by_name(kind: str, leave: Callable[[], object]) -> None:
     with World(allow=[kind]):
         leave()
 
@@ -131,7 +131,7 @@ def test_import_that_leaves_the_world_is_refused_with_advice(
         importlib.import_module("begins_a_process")
 
 
-def test_other_threads_and_what_was_kept_have_the_systems_sockets() -> None:
+def test_other_threads_and_kept_references_use_real_sockets() -> None:
     begin, kept, seen = threading.Event(), [], []
 
     def look() -> None:
@@ -154,7 +154,7 @@ def test_other_threads_and_what_was_kept_have_the_systems_sockets() -> None:
     assert seen == [True, True]
 
 
-def test_a_machine_in_a_world_has_the_name_of_its_node() -> None:
+def test_hostname_is_the_name_of_the_node() -> None:
     with World() as world, world.node("billing"):
         assert socket.gethostname() == socket.getfqdn() == "billing"
         assert socket.gethostbyname("localhost") == "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Which ready callback runs next: schedules at random, by priorities, and all of them."""
+"""Schedules: random orders of ready callbacks, orders by priorities, and all orders."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def _run(schedule: str, seed: int = 0) -> tuple[list[str], World]:
     return seen, world
 
 
-def test_a_world_runs_first_in_first_out_unless_told_otherwise() -> None:
+def test_default_schedule_is_first_in_first_out() -> None:
     assert _run("fifo")[0] == _run(RECORDED_FIFO)[0] == ["a0", "b0", "c0", "a1", "b1", "c1"]
     assert _run("fifo")[1].digest == _run(RECORDED_FIFO)[1].digest
 
 
-def test_each_order_comes_that_the_tasks_allow_and_no_other() -> None:
-    """Sixty thousand million to one that 2,000 runs miss one of 90 orders."""
+def test_random_schedules_give_exactly_the_possible_orders() -> None:
+    """2,000 runs miss one of 90 orders with a probability of one in sixty thousand million."""
     possible = {
         order
         for order in itertools.permutations(["a0", "a1", "b0", "b1", "c0", "c1"])
@@ -58,14 +58,14 @@ def test_each_order_comes_that_the_tasks_allow_and_no_other() -> None:
 
 @given(st.integers(0, 2**32), st.sampled_from(["random", "sticky", "mixed", "pct", "pct:5"]))
 @settings(max_examples=60, deadline=None)
-def test_the_deviations_repeat_a_run(seed: int, schedule: str) -> None:
+def test_deviations_repeat_a_run(seed: int, schedule: str) -> None:
     seen, world = _run(schedule, seed)
     again, repeated = _run(format_deviations(world.deviations), seed)
     assert again == seen
     assert repeated.digest == world.digest
 
 
-def test_a_deviation_beyond_what_is_ready_takes_the_last() -> None:
+def test_deviation_beyond_the_ready_callbacks_takes_the_last() -> None:
     assert _run("0:99")[0][0] == "c0"
     assert _run("99:1")[0] == _run("fifo")[0]
 
@@ -79,7 +79,7 @@ def test_invalid_schedule_is_refused(text: str) -> None:
 
 
 @given(st.dictionaries(st.integers(0, 999), st.integers(1, 9), min_size=1))
-def test_deviations_go_through_a_text(deviations: dict[int, int]) -> None:
+def test_deviations_round_trip_through_text(deviations: dict[int, int]) -> None:
     schedule = parse_schedule(format_deviations(deviations), None)
     assert schedule is not None
     assert schedule.planned == deviations
@@ -99,7 +99,7 @@ def test_callbacks_of_one_object_keep_their_order() -> None:
         assert seen == [*range(10)]
 
 
-def test_plain_functions_may_come_in_any_order() -> None:
+def test_plain_functions_run_in_any_order() -> None:
     async def main(seen: list[int]) -> None:
         def append(number: int) -> None:
             seen.append(number)
@@ -119,7 +119,7 @@ def test_plain_functions_may_come_in_any_order() -> None:
 
 
 async def _starved(world: World) -> bool:
-    """Whether one task did all of its ten steps before another took its first."""
+    """Whether one task ran all of its ten steps before the first step of another."""
     steps = 0
 
     async def slow() -> int:
@@ -148,7 +148,7 @@ def _share(
     return found / seeds
 
 
-def test_priorities_starve_a_task_as_chance_hardly_ever_does() -> None:
+def test_pct_starves_a_task_as_random_hardly_ever_does() -> None:
     assert _share("random", _starved) < 0.02
     assert _share("pct:1", _starved) > 0.3
     assert _share("pct:3", _starved) > 0.1
@@ -156,7 +156,7 @@ def test_priorities_starve_a_task_as_chance_hardly_ever_does() -> None:
 
 
 async def _interrupted(world: World) -> bool:
-    """Whether a task took all of its five steps between the first two of another."""
+    """Whether a task ran all of its five steps between the first two of another."""
     seen: list[str] = []
 
     async def work(name: str, steps: int) -> None:
@@ -168,13 +168,13 @@ async def _interrupted(world: World) -> bool:
     return seen == ["first", *(5 * ["second"]), "first"]
 
 
-def test_a_task_that_goes_on_comes_between_two_steps_more_often_than_by_equal_chance() -> None:
-    """0.037 beside 0.017, of 10,000 seeds."""
+def test_sticky_runs_a_whole_task_between_two_steps_more_often_than_random() -> None:
+    """The shares of 10,000 seeds are 0.037 and 0.017."""
     assert _share("fifo", _interrupted) == 0
     assert _share("sticky", _interrupted, 1_000) > _share("random", _interrupted, 1_000) + 0.01
 
 
-def test_priorities_do_not_starve_who_is_waited_for() -> None:
+def test_pct_does_not_starve_an_awaited_task() -> None:
     async def spins(world: World) -> bool:
         done = False
 
@@ -192,7 +192,7 @@ def test_priorities_do_not_starve_who_is_waited_for() -> None:
     assert _share("pct", spins) == 1
 
 
-def test_a_search_goes_through_all_orders_once() -> None:
+def test_exhaustive_search_runs_each_order_once() -> None:
     search, orders = ExhaustiveSearch(99), Counter[tuple[str, ...]]()
 
     async def main(seen: list[str]) -> None:
@@ -214,7 +214,7 @@ def test_a_search_goes_through_all_orders_once() -> None:
     assert search.count == sum(orders.values())
 
 
-def test_a_search_with_a_bound_says_that_there_is_more() -> None:
+def test_bounded_search_reports_that_more_orders_exist() -> None:
     search = ExhaustiveSearch(1)
     tried = []
     for deviations in search:
@@ -224,7 +224,7 @@ def test_a_search_with_a_bound_says_that_there_is_more() -> None:
     assert not search.is_complete
 
 
-def test_a_search_keeps_no_more_schedules_than_it_runs() -> None:
+def test_exhaustive_search_keeps_no_more_schedules_than_it_runs() -> None:
     search = ExhaustiveSearch(3, limit=50)
     for _ in search:
         search.ran([10] * 1_000)
@@ -232,7 +232,7 @@ def test_a_search_keeps_no_more_schedules_than_it_runs() -> None:
     search = ExhaustiveSearch(1, limit=4)
     for _ in search:
         search.ran([3, 2])
-    assert (search.count, search.is_limited) == (4, False), "it ran all there were"
+    assert (search.count, search.is_limited) == (4, False), "the search ran all schedules"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_search_keeps_no_more_schedules_than_it_runs() -> None:
         ),
     ],
 )
-def test_a_search_says_that_more_tasks_were_ready_than_a_choice_is_of(
+def test_exhaustive_search_reports_more_ready_tasks_than_a_choice_has(
     tasks: int, shown: str
 ) -> None:
     async def step() -> None:

@@ -1,4 +1,4 @@
-"""Failures in worlds that are made smaller, as somebody sees it who runs pytest."""
+"""Shrinking of failures in worlds, as users of pytest see it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _HEADING = "virtual world, shrunk"
 
 
 def _shrunk(said: str) -> str:
-    """The section of what was shrunk."""
+    """The report's section of the shrunk failure."""
     assert said.count(f"- {_HEADING} -") == 1
     return re.split(r"\n(?:____|====)", said.partition(_HEADING)[2].partition("\n")[2])[0]
 
 
-def test_a_failure_is_shrunk_and_the_command_repeats_what_is_left(tmp_path: Path) -> None:
+def test_failure_is_shrunk_and_the_command_repeats_the_smallest_one(tmp_path: Path) -> None:
     status, said = run_pytest(tmp_path, text=_BUG)
     assert status == 1
     assert "1 failed" in said
@@ -107,7 +107,7 @@ def test_after():
     assert not re.search(r"^(set up|tested|.*logged) [013]", said, re.M)
 
 
-def test_a_fixture_that_fails_in_a_later_run_is_told(tmp_path: Path) -> None:
+def test_fixture_failure_in_a_later_run_is_reported(tmp_path: Path) -> None:
     text = """
 import pytest
 
@@ -167,7 +167,7 @@ def test_shrinking_reports_exhausted_attempts(tmp_path: Path) -> None:
         assert "--virtual-shrink-attempts: invalid" in said
 
 
-def test_an_attempt_that_waits_for_ever_ends(tmp_path: Path) -> None:
+def test_attempt_that_waits_forever_is_ended(tmp_path: Path) -> None:
     text = """
 import asyncio
 
@@ -185,7 +185,7 @@ async def test_it(world):
 @pytest.mark.parametrize(
     "at_limit", ["world.pass_time('2h')", "with raises(TimeoutError): world.pass_time('2h')"]
 )
-def test_the_limit_of_an_attempt_is_no_failure_of_the_test(tmp_path: Path, at_limit: str) -> None:
+def test_timeout_of_an_attempt_does_not_count_as_the_failure(tmp_path: Path, at_limit: str) -> None:
     text = f"""
 import asyncio
 from pytest import raises
@@ -208,7 +208,7 @@ def test_it(world):
 
 
 def test_ctrl_c_reports_the_smallest_failure_so_far(tmp_path: Path) -> None:
-    # With more left out than what never began, somebody stops it.
+    # The first attempt that excludes more than the fault that never began is interrupted.
     before = "    await asyncio"
     stop = f"import os; os.kill(os.getpid(), {int(signal.SIGINT)})"
     text = _BUG.replace(before, f"    if len(world.without) > 1:\n        {stop}\n{before}")

@@ -1,4 +1,4 @@
-"""How a failure is made smaller, with tests that are functions."""
+"""Shrinking of failures, with plain functions as tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _failure(test: RepeatedTest, kind: str = "AssertionError at test_it.py:7") -
 def _tested(
     fails: Callable[[RepeatedTest], str | None], first: RepeatedTest = _TEST, attempts: int = 300
 ) -> tuple[RepeatedTest, int]:
-    """The smallest test that failed, and how many attempts that took."""
+    """The smallest failed test, and the number of attempts."""
 
     def attempt(test: RepeatedTest) -> WorldFailure | None:
         kind = fails(test)
@@ -48,12 +48,12 @@ def _tested(
     return shrinking.smallest.test, shrinking.attempts
 
 
-def test_faults_are_left_out_and_then_the_network_is_made_plain() -> None:
+def test_faults_are_excluded_before_the_network_is_made_plain() -> None:
     smallest, _ = _tested(lambda test: None if {2, 6} & set(test.without) else "the bug")
     assert smallest == replace(_TEST, without=[0, 1, 3, 4, 5, 7, 8, 9], plain_network=True)
 
 
-def test_a_network_that_is_needed_stays() -> None:
+def test_needed_network_settings_are_kept() -> None:
     smallest, _ = _tested(lambda test: None if test.plain_network else "the bug")
     assert smallest == replace(_TEST, without=[*range(10)])
 
@@ -63,7 +63,7 @@ def test_faults_that_had_not_begun_may_be_needed() -> None:
     assert smallest == replace(_TEST, without=[*range(9)], plain_network=True)
 
 
-def test_another_failure_is_not_taken_for_the_same() -> None:
+def test_different_failure_does_not_count_as_the_same() -> None:
     def fails(test: RepeatedTest) -> str:
         return "another bug" if 4 in test.without or test.plain_network else "the bug"
 
@@ -81,7 +81,7 @@ def test_omitted_faults_stay_omitted() -> None:
     assert smallest.without == [0, 1, 2, 3, 4, 6, 7, 8, 9]
 
 
-def test_deviations_of_the_schedule_are_left_out_last() -> None:
+def test_schedule_deviations_are_removed_last() -> None:
     tried: list[RepeatedTest] = []
 
     def fails(test: RepeatedTest) -> str | None:
@@ -93,7 +93,7 @@ def test_deviations_of_the_schedule_are_left_out_last() -> None:
     assert [test.schedule for test in tried[:5]] == ["random"] * 5
 
 
-def test_deviations_come_earlier_where_one_before_them_is_left_out() -> None:
+def test_later_deviations_shift_when_an_earlier_one_is_removed() -> None:
     def fails(test: RepeatedTest) -> str | None:
         needed = {"7:2", "9:1"} <= {*test.schedule.split(",")}
         return "the bug" if test.schedule == "random" or needed or test.schedule == "8:1" else None
@@ -102,7 +102,7 @@ def test_deviations_come_earlier_where_one_before_them_is_left_out() -> None:
     assert smallest.schedule == "8:1"
 
 
-def test_a_schedule_that_is_not_needed_goes() -> None:
+def test_unneeded_schedule_is_removed() -> None:
     smallest, _ = _tested(lambda test: "the bug", replace(_TEST, schedule="pct:3"))
     assert smallest == replace(_TEST, without=[*range(10)], plain_network=True)
 

@@ -1,4 +1,4 @@
-"""The story of a failure: its steps, each with the line where it went on, and what woke it."""
+"""The story of a failure: its steps, each with its line and the step that woke it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.virtual.pytest_run import run_pytest
 
 
 def _lines(story: str) -> list[str]:
-    """Its steps, each with its source and what was sent, in one line."""
+    """Its steps, each in one line with its source and its messages."""
     return re.sub(r"\n {22}(?!\.\.\.)", " | ", story).splitlines()[1:]
 
 
@@ -23,7 +23,7 @@ def _woken_by(line: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def test_a_step_names_its_line_and_what_woke_it() -> None:
+def test_step_has_its_line_and_its_cause() -> None:
     event = asyncio.Event
 
     async def waits(opened: asyncio.Event) -> None:
@@ -54,7 +54,7 @@ def test_a_step_names_its_line_and_what_woke_it() -> None:
     assert all("at test_story.py:" in line for line in lines)
 
 
-def test_messages_between_hosts_are_steps_and_those_that_do_not_matter_are_not() -> None:
+def test_story_has_only_messages_that_happened_before_the_last_step() -> None:
     async def serve() -> None:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(await reader.readline())
@@ -82,7 +82,7 @@ def test_messages_between_hosts_are_steps_and_those_that_do_not_matter_are_not()
     received = [line for line in lines if "client:20000 > left" in line or "left: handle" in line]
     sent = [line for line in lines if "left > client" in line]
     assert received and sent
-    # What the other host did is told of its own lines, but its messages did not come before.
+    # The other host's own lines are in the story; its messages did not happen before the end.
     assert any("right: handle()" in line for line in lines)
     assert not [line for line in lines if "data right > client" in line]
 
@@ -103,7 +103,7 @@ def test_a_fault_is_a_step() -> None:
         )
 
 
-def test_the_steps_around_a_fault_are_told_however_long_ago_it_was() -> None:
+def test_story_has_the_steps_around_an_old_fault() -> None:
     async def run() -> None:
         while True:
             await asyncio.sleep(1)
@@ -126,7 +126,7 @@ def test_the_steps_around_a_fault_are_told_however_long_ago_it_was() -> None:
     assert "200.500000 s  main() #1" in lines[-1]
 
 
-def test_a_fetch_is_woken_by_the_produce_that_it_waits_for() -> None:
+def test_delayed_fetch_is_woken_by_its_produce() -> None:
     aiokafka: Any = pytest.importorskip("aiokafka")
 
     async def main(bootstrap: str) -> None:
@@ -148,7 +148,7 @@ def test_a_fetch_is_woken_by_the_produce_that_it_waits_for() -> None:
     assert _woken_by(fetched) in produces
 
 
-def test_the_same_run_with_and_without_a_story() -> None:
+def test_story_does_not_change_the_run() -> None:
     def digest(story: bool) -> str:
         async def main() -> None:
             event = asyncio.Event()
@@ -164,7 +164,7 @@ def test_the_same_run_with_and_without_a_story() -> None:
     assert digest(True) == digest(False)
 
 
-def test_a_world_without_a_story_says_how_to_have_one() -> None:
+def test_story_of_a_world_without_one_raises_with_advice() -> None:
     with World() as world:
         world.pass_time("1s")
         with pytest.raises(WorldError, match=r"World\(\.\.\., story=True\)"):
@@ -173,7 +173,7 @@ def test_a_world_without_a_story_says_how_to_have_one() -> None:
         assert empty.story == "no step was taken"
 
 
-def test_the_last_steps_are_kept_and_told_in_linear_time() -> None:
+def test_last_steps_are_kept_and_formatted_in_linear_time() -> None:
     async def spin() -> None:
         for _ in range(60_000):
             await asyncio.sleep(0.001)
@@ -217,7 +217,7 @@ async def test_a_property(world):
 """
 
 
-def test_a_failed_test_tells_the_story_of_its_smallest_failure(tmp_path: Path) -> None:
+def test_failed_test_reports_the_story_of_its_smallest_failure(tmp_path: Path) -> None:
     status, said = run_pytest(tmp_path, text=_TESTS)
     assert status == 1
     first, second = (part.split("____")[0] for part in said.split("- virtual world, story -")[1:3])

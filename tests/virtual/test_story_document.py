@@ -1,4 +1,4 @@
-"""The story of a run as a document: what each node did, what was under way, and what waited."""
+"""The story of a run as a document: the steps of each node, messages in transit, and waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Document = dict[str, Any]
 
 
 def saved(world: World, folder: Path, **head: str) -> Document:
-    """What a world writes of its story."""
+    """The document of a world's story."""
     world.save_story(folder / "it.story.json", **head)
     document: Document = json.loads((folder / "it.story.json").read_text())
     return document
@@ -44,7 +44,7 @@ async def serve() -> None:
     await (await asyncio.start_server(handle, port=80)).serve_forever()
 
 
-def test_tasks_wait_from_one_step_of_theirs_to_the_next(tmp_path: Path) -> None:
+def test_wait_lasts_from_a_step_of_its_task_to_the_next(tmp_path: Path) -> None:
     async def opens(opened: asyncio.Event) -> None:
         await asyncio.sleep(5)
         opened.set()
@@ -76,7 +76,7 @@ def test_tasks_wait_from_one_step_of_theirs_to_the_next(tmp_path: Path) -> None:
     assert waiting_at(document, len(document["steps"]) - 1) == []
 
 
-def test_a_task_that_never_goes_on_waits_to_the_end(tmp_path: Path) -> None:
+def test_task_that_never_resumes_waits_to_the_end(tmp_path: Path) -> None:
     async def never() -> None:
         await asyncio.Event().wait()
 
@@ -90,7 +90,7 @@ def test_a_task_that_never_goes_on_waits_to_the_end(tmp_path: Path) -> None:
     assert waiting_at(document, len(document["steps"]) - 1) == ["await asyncio.Event().wait()"]
 
 
-def test_a_message_is_under_way_from_its_step_to_its_arrival(tmp_path: Path) -> None:
+def test_message_is_in_transit_from_its_send_to_its_arrival(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         world.host("server", serve)
         world.network.link("client", "server").latency("3ms")
@@ -122,7 +122,7 @@ def test_a_message_is_under_way_from_its_step_to_its_arrival(tmp_path: Path) -> 
     assert (unread["ended"], unread["outcome"]) == (None, None)
 
 
-def test_a_crash_drops_what_is_under_way_and_ends_what_waits(tmp_path: Path) -> None:
+def test_crash_drops_messages_in_transit_and_ends_waits(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         server = world.host("server", serve)
         await asyncio.sleep(1)
@@ -174,7 +174,7 @@ def test_messages_held_by_a_partition_are_in_flight_until_it_ends(tmp_path: Path
     assert steps[hello["ended"]]["at_us"] - steps[hello["sent"]]["at_us"] > 7_000_000
 
 
-def test_segments_that_are_lost_say_so(tmp_path: Path) -> None:
+def test_lost_segment_has_the_outcome_lost(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         world.host("server", serve)
         await asyncio.sleep(1)
@@ -193,7 +193,7 @@ def test_segments_that_are_lost_say_so(tmp_path: Path) -> None:
     assert document["steps"][hello["ended"]]["node"] in ("client", "server")
 
 
-def test_a_cluster_has_its_brokers_faults_and_records(tmp_path: Path) -> None:
+def test_document_of_a_cluster_has_brokers_faults_and_records(tmp_path: Path) -> None:
     aiokafka: Any = pytest.importorskip("aiokafka")
 
     async def main(cluster: Any) -> None:
@@ -247,7 +247,7 @@ def test_a_long_run_keeps_its_last_steps(tmp_path: Path) -> None:
     assert document["total_steps"] > 6_000
 
 
-def test_without_a_story_nothing_is_saved(tmp_path: Path) -> None:
+def test_save_story_of_a_world_without_one_raises(tmp_path: Path) -> None:
     with World() as world, pytest.raises(WorldError, match="story=True"):
         world.save_story(tmp_path / "it.story.json")
     assert not list(tmp_path.iterdir())

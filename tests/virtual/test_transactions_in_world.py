@@ -28,7 +28,7 @@ def _producer(cluster: WorldCluster) -> AIOKafkaProducer:
 
 
 async def _read(cluster: WorldCluster, isolation_level: str = "read_committed") -> list[bytes]:
-    """All that a consumer who begins now gets to see."""
+    """All records that a consumer gets from the beginning."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=cluster.bootstrap_servers,
         isolation_level=isolation_level,
@@ -80,7 +80,7 @@ async def test_a_zombie_is_fenced_when_its_successor_begins(
 
 
 @pytest.mark.virtual(seeds=5)
-async def test_a_transaction_that_nobody_ends_is_aborted_after_its_time(
+async def test_abandoned_transaction_is_aborted_after_its_timeout(
     world: World, cluster: WorldCluster
 ) -> None:
     producer = _producer(cluster)

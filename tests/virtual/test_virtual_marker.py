@@ -1,4 +1,4 @@
-"""The fixture `world` and the mark `virtual`, as a project that has the package sees them."""
+"""The fixture `world` and the mark `virtual`, in a project that uses the package."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _pytest(folder: Path, *words: str, text: str = _TESTS) -> tuple[int, str]:
     return run_pytest(folder, "--virtual-no-shrink", *words, text=text)
 
 
-def test_a_marked_test_runs_until_a_seed_fails_and_tells_how_to_repeat_it(
+def test_marked_test_runs_until_a_seed_fails_and_reports_the_command(
     tmp_path: Path,
 ) -> None:
     status, said = _pytest(tmp_path, "--durations=5")
@@ -64,7 +64,7 @@ def test_a_marked_test_runs_until_a_seed_fails_and_tells_how_to_repeat_it(
     repeat = re.search(r"pytest (\S+) --virtual-seed 3$", said, re.M)
     assert repeat is not None
     assert repeat[1] == "test_it.py::test_one_seed_fails"
-    # How long tests took is told in the machine's time.
+    # The report has the durations of tests in the machine's time.
     taken_s = [float(one) for one in re.findall(r"^([0-9.]+)s (?:call|setup)", said, re.M)]
     assert all(one < 600 for one in taken_s)
     status, said = _pytest(tmp_path, repeat[1], "--virtual-seed", "3")
@@ -72,7 +72,7 @@ def test_a_marked_test_runs_until_a_seed_fails_and_tells_how_to_repeat_it(
     assert "1 failed in" in said
 
 
-def test_the_command_line_says_which_seeds(tmp_path: Path) -> None:
+def test_command_line_chooses_the_seeds(tmp_path: Path) -> None:
     assert "4 passed" in _pytest(tmp_path, "--virtual-seeds", "3")[1]
     assert "1 failed, 3 passed" in _pytest(tmp_path, "--virtual-seed", "3")[1]
     status, said = _pytest(tmp_path, "--virtual-seeds", "0")
@@ -96,7 +96,7 @@ async def test_it(world):
 """
 
 
-def test_a_failure_tells_its_faults_and_the_command_line_leaves_some_out(tmp_path: Path) -> None:
+def test_failure_lists_faults_and_the_command_line_excludes_some(tmp_path: Path) -> None:
     said = _pytest(tmp_path, text=_FAULTS)[1]
     assert "assert [0, 1, 2, 3] == []" in said
     assert "faults: 4 of 5 had begun\n" in said
@@ -120,7 +120,7 @@ import asyncio
 async def test_it(world):
     world.at("2s", print, "late")
     world.at("1s", print, "early")
-    ends = []  # a writer that nobody keeps closes its connection since Python 3.13
+    ends = []  # an unreferenced writer closes its connection since Python 3.13
     server = await asyncio.start_server(lambda *two: ends.append(two), "127.0.0.1", 9000)
     reader, writer = await asyncio.open_connection("127.0.0.1", 9000)
     for number in range(100):
@@ -148,7 +148,7 @@ def test_unknown_schedule_is_reported(tmp_path: Path) -> None:
     assert "--virtual-schedule: the schedule 'lifo' is none of fifo, mixed, random" in said
 
 
-def test_a_test_is_repeated_from_where_pytest_was_started(tmp_path: Path) -> None:
+def test_repeat_command_is_relative_to_the_start_folder(tmp_path: Path) -> None:
     said = _pytest(tmp_path, text=_FAULTS)[1]
     assert "pytest test_it.py::test_it" in said
     (tmp_path / "inner").mkdir()
@@ -193,13 +193,13 @@ def test_invalid_arguments_of_the_mark_are_reported(marked: dict[str, Any], advi
         Plan(marked, _OPTIONS)
 
 
-def test_the_runs_of_a_test_are_those_of_its_mark_and_the_command_line() -> None:
+def test_plan_combines_the_mark_and_the_command_line() -> None:
     def runs(marked: dict[str, Any] | None, **options: Any) -> list[tuple[int, str]]:
         plan = Plan(marked, {**_OPTIONS, "without": (), "plain_network": False, **options})
         return [(run.seed, run.schedule) for run in plan.runs("test_it")]
 
     assert runs(None) == [(0, "fifo")]
-    assert runs(None, seeds=5) == [(0, "fifo")], "without a mark it has one"
+    assert runs(None, seeds=5) == [(0, "fifo")], "a test without a mark has one run"
     assert runs(None, seed=7, schedule="3:1") == [(7, "3:1")]
     assert len(runs({})) == 20
     assert runs({"seeds": 2}) == [(0, "fifo"), (1, "fifo")]
@@ -214,11 +214,11 @@ def test_the_runs_of_a_test_are_those_of_its_mark_and_the_command_line() -> None
     ("marked", "named"),
     [(None, ""), ({"seeds": 2}, ""), ({"schedules": 2}, "fifo"), ({"schedule": "pct"}, "fifo")],
 )
-def test_the_command_names_first_in_first_out_where_the_mark_has_another_schedule(
+def test_repeat_command_names_fifo_if_the_mark_has_another_schedule(
     marked: dict[str, Any] | None, named: str
 ) -> None:
     plan = Plan(marked, {**_OPTIONS, "without": (), "plain_network": False})
-    run = replace(next(plan.runs("test_it")), schedule="fifo")  # as it is shrunk
+    run = replace(next(plan.runs("test_it")), schedule="fifo")  # as in shrinking
     assert run.command.partition(" --virtual-schedule ")[2] == named
 
 
@@ -316,7 +316,7 @@ def test_fixtures_are_run_in_the_world_and_no_other_plugin_runs_its_tests(tmp_pa
     assert "4 passed, 2 errors" in said
     assert said.count("closed at 16.0") == 2
     assert "pytest-asyncio sets it up" in said
-    # And what fails in a fixture tells of its world, too.
+    # A failed fixture reports its world, too.
     assert "pytest test_it.py::test_of_a_broken_fixture --virtual-seed 0" in said
 
 
@@ -388,7 +388,7 @@ async def test_passes_here_alone(world):
 """
 
 
-def test_a_failure_that_comes_in_another_process_alone_is_not_lost(tmp_path: Path) -> None:
+def test_failure_in_another_process_alone_is_reported(tmp_path: Path) -> None:
     status, said = run_pytest(tmp_path, "--virtual-jobs", "2", text=_DIES)
     assert status == 1
     assert "2 failed" in said
@@ -441,7 +441,7 @@ class TestOfAClass:
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_the_fixtures_of_pytest_are_new_for_each_run(tmp_path: Path, jobs: str) -> None:
+def test_fixtures_of_pytest_are_new_for_each_run(tmp_path: Path, jobs: str) -> None:
     text = _PYTEST_FIXTURES
     if not hasattr(pytest, "Subtests"):
         text = text.replace(", subtests", "")

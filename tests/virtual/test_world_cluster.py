@@ -1,4 +1,4 @@
-"""A real Kafka client and the cluster in virtual time."""
+"""A real Kafka client and the cluster, in virtual time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def _produce_and_consume(servers: str) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_client_survives_a_broker_that_dies(seed: int) -> None:
+def test_client_survives_the_death_of_a_broker(seed: int) -> None:
     with World(seed) as world:
         cluster = world.cluster(brokers=3, topics={"orders": 6})
         world.at("10s", cluster.kill, 1)
@@ -54,14 +54,14 @@ def test_a_client_survives_a_broker_that_dies(seed: int) -> None:
     cluster.audit(expect=["no-loss"]).assert_no_violations()
 
 
-def test_a_second_world_of_a_seed_is_as_the_first() -> None:
+def test_two_worlds_of_a_seed_are_equal() -> None:
     def digest() -> str:
         with World(4) as world:
             cluster = world.cluster(topics={"orders": 6})
             world.run(_produce_and_consume(cluster.bootstrap_servers))
             return world.digest
 
-    # aiokafka names its producers by how many the process has had.
+    # aiokafka numbers the producers of a process for their names.
     before = aiokafka.AIOKafkaProducer._PRODUCER_CLIENT_ID_SEQUENCE
     assert digest() == digest()
     assert before == aiokafka.AIOKafkaProducer._PRODUCER_CLIENT_ID_SEQUENCE
@@ -84,7 +84,7 @@ def test_records_have_the_worlds_time() -> None:
     assert [round((one - began_ms) / 60_000) for one in times] == [0, 1, 2]
 
 
-def test_the_longest_timeouts_of_kafka_take_no_time() -> None:
+def test_longest_timeouts_of_kafka_take_no_real_time() -> None:
     async def application(servers: str) -> None:
         consumer = aiokafka.AIOKafkaConsumer(
             "orders", bootstrap_servers=servers, group_id="g", session_timeout_ms=45_000
@@ -105,7 +105,7 @@ async def _until_assigned(consumer: object) -> None:
         await asyncio.sleep(0.1)
 
 
-def test_a_partition_from_a_broker_is_survived() -> None:
+def test_client_survives_a_partition_from_a_broker() -> None:
     with World(5) as world:
         cluster = world.cluster(brokers=3, topics={"orders": 6})
         partitions = []
@@ -116,7 +116,7 @@ def test_a_partition_from_a_broker_is_survived() -> None:
 
 
 def test_world_keeps_no_rows_of_operations() -> None:
-    """Nobody asks for them, and an idle consumer would make two a second."""
+    """Operations are unused in a world, and an idle consumer would make two a second."""
     with World(1) as world:
         cluster = world.cluster(topics={"orders": 6})
         world.run(_produce_and_consume(cluster.bootstrap_servers))
@@ -174,7 +174,7 @@ def _digests(seeds: int, hash_seed: int) -> list[str]:
     return found
 
 
-def test_a_hundred_seeds_run_alike_in_two_processes() -> None:
+def test_hundred_seeds_have_equal_digests_in_two_processes() -> None:
     one, other = _digests(100, 1), _digests(100, 2)
     assert one == other
     assert len(set(one)) == 100
@@ -183,8 +183,8 @@ def test_a_hundred_seeds_run_alike_in_two_processes() -> None:
 _A_MINUTE_OF_CHAOS = "from tests.chaos.wire_hour import run_wire; print(run_wire(1, 1.0).digest)"
 
 
-def test_the_core_in_pure_python_runs_as_the_native_one() -> None:
-    """With a seed of which they once woke produces in different orders."""
+def test_pure_core_runs_as_the_native_one() -> None:
+    """The two once woke produces of this seed in different orders."""
     found = set()
     for pure in ("", "1"):
         done = subprocess.run(
@@ -198,7 +198,7 @@ def test_the_core_in_pure_python_runs_as_the_native_one() -> None:
     assert len(found) == 1
 
 
-def test_a_cluster_that_a_coroutine_wants_to_start_is_refused_with_what_to_do() -> None:
+def test_cluster_started_in_a_coroutine_is_refused_with_advice() -> None:
     async def application(world: World) -> None:
         world.cluster(topics=["orders"])
 

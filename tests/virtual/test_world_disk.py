@@ -1,4 +1,4 @@
-"""A cluster in a world whose brokers have disks: what survives power cuts, and a full disk."""
+"""A cluster in a world with disks: the records that survive power cuts, and full disks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOPICS = {"orders": _PARTITIONS}
 
 
 async def _produce(servers: str, numbers: range) -> dict[int, tuple[int, int]]:
-    """Send numbers; return where each of them was acknowledged to be."""
+    """Send numbers; return the acknowledged partition and offset of each."""
     acknowledged = {}
     async with AIOKafkaProducer(
         bootstrap_servers=servers, client_id="producer", acks="all", enable_idempotence=True
@@ -36,7 +36,7 @@ async def _produce(servers: str, numbers: range) -> dict[int, tuple[int, int]]:
 
 
 async def _read(servers: str) -> dict[int, tuple[int, int]]:
-    """Return where each number is."""
+    """Return the partition and offset of each number."""
     found = {}
     partitions = [TopicPartition("orders", number) for number in range(_PARTITIONS)]
     async with AIOKafkaConsumer(
@@ -54,7 +54,7 @@ async def _read(servers: str) -> dict[int, tuple[int, int]]:
 async def _cut_one_after_the_other(
     cluster: WorldCluster, seconds: float = 30
 ) -> dict[int, tuple[int, int]]:
-    """Cut the power of each broker, and revive it; return what was acknowledged meanwhile."""
+    """Cut the power of each broker, and revive it; return the numbers acknowledged meanwhile."""
     acknowledged: dict[int, tuple[int, int]] = {}
     for number, broker in enumerate(cluster.brokers):
         await cluster.cut_power(broker)
@@ -67,7 +67,7 @@ async def _cut_one_after_the_other(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_power_cuts_of_one_broker_at_a_time_lose_nothing(seed: int) -> None:
+def test_power_cuts_of_one_broker_at_a_time_lose_no_acknowledged_record(seed: int) -> None:
     with World(seed) as world:
         cluster = world.cluster(topics=_TOPICS, min_insync_replicas=2, disk=True)
         acknowledged = world.run(_produce(cluster.bootstrap_servers, range(60)))
@@ -79,7 +79,7 @@ def test_the_power_cuts_of_one_broker_at_a_time_lose_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_brokers_that_force_what_they_acknowledge_lose_nothing_when_all_lose_power(
+def test_fsync_always_loses_nothing_in_a_power_cut_of_all_brokers(
     seed: int,
 ) -> None:
     with World(seed) as world:
@@ -95,7 +95,7 @@ def test_brokers_that_force_what_they_acknowledge_lose_nothing_when_all_lose_pow
         world.run(cut_and_revive())
         assert world.run(_read(cluster.bootstrap_servers)) == acknowledged
         acknowledged |= world.run(_produce(cluster.bootstrap_servers, range(100, 120)))
-        # And with the controller, at one moment: another cluster starts from what is left.
+        # The controller loses power at the same moment: another cluster starts from the disk.
         world.run(cluster.cut_power())
         again = world.cluster(
             topics=_TOPICS, min_insync_replicas=2, disk=cluster.virtual_disk, fsync=Fsync.ALWAYS
@@ -105,7 +105,7 @@ def test_brokers_that_force_what_they_acknowledge_lose_nothing_when_all_lose_pow
         assert world.run(_read(again.bootstrap_servers)) == acknowledged
 
 
-def test_brokers_that_force_nothing_may_lose_what_they_acknowledged_when_all_lose_power() -> None:
+def test_fsync_never_may_lose_records_in_a_power_cut_of_all_brokers() -> None:
     lost = 0
     for seed in range(5):
         with World(seed) as world:
@@ -114,7 +114,7 @@ def test_brokers_that_force_nothing_may_lose_what_they_acknowledged_when_all_los
             world.run(cluster.cut_power())
             again = world.cluster(topics=_TOPICS, disk=cluster.virtual_disk)
             left = world.run(_read(again.bootstrap_servers))
-            # What is left of a partition is its beginning.
+            # Each partition keeps its beginning.
             for partition in range(_PARTITIONS):
                 offsets = sorted(offset for one, offset in left.values() if one == partition)
                 assert offsets == list(range(len(offsets)))
@@ -125,7 +125,7 @@ def test_brokers_that_force_nothing_may_lose_what_they_acknowledged_when_all_los
     assert lost > 0
 
 
-def test_a_full_disk_is_told_and_all_goes_on_when_there_is_room() -> None:
+def test_full_disk_fails_sends_until_there_is_space_again() -> None:
     async def fill(cluster: WorldCluster) -> tuple[dict[int, Any], int]:
         acknowledged = await _produce(cluster.bootstrap_servers, range(30))
         for broker in cluster.brokers:
@@ -228,7 +228,7 @@ def test_brokers_write_the_same_bytes_to_virtual_and_real_disks(tmp_path: Path) 
             written.append(files)
     assert written[0].keys() == written[1].keys()
     assert written[0] == written[1]
-    assert not list(tmp_path.rglob("*")), "nothing is written to the machine's disk"
+    assert not list(tmp_path.rglob("*")), "the machine's disk stays unwritten"
     names = " ".join(written[0])
     assert ".producers" in names
     assert ".log" in names
@@ -237,7 +237,7 @@ def test_brokers_write_the_same_bytes_to_virtual_and_real_disks(tmp_path: Path) 
     assert digests[0] == digests[1]
 
 
-def test_a_seed_leaves_the_same_in_each_run() -> None:
+def test_seed_determines_the_disk_after_faults() -> None:
     def run(seed: int) -> tuple[str, dict[str, bytes]]:
         with World(seed) as world:
             cluster = world.cluster(disk=True, topics=_TOPICS)
@@ -251,7 +251,7 @@ def test_a_seed_leaves_the_same_in_each_run() -> None:
     assert run(1)[0] != run(2)[0]
 
 
-def test_chaos_has_kinds_of_the_disk_only_where_there_is_one() -> None:
+def test_chaos_draws_disk_faults_only_for_virtual_disks() -> None:
     def plan(**options: Any) -> set[str]:
         with World(4) as world:
             cluster = world.cluster(topics=["orders"], **options)
@@ -285,7 +285,7 @@ def test_invalid_arguments_are_refused() -> None:
             world.cluster(config=ClusterConfig(first_port=19092), disk=cluster.virtual_disk)
 
 
-def test_the_power_of_a_broker_is_cut_while_it_is_dead_or_coming_back() -> None:
+def test_power_cut_applies_to_a_dead_or_reviving_broker() -> None:
     async def application(cluster: WorldCluster) -> None:
         await cluster.kill(1)
         await cluster.cut_power(1)
@@ -309,7 +309,7 @@ def test_the_power_of_a_broker_is_cut_while_it_is_dead_or_coming_back() -> None:
 @pytest.mark.parametrize(
     "minutes", [0.5, pytest.param(12.0, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])]
 )
-def test_real_clients_keep_their_promises_on_disks_that_fill_up_and_lose_power(
+def test_real_clients_keep_guarantees_with_full_disks_and_power_cuts(
     minutes: float,
 ) -> None:
     hour = run_wire(3, minutes, on_disk=True)
