@@ -40,7 +40,7 @@ class Source:
 
     @property
     def takes_texts(self) -> bool:
-        """Whether values are read as text, whatever their type."""
+        """Whether values of any type are read as text."""
         return self.values is not None or self.is_id
 
 
@@ -52,7 +52,7 @@ def read_mapping(path: Path) -> ColumnMapping:
     """The mapping in a file.
 
     Raises:
-        TraceError: it can't be read, or says what can't be; the text names the line or the key.
+        TraceError: it can't be read, or is invalid; the text names the line or the key.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ def parse_mapping(document: Mapping[str, Any], where: str = "mapping") -> Column
     """A mapping given as data, as the TOML file would have it.
 
     Raises:
-        TraceError: it says what can't be; the text begins with `where` and names the key.
+        TraceError: it is invalid; the text begins with `where` and names the key.
     """
     mapping: dict[str, dict[str, Source]] = {}
     for table, columns in document.items():

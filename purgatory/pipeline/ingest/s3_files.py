@@ -1,6 +1,6 @@
 """The files of S3, by Arrow: without Java, and with the credentials of AWS's own variables.
 
-Ground rules: folders are what the names of objects tell, so none is made; each operation is a
+Ground rules: folders are prefixes of the names of objects, so none is made; each operation is a
 request or some, tried three times at most, and raises StoreError with one line where it fails.
 Several threads may share one object, which is Arrow's own.
 """

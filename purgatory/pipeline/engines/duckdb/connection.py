@@ -81,7 +81,7 @@ def _query_progress(connection: duckdb.DuckDBPyConnection) -> EngineProgress | N
     import duckdb
 
     try:
-        done = connection.query_progress()  # negative where nothing runs, or nothing can be said
+        done = connection.query_progress()  # negative where nothing runs, or it is unknown
     except duckdb.ConnectionException:  # closed by a signal before the progress thread ended
         return None
     return (

@@ -105,5 +105,5 @@ def local_table(
     values = zip(*rows, strict=True) if rows else [()] * len(kinds)
     arrays = [pa.array(column, kind) for column, kind in zip(values, kinds.types, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=kinds)
-    # Of a table without rows, Spark Connect has to be told the types.
+    # Spark Connect does not infer the types of a table without rows.
     return session.createDataFrame(table) if rows else session.createDataFrame(table, columns)

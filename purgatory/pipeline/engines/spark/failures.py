@@ -1,4 +1,4 @@
-"""What Spark says when it fails, as one line: what ran out, where, and what to set."""
+"""Spark's failures, each as one line: what ran out, where, and what to set."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def stack_text(error: BaseException) -> str:
 def _reason(stack: str) -> str:
     """The most informative line of a message: the first with a Java exception, or the first.
 
-    That a thread waited for one which failed says nothing.
+    Lines about a thread that waited for a failed one are skipped.
     """
     lines = [line.strip() for line in stack.strip().splitlines()] or ["nothing was said"]
     messages = (line.removeprefix("Caused by: ") for line in lines if "awaitResult" not in line)

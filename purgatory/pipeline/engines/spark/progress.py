@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Where progress is asked for."""
+    """A source of progress: a status tracker or a Spark Connect server."""
 
     def progress(self) -> EngineProgress:
         """The counts so far, without stages that Spark skipped. Called by one thread."""
