@@ -117,7 +117,7 @@ def duration_between(text: str, least: str, most: str, step: str = "1ms") -> Dur
     """Return a typed duration that is a multiple of ``step`` from ``least`` to ``most``.
 
     Raises:
-        ValueError: it is none; says what would be right.
+        ValueError: it is none; the message shows a valid one.
     """
     typed, shortest, longest, unit = map(Duration, (text, least, most, step))
     if typed.us < shortest.us:

@@ -169,7 +169,7 @@ class ParquetSink:
 # A topic
 #
 # The value of a record is JSON, with the number of its batch and its number in the batch. All
-# are in partition 0, so that the last record tells which results the topic has.
+# are in partition 0, so that the last record determines which results the topic has.
 
 
 class TopicSink:

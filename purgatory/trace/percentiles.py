@@ -1,8 +1,8 @@
 """The one rule for percentiles, so that simulation, analysis and live jobs agree on the same waits.
 
 A percentile is interpolated between two neighbours in rank, as numpy and Spark's exact `percentile`
-do: the share s of n waits lies at the rank s (n - 1), counted from 0. Where waits are rounded to
-keep few counters, the longest is still exact.
+do: the share s of n waits lies at the rank s (n - 1), counted from 0. The longest wait is exact
+even if waits are rounded to keep few counters.
 """
 
 from __future__ import annotations
