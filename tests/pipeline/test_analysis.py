@@ -269,7 +269,7 @@ def test_strict_stops_at_a_bad_row(
         _analyze(engine, trace, tmp_path / "out", strict=True)
 
 
-def test_a_part_whose_data_is_broken(
+def test_part_with_broken_data_is_an_error(
     spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path / "trace", hand_operations)

@@ -306,7 +306,7 @@ def test_one_input_applied_twice_at_once_counts_in_the_order_of_versions() -> No
         assert not [key for key in found if key[0] == "key_order_violation"]
 
 
-def test_random_traces_have_every_anomaly_with_every_verdict_that_it_can_have() -> None:
+def test_random_traces_have_every_anomaly_with_every_possible_verdict() -> None:
     seen = {key[::2][:2] for seed in range(400) for key in Oracle(random_trace(seed)).found()}
     assert {anomaly for anomaly, _ in seen} == set(ANOMALIES)
     only_violated = {"nonmonotonic_send", "effect_duplicate", "zombie_write"}

@@ -160,7 +160,7 @@ def test_jobs_through_connect_have_the_results_of_one_machine(
 
 
 @pytest.mark.exhaustive
-def test_an_analysis_survives_the_death_of_a_worker(
+def test_analysis_survives_a_killed_worker(
     cluster: Cluster, analyzed: Inputs, tmp_path: Path
 ) -> None:
     before = len(cluster.master.lines)

@@ -52,7 +52,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("bound", ["BYTES_PER_ROW", "MEMORY_PER_ROW"])
-def test_too_many_rows_are_refused_with_the_command_that_takes_them(
+def test_too_many_rows_are_refused_with_a_command_for_them(
     bound: str,
     traces: Path,
     temporary: Path,
@@ -72,7 +72,7 @@ def test_too_many_rows_are_refused_with_the_command_that_takes_them(
         audit(traces)
 
 
-def test_files_that_stay_in_place_give_the_same(
+def test_files_read_in_place_give_the_same_results(
     traces: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied = run_job("audit", [traces], engine="duckdb", page=True).rows
@@ -184,7 +184,7 @@ def test_signal_leaves_no_process_or_file(
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_signal_that_is_dropped_is_given_again() -> None:
+def test_dropped_signal_is_delivered_again() -> None:
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), stop_computation():  # noqa: PT012 - it drops one
         try:
@@ -196,7 +196,7 @@ def test_a_signal_that_is_dropped_is_given_again() -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_query_is_interrupted_as_python_is() -> None:
+def test_query_is_interrupted_like_python() -> None:
     query = (
         "CREATE TEMP TABLE made AS SELECT count(*) AS n FROM range(30000000) one, range(6000) two "
         "WHERE one.range * two.range % 7 = 3"

@@ -246,7 +246,7 @@ def test_program_keeps_its_own_sigterm_handler() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_sigterm_ends_a_block_with_143_and_is_as_before_then() -> None:
+def test_sigterm_ends_a_block_with_143_and_its_handler_is_restored() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         with pytest.raises(SystemExit) as ended, exit_on_signal():

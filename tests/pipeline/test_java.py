@@ -43,7 +43,7 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     assert find_java_home(environment) == named
 
 
-def test_an_old_or_missing_java_home_is_passed_over(tmp_path: Path) -> None:
+def test_old_or_missing_java_home_is_skipped(tmp_path: Path) -> None:
     old = _fake_java(tmp_path / "old", OLD)
     new = _fake_java(tmp_path / "new", NEW)
     for home in (old, tmp_path / "missing"):
@@ -72,7 +72,7 @@ def test_missing_java_error_names_findings_and_remedy(tmp_path: Path) -> None:
         ("no version at all", None),
     ],
 )
-def test_versions(tmp_path: Path, line: str, version: int | None) -> None:
+def test_java_version_is_parsed(tmp_path: Path, line: str, version: int | None) -> None:
     assert java_version(_fake_java(tmp_path / "java", line) / "bin" / "java") == version
 
 

@@ -404,7 +404,7 @@ def test_audit_finds_or_names_each_anomaly_of_jepsens_histories(
     }
 
 
-def test_a_history_in_which_nothing_happens_is_not_decided(
+def test_history_without_operations_is_not_decided(
     audited: Mapping[str, list[Row]],
 ) -> None:
     assert undecided(audited["nothing happens"], ())

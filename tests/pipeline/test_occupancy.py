@@ -85,7 +85,7 @@ def _rows(engine: Engine, operations: pa.Table, spans: pa.Table) -> list[Row]:
     return rows
 
 
-def test_a_trace_by_hand(
+def test_occupancy_of_a_handmade_trace_is_exact(
     engine: Engine,
     write_trace: Callable[..., Path],
     hand_operations: list[Any],
@@ -162,6 +162,6 @@ def test_any_waits_agree_with_a_count_at_every_microsecond(
         (10**18, 5 * 10**15),
     ],
 )
-def test_width_of_buckets(duration_us: int, width_us: int) -> None:
+def test_bucket_width_follows_the_length_of_the_run(duration_us: int, width_us: int) -> None:
     assert bucket_width_us(duration_us) == width_us
     assert -(-duration_us // width_us) <= MOST_POINTS

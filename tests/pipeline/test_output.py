@@ -19,7 +19,7 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_new_folder_and_an_empty_one_are_taken(tmp_path: Path) -> None:
+def test_new_and_empty_folders_are_accepted(tmp_path: Path) -> None:
     check_output(tmp_path / "new", [], overwrite=False)
     check_output(tmp_path, [], overwrite=False)
 
@@ -52,7 +52,7 @@ def test_a_file_is_not_replaced(tmp_path: Path) -> None:
         check_output(tmp_path / "out", [], overwrite=True)
 
 
-def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+def test_too_long_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="xxx: can't be read: File name too long"):
         check_output(tmp_path / ("x" * 300), [], overwrite=False)
 
@@ -80,7 +80,7 @@ def test_a_failure_leaves_the_earlier_results(tmp_path: Path) -> None:
     assert _names(tmp_path) == {"out"}
 
 
-def test_a_place_that_can_not_be_made(tmp_path: Path) -> None:
+def test_uncreatable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(OutputError, match="file: File exists"),

@@ -71,7 +71,7 @@ def test_examples_print_their_documented_output(printed: tuple[Path, list[str]])
 @pytest.mark.parametrize(
     "table", [t for t in TABLES if t not in ("waits_over_time", "slowest", "ids")]
 )
-def test_the_tables_have_the_columns_that_are_described(
+def test_tables_have_the_documented_columns(
     spark: SparkSession, printed: tuple[Path, list[str]], table: str
 ) -> None:
     page = PAGES.get(table, "pipeline")
@@ -93,7 +93,7 @@ def test_duckdb_writes_the_same(
     assert_same_results(printed[0], tmp_path / "out")
 
 
-def test_the_numbers_that_are_named() -> None:
+def test_documented_numbers_are_right() -> None:
     pipeline, occupancy = (
         " ".join((DOCUMENT_FOLDER / f"{name}.md").read_text(encoding="utf-8").split())
         for name in ("pipeline", "occupancy")

@@ -96,7 +96,7 @@ def test_counts_are_sums_over_stages() -> None:
     )
 
 
-def test_skipped_stages_count_nowhere_and_finished_jobs_are_asked_for_once() -> None:
+def test_skipped_stages_are_not_counted_and_finished_jobs_are_polled_once() -> None:
     tracker = Tracker()
     source = StatusTrackerSource(cast("Any", tracker))
     assert source.progress() == sum_stages([])
@@ -109,7 +109,7 @@ def test_skipped_stages_count_nowhere_and_finished_jobs_are_asked_for_once() -> 
     assert tracker.asked == [0, 0]
 
 
-def test_a_job_that_came_and_went_between_two_looks_is_counted() -> None:
+def test_job_that_starts_and_ends_between_two_polls_is_counted() -> None:
     tracker = Tracker()
     source = StatusTrackerSource(cast("Any", tracker))
     tracker.jobs, tracker.stages = {0: [0]}, {0: StageInfo(2, 0, 2)}
@@ -127,7 +127,7 @@ def test_skipped_stages_of_a_connect_server_are_dropped_at_the_end() -> None:
 
 
 @pytest.mark.spark
-def test_lines_tell_of_the_jobs_where_there_is_no_terminal(spark: SparkSession) -> None:
+def test_progress_is_lines_without_a_terminal(spark: SparkSession) -> None:
     said = io.StringIO()
     with spark_progress(spark, True, said):
         assert spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()[0][0] == 4950
@@ -139,7 +139,7 @@ def test_lines_tell_of_the_jobs_where_there_is_no_terminal(spark: SparkSession) 
 
 
 @pytest.mark.spark
-def test_a_terminal_has_a_bar_that_is_taken_away(spark: SparkSession) -> None:
+def test_progress_bar_is_removed_from_the_terminal(spark: SparkSession) -> None:
     terminal = Terminal()
     with spark_progress(spark, None, terminal):
         spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()
@@ -184,7 +184,7 @@ def test_start_of_spark_is_shown_before_its_import() -> None:
 
 
 @pytest.mark.spark
-def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
+def test_sparks_bar_replaces_that_of_the_start_on_a_terminal(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = Terminal()
@@ -216,7 +216,7 @@ def test_remaining_time_is_estimated_from_finished_work() -> None:
     assert estimate.remaining(EngineProgress("8 of 8", 8, 8), 130.0) == ""
 
 
-def test_a_step_that_begins_anew_is_estimated_by_itself() -> None:
+def test_restarted_step_is_estimated_by_itself() -> None:
     estimate = Estimate()
     estimate.remaining(EngineProgress("90 %", 90, 100), 100.0)
     assert estimate.remaining(EngineProgress("10 %", 10, 100), 200.0) == ", about 1 s left"
@@ -281,7 +281,7 @@ def test_a_step_of_duckdb_is_shown_on_standard_error_alone(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])
-def test_on_a_terminal_the_start_is_there_before_the_engine(engine: str, tmp_path: Path) -> None:
+def test_terminal_shows_the_start_before_the_engine(engine: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     command = [sys.executable, "-m", "purgatory", "waits", str(tmp_path / "empty")]
     child, terminal = pty.fork()

@@ -171,7 +171,7 @@ def test_each_bad_line_has_its_reason_and_its_number(reader: ReadingEngine, tmp_
     }
 
 
-def test_numbers_that_no_run_has_are_set_aside(reader: ReadingEngine, tmp_path: Path) -> None:
+def test_impossible_numbers_are_quarantined(reader: ReadingEngine, tmp_path: Path) -> None:
     for table in ("sends", "reads", "transactions"):
         rows = [json.dumps(row) for name, row, _ in ROWS if name == table]
         (tmp_path / f"{table}.jsonl").write_text("\n".join(rows))
@@ -198,7 +198,7 @@ mangled = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(mangled, min_size=60, max_size=150))
-def test_rows_in_are_rows_out_and_quarantined(
+def test_input_rows_are_read_or_quarantined(
     reader: ReadingEngine, tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
 ) -> None:
     found = reader.read(_json_trace(tmp_path_factory.mktemp("mangled") / "run", lines))
@@ -278,7 +278,7 @@ def test_bad_rows_of_parquet(
         reader.read(trace, strict=True)
 
 
-def test_files_that_are_left_out_as_a_whole(
+def test_unreadable_files_are_quarantined_as_a_whole(
     reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path / "traces" / "1", hand_operations, parts=4)

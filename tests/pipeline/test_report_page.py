@@ -262,7 +262,7 @@ def _elements(page: str) -> list[tuple[str, dict[str, str | None]]]:
     return parser.tags
 
 
-def test_nothing_is_loaded_and_the_library_is_there_once() -> None:
+def test_page_loads_nothing_and_has_the_library_once() -> None:
     page = _page("run-1", "run-2")
     tags = _elements(page)
     loading = {"src", "href", "srcset", "data", "action", "poster"}
@@ -278,7 +278,7 @@ def test_nothing_is_loaded_and_the_library_is_there_once() -> None:
     assert len(re.findall(r"plotly\.js \(cartesian - minified\) v\d", page)) == 1
 
 
-def test_plotly_takes_every_plot_and_has_nothing_to_add() -> None:
+def test_plotly_accepts_every_plot_without_changes() -> None:
     page = _page("run-1")
     drawn = re.compile(r'Plotly\.newPlot\("[^"]+", (\[.*?\]), (\{.*?\}), SETTINGS\);</script>')
     plots = drawn.findall(page)
@@ -325,7 +325,7 @@ def test_every_plot_has_a_name_and_its_figures_in_a_table() -> None:
     assert "4.000" not in row[0]
 
 
-def test_columns_do_not_depend_on_what_is_read_later() -> None:
+def test_columns_do_not_depend_on_later_elements() -> None:
     """Plots take the width that they find when they are read; browsers apply `:has()` later."""
     page = _page("run-1")
     assert '<div class="story beside">' in page

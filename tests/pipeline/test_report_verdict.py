@@ -66,7 +66,7 @@ def _verdict(**tables: Any) -> tuple[str | None, str]:
         ({}, (None, "No failures.")),
     ],
 )  # fmt: skip
-def test_the_verdict_is_the_worst_that_was_found(
+def test_verdict_is_the_worst_of_the_findings(
     tables: dict[str, Any], expected: tuple[str | None, str]
 ) -> None:
     assert _verdict(**tables) == expected

@@ -85,7 +85,7 @@ def test_spark_writes_the_same(
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_audit_agrees_with_the_simulators_own_books(
+def test_audit_agrees_with_the_simulators_counts(
     scenario: str, traces: Path, counts: Mapping[tuple[str, str, str | None], Rows]
 ) -> None:
     def counted(group: str, *anomalies: str) -> int:
@@ -191,7 +191,7 @@ def test_both_tables_of_waits_agree_on_every_shipped_scenario(
 
 
 @pytest.mark.exhaustive
-def test_duckdb_tells_the_same_waits_and_occupancy(spark: SparkSession, traces: Path) -> None:
+def test_duckdb_has_the_same_waits_and_occupancy(spark: SparkSession, traces: Path) -> None:
     # Of one scenario: Spark takes minutes for the peaks of all of them.
     surveyed = find_traces([traces / "slow-follower"])
     frame = read_table(spark, surveyed, "operations").persist()

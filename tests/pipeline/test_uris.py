@@ -77,7 +77,7 @@ def _names(folder: Path) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("job", ["waits", pytest.param("occupancy", marks=pytest.mark.exhaustive)])
-def test_commands_print_the_same_of_a_store_as_of_a_folder(
+def test_commands_print_the_same_for_a_store_as_for_a_folder(
     job: str,
     spark: SparkSession,
     store: Bucket,
@@ -196,7 +196,7 @@ def test_unreadable_uri_is_one_line(
         raise AssertionError(line)
 
 
-def test_duckdb_takes_folders_and_s3() -> None:
+def test_duckdb_accepts_folders_and_s3() -> None:
     assert without_hadoop(Path("a")) == Path("a")
     for text in ("s3a://bucket/x", "S3://bucket/x"):
         assert without_hadoop(Uri(text)) == Uri("s3://bucket/x")
@@ -215,7 +215,7 @@ def test_local_files_have_a_scheme_too(tmp_path: Path) -> None:
         parse_location("file://a/b")
 
 
-def test_results_take_their_place_when_all_are_there(spark: SparkSession, store: Bucket) -> None:
+def test_complete_results_are_moved_into_place(spark: SparkSession, store: Bucket) -> None:
     files, out, place = HadoopFiles(spark), Uri(f"{store.uri}/out"), store.folder / "out"
     with pytest.raises(ZeroDivisionError), uri_output_folder(files, out) as folder:
         (folder / "report.html").write_text(str(1 / 0), "utf-8")
@@ -255,7 +255,7 @@ def test_former_results_come_back_if_a_move_fails(
     assert _names(store.folder) == {"out"}
 
 
-def test_a_place_for_results_that_is_taken(spark: SparkSession, store: Bucket) -> None:
+def test_occupied_place_for_results_is_refused(spark: SparkSession, store: Bucket) -> None:
     files, out = HadoopFiles(spark), Uri(f"{store.uri}/out")
     check_uri_output(files, out, [f"{store.uri}/output"], False)
     for one in (f"{store.uri}/out", f"{store.uri}/out/run", store.uri):

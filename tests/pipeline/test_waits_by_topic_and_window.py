@@ -87,7 +87,7 @@ def test_an_operation_on_two_topics_counts_under_each_and_once_over_all(
     assert shares == {"completed": 0.5, "expired": 0.5, "all": 1.0}
 
 
-def test_traces_that_tell_no_keys_have_one_unknown_topic(spark: SparkSession) -> None:
+def test_traces_without_keys_have_one_unknown_topic(spark: SparkSession) -> None:
     frame = spark.createDataFrame(
         pa.Table.from_pylist([_operation(0, 10, None, "completed")], schema=SCHEMA)
     ).drop("watch_keys")
@@ -128,7 +128,7 @@ def test_an_operation_counts_in_the_window_in_which_it_started(engine: Engine) -
     }
 
 
-def test_approximate_percentiles_keep_the_error_that_is_stated(engine: Engine) -> None:
+def test_approximate_percentiles_keep_the_stated_error(engine: Engine) -> None:
     chance = random.Random(7)
     outcomes = {
         "completed": lambda: int(chance.lognormvariate(10, 3)),

@@ -13,7 +13,7 @@ from purgatory.source.stream_reader import admit
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 
 
-def test_all_is_taken_below_the_limit() -> None:
+def test_admission_takes_all_records_below_the_limit() -> None:
     assert admit({A: 3, B: 0, C: 4}, 7, 0) == {A: 3, B: 0, C: 4}
 
 
@@ -21,7 +21,7 @@ def test_admission_shares_evenly_and_gives_the_rest_to_longer_partitions() -> No
     assert admit({A: 1_000_000, B: 2, C: 50}, 90, 0) == {A: 44, B: 2, C: 44}
 
 
-def test_partitions_take_turns_when_there_is_not_one_for_each() -> None:
+def test_partitions_take_turns_below_one_offset_each() -> None:
     read = dict.fromkeys((A, B, C), 0)
     for _ in range(6):
         for topic_partition, count in admit(

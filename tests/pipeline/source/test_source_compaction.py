@@ -116,7 +116,7 @@ def read_all(reader: PurgatoryBatchReader, ranges: list[OffsetRange]) -> list[Ro
 
 
 @pytest.mark.usefixtures("gaps")
-def test_each_range_has_the_records_that_are_left_and_ends(
+def test_each_range_has_its_remaining_records_and_ends(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     create(cluster, topic, _COMPACTED)
@@ -214,7 +214,7 @@ def test_a_range_that_ends_without_records_before_an_open_transaction_ends(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_a_batch_in_many_ranges_has_each_record_that_is_left_once(
+def test_batch_in_many_ranges_has_each_remaining_record_once(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     create(cluster, topic, _COMPACTED)
@@ -302,7 +302,7 @@ def test_compaction_between_batches_loses_no_record(cluster: ThreadedCluster, to
 @pytest.mark.spark
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-def test_spark_reads_a_topic_that_is_compacted_meanwhile(
+def test_spark_reads_a_topic_during_its_compaction(
     spark: SparkSession, cluster: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     create(cluster, topic, _COMPACTED)

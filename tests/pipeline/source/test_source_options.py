@@ -28,7 +28,7 @@ def _options(**change: str) -> SourceOptions:
     return parse_options({**GOOD, **change})
 
 
-def test_without_options_all_topics_named_are_read_and_loss_fails() -> None:
+def test_named_topics_are_read_and_loss_fails_by_default() -> None:
     options = _options(subscribe="orders, bills")
     assert options.subscription.names == ("orders", "bills")
     assert options.start is None
@@ -110,7 +110,7 @@ def test_a_pattern_matches_whole_names() -> None:
         ({"kafka.ssl.ca.location": "no/such.pem"}, "kafka.ssl.ca.location", "no such file"),
     ],
 )
-def test_a_bad_option_is_named_with_what_would_be_right(
+def test_invalid_option_is_named_with_a_valid_one(
     change: dict[str, str | None], named: str, right: str
 ) -> None:
     message = _refused(change)
@@ -133,6 +133,6 @@ def test_batch_refuses_options_of_streams() -> None:
         options.refuse_for_batch()
 
 
-def test_a_batch_that_begins_where_it_ends_is_refused() -> None:
+def test_batch_without_offsets_is_refused() -> None:
     with pytest.raises(OptionError, match="startingOffsets=latest"):
         _options(startingOffsets="latest").refuse_for_batch()

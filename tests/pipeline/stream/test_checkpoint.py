@@ -48,7 +48,7 @@ def state(us: int) -> State:
         ({"topic_id": "another"}, "deleted and created again, or --bootstrap is another cluster"),
     ],
 )
-def test_checkpoint_refuses_settings_that_change_what_its_windows_mean(
+def test_checkpoint_refuses_settings_that_change_the_meaning_of_its_windows(
     changed: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     checkpoint = begun(tmp_path)

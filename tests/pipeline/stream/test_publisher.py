@@ -140,7 +140,7 @@ def test_publisher_of_a_simulation_publishes_the_rows_of_its_trace(tmp_path: Pat
             assert sorted(map(repr, told)) == sorted(map(repr, wanted))
 
 
-def test_rows_that_find_no_room_are_counted() -> None:
+def test_rows_dropped_for_lack_of_room_are_counted() -> None:
     from purgatory.stream import publisher as row_publisher
 
     publisher = RowPublisher("live", run_id="r", numbered_by="partition")
@@ -181,6 +181,6 @@ def test_publishing_error_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_publishing_brings_no_spark() -> None:
+def test_publishing_imports_no_spark() -> None:
     code = "import sys, purgatory.stream.publisher; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

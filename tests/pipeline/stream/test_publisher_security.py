@@ -56,7 +56,7 @@ def test_a_guarded_cluster_publishes_into_itself(guarded: Guarded) -> None:
     assert topics - {"__consumer_offsets"} == {"orders"}
 
 
-def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
+def test_stream_connects_to_a_guarded_cluster_with_its_options(
     guarded: Guarded, tmp_path: Path
 ) -> None:
     arguments = ["--bootstrap", guarded.bootstrap, "--out", str(tmp_path / "out")]

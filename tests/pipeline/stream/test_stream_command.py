@@ -137,7 +137,7 @@ def fixture_bootstrap() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def test_results_of_another_checkpoint_are_not_mixed_with(
+def test_results_of_another_checkpoint_are_refused(
     bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     part = tmp_path / "out" / "waits" / "part-000000000.parquet"
@@ -150,7 +150,7 @@ def test_results_of_another_checkpoint_are_not_mixed_with(
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
-def test_a_topic_that_is_deleted_under_the_queries_ends_them(tmp_path: Path) -> None:
+def test_deleted_topic_ends_the_queries(tmp_path: Path) -> None:
     with ThreadedCluster(ClusterConfig(brokers=1)) as cluster:
         servers = cluster.bootstrap_servers
         for topic in published_topics("live").values():

@@ -32,7 +32,7 @@ def test_writer_resumes_behind_its_predecessor(bootstrap: str) -> None:
     assert found == [(batch, number) for batch in (0, 1) for number in range(3)]
 
 
-def test_an_error_that_may_pass_is_not_taken_for_a_foreign_record(bootstrap: str) -> None:
+def test_transient_error_is_not_taken_for_a_foreign_record(bootstrap: str) -> None:
     lost, last = Mock(), Mock()
     last.error.return_value, last.value.return_value = None, b"the last record"
     consumer = Mock(poll=Mock(side_effect=[lost, None, last]))
