@@ -328,7 +328,7 @@ def audited(runs: Runs) -> dict[str, Counter[tuple[str, str]]]:
     return found
 
 
-def test_every_table_of_the_target_equals_the_source_s_row_by_row(runs: Runs) -> None:
+def test_target_tables_equal_the_sources_row_by_row(runs: Runs) -> None:
     assert runs.workloads.shop.transactions > 110, "a column was added in the middle"
     for table in TABLES:
         rows = runs.sound.rows_at_the_source(table)

@@ -51,7 +51,7 @@ def _applying(
 
 
 @pytest.mark.spark
-def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) -> None:
+def test_killed_java_is_a_transient_error(tmp_path: Path) -> None:
     with _applying(tmp_path) as (_, running, stderr):
         # As when memory is short.
         os.kill(_java_with_workers_of(running.pid), signal.SIGKILL)
@@ -62,7 +62,7 @@ def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) ->
 
 
 @_BOTH_ENGINES
-def test_a_topic_that_is_deleted_under_the_query_ends_it(tmp_path: Path, engine: str) -> None:
+def test_deleted_topic_ends_the_query(tmp_path: Path, engine: str) -> None:
     with _applying(tmp_path, engine) as (kafka, running, stderr):
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         admin.delete_topics(["changes"])["changes"].result()
@@ -79,7 +79,7 @@ def test_a_topic_that_is_deleted_under_the_query_ends_it(tmp_path: Path, engine:
 
 
 @pytest.mark.spark
-def test_a_java_process_that_is_killed_while_it_starts_is_one_too(tmp_path: Path) -> None:
+def test_java_killed_while_it_starts_is_a_transient_error(tmp_path: Path) -> None:
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")
         ran = subprocess.run(
@@ -116,7 +116,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.spark
 @pytest.mark.exhaustive
-def test_a_reader_that_is_up_too_late_for_spark_is_started_again(tmp_path: Path) -> None:
+def test_query_is_restarted_after_a_late_reader(tmp_path: Path) -> None:
     late = tmp_path / "late-python"
     late.write_text(
         "#!/bin/sh\n"

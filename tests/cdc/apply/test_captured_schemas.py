@@ -270,7 +270,7 @@ def keyless(source: MariaDb, cluster: ThreadedCluster) -> list[Record]:
 
 
 @pytest.mark.parametrize("way", ["row", "transaction"])
-def test_a_table_without_a_key_is_set_aside_until_it_has_one(
+def test_table_without_a_key_is_quarantined_until_it_has_one(
     target: Target, keyless: list[Record], source: MariaDb, way: str
 ) -> None:
     # As of a run that ended in the middle.

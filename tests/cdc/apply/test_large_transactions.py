@@ -106,9 +106,7 @@ def low_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_transaction_that_is_larger_than_a_chunk_is_there_as_a_whole_or_not_at_all(
-    target: Target, url: str, seed: int
-) -> None:
+def test_transaction_larger_than_a_chunk_is_atomic(target: Target, url: str, seed: int) -> None:
     writer = Writer(target)
     reader = open_target(url)
     seen = set()

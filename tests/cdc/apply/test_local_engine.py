@@ -150,7 +150,7 @@ apply_topics(settings, connect=connect)
 """
 
 
-def test_a_change_that_stops_it_leaves_all_before_it_committed(
+def test_stop_at_a_change_leaves_earlier_changes_committed(
     kafka: ThreadedCluster, settings: TopicSettings
 ) -> None:
     produce(kafka, settings.topics[0], [record(0, data={"id": 1}), raw(1, b"{")])
@@ -163,7 +163,7 @@ def test_a_change_that_stops_it_leaves_all_before_it_committed(
         assert [row[2] for row in target.select_own("purgatory_offsets")] == [1]
 
 
-def test_brokers_and_targets_that_are_unreachable_are_transient_errors(
+def test_unreachable_brokers_and_targets_are_transient_errors(
     settings: TopicSettings,
 ) -> None:
     client = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafkaConsumer.pollTimeoutMs": "1000"}
@@ -175,7 +175,7 @@ def test_brokers_and_targets_that_are_unreachable_are_transient_errors(
     assert raised.value.is_transient
 
 
-def test_lost_records_stop_it(kafka: ThreadedCluster, settings: TopicSettings) -> None:
+def test_lost_records_stop_the_run(kafka: ThreadedCluster, settings: TopicSettings) -> None:
     produce(kafka, settings.topics[0], [record(0, data={"id": 1})])
     assert apply_topics(settings) == Applied(applied=1)
     with closing_target(settings.target_url) as target, target.transaction():
