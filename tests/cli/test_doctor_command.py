@@ -59,7 +59,7 @@ def test_doctor_marks_problems_with_advice(
     assert "No problem was found" not in out
 
 
-def test_a_tree_that_is_not_installed_is_a_line(
+def test_doctor_marks_a_tree_without_an_installation(
     run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(name: str) -> list[str]:

@@ -83,7 +83,9 @@ def test_present_bucket_and_moved_tasks_stand_out_on_a_terminal() -> None:
         (["--start", f"{2**60}ms"], f"'--start': '{2**60}ms' is too long"),
     ],
 )
-def test_a_bad_value_is_named(run_command: RunCommand, arguments: list[str], expected: str) -> None:
+def test_invalid_value_is_named(
+    run_command: RunCommand, arguments: list[str], expected: str
+) -> None:
     ran = run_command("wheel", *arguments)
     assert ran.status == 2
     assert ran.out == ""

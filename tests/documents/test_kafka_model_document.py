@@ -10,9 +10,11 @@ from tests.drivers.stories import STORIES
 DOCUMENT = ROOT / "docs" / "kafka-model.md"
 
 
-def test_the_program_prints_what_the_document_shows() -> None:
+def test_program_prints_its_documented_output() -> None:
     shown = re.search(
-        r"^(?:It|The program) prints:\n\n```\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL
+        r"^(?:It|The program) prints:\n\n```\n(.*?)^```$",
+        DOCUMENT.read_text(),
+        re.MULTILINE | re.DOTALL,
     )
     assert shown is not None
     assert run_python_of(DOCUMENT) == shown[1]
@@ -32,6 +34,6 @@ def test_every_lettered_case_is_in_the_document() -> None:
             assert any(test.startswith(f"{case}_") for _, test in named)
 
 
-def test_the_number_of_stories_of_both_drivers_is_the_documents() -> None:
+def test_document_has_the_number_of_stories_of_both_drivers() -> None:
     section = DOCUMENT.read_text().partition("## Two drivers, the same decisions\n")[2]
     assert f" plays {len(STORIES)} stories" in section.partition("\n## ")[0]

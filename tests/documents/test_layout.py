@@ -249,7 +249,7 @@ def test_folders_are_distinguished_from_modules(folder: str) -> None:
     assert folder_of("json") is None
 
 
-def test_the_package_has_the_names_that_type_checkers_see() -> None:
+def test_package_exports_the_names_that_type_checkers_see() -> None:
     (seen,) = (
         node
         for node in ast.parse((ROOT / "purgatory" / "__init__.py").read_text("utf-8")).body

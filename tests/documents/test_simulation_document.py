@@ -83,7 +83,7 @@ def test_each_key_of_run_json_is_described(tmp_path: Path) -> None:
     assert described == written.keys()
 
 
-def test_each_option_that_is_described_is_the_commands() -> None:
+def test_each_described_option_is_one_of_the_command() -> None:
     options = {
         name
         for parameter in simulate.params
@@ -101,12 +101,12 @@ def test_each_fault_is_described() -> None:
     assert {row[0].strip("`") for row in rows_after("## Faults")} == set(FAULT_KINDS)
 
 
-def test_each_fault_that_is_not_simulated_is_named() -> None:
+def test_each_fault_outside_the_simulation_is_named() -> None:
     named = TEXT.partition("These are the cluster's alone:")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(\w+)`", named)) == set(KINDS) - set(FAULT_KINDS)
 
 
-def test_its_program_runs() -> None:
+def test_documented_program_runs() -> None:
     last = run_python_of(DOCUMENT).splitlines()[-1]
     assert re.fullmatch(r"orders \d+ acknowledged, \d+ duplicates", last)
 

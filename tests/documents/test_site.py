@@ -131,17 +131,17 @@ def test_the_reference_has_inherited_methods(name: str, listed: set[str]) -> Non
     assert f"purgatory.{path}" in listed
 
 
-def test_the_reference_has_what_pytest_finds(listed: set[str]) -> None:
+def test_reference_has_the_pytest_plugin(listed: set[str]) -> None:
     assert [name for name in FIXTURES if f"purgatory.pytest_plugin.{name}" not in listed] == []
 
 
-def test_the_reference_has_what_the_documents_import(listed: set[str]) -> None:
+def test_reference_has_all_imports_of_documents(listed: set[str]) -> None:
     imported = {name for document in DOCUMENTS for name in imported_by(document)}
     assert len(imported) > 50
     assert sorted(imported - listed) == []
 
 
-def test_a_name_and_a_word_are_found(site: Path) -> None:
+def test_site_search_finds_a_name_and_a_word(site: Path) -> None:
     index = json.loads((site / "search/search_index.json").read_text())
     text = " ".join(f"{entry['title']} {entry['text']}" for entry in index["docs"])
     for word in ("try_complete_else_watch", "close_on_signals", "purgatory", "acks=all"):

@@ -61,7 +61,7 @@ def test_an_import_names_the_extra_that_it_needs(program: str, who: str, extra: 
     assert last.endswith(f" is missing): pip install 'kafka-purgatory[{extra}]'")
 
 
-def test_a_module_of_ours_that_is_missing_is_not_taken_for_a_library() -> None:
+def test_missing_own_module_is_not_reported_as_a_library() -> None:
     missing = "import sys; sys.modules['purgatory.cluster.cluster'] = None"
     ran = subprocess.run(
         [sys.executable, "-c", f"{missing}\nimport purgatory.cluster"],
