@@ -159,7 +159,7 @@ def _multi_writer(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     for number in range(k):
         sent = run.send(0, 0, None, producer=100 + number, value_id=50_000 + number, send_us=1500)
         run.sends[0].append(sent._replace(offset=run.append(0, sent.value_id), answer_us=1600))
-    # What was injected does not overlap with itself: one after the other, within the owner's time.
+    # Injected sends don't overlap with each other: one after the other, within the owner's time.
     run.sends[0] = [
         send._replace(send_us=1500 + 10 * send.producer, answer_us=1505 + 10 * send.producer)
         if send.producer >= 100

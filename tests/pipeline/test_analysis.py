@@ -1,4 +1,4 @@
-"""Whole analyses: what is written, and what is told of broken traces and of lines of JSON."""
+"""Whole analyses: their results, also of broken traces and of lines of JSON."""
 
 from __future__ import annotations
 

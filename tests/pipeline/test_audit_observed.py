@@ -1,4 +1,4 @@
-"""What the audit says of traces that brokers wrote: by the columns that only they fill."""
+"""The audit of traces that brokers wrote: by the columns that only they fill."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ BY_HAND = {
     "sent again elsewhere": _passed_by(copied=True),
     **{f"applied {n}": trace for n, trace in enumerate(_applied_twice_at_once())},
 }
-"""What has been told wrong once: both engines tell of it what the oracle does."""
+"""Regressions: both engines have the oracle's verdicts on traces that were once judged wrongly."""
 
 
 @spark_exhaustively

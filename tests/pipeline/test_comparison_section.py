@@ -1,4 +1,4 @@
-"""Two groups of runs on one page: what differs is said, and what may be chance is not."""
+"""Two groups of runs on one page: differences are reported, and random variation is not."""
 
 from __future__ import annotations
 

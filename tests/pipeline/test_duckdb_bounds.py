@@ -128,7 +128,7 @@ def test_job_beyond_its_memory_limit_names_the_option(
         ),
         duckdb_connection(memory=64 << 20) as connection,
     ):
-        # What a list holds does not go to the disk.
+        # The contents of a list are not spilled to the disk.
         connection.execute("SELECT len(list(range)) FROM range(40000000)").fetchall()
     assert list(temporary.iterdir()) == []
 

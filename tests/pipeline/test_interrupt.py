@@ -77,7 +77,7 @@ def test_a_signal_ends_a_job_cleanly(
     assert all(line.startswith("Spark: ") for line in progress), said
     assert not out.parent.exists() or list(out.parent.iterdir()) == []
     assert [path.name for path in temporary.iterdir() if "purgatory" in path.name] == []
-    give_up_s = time.monotonic() + 120  # Java, which is told to, ends behind the command
+    give_up_s = time.monotonic() + 120  # Java, which is asked to end, ends after the command
     while left := [path.name for path in of_spark.glob("*")]:
         assert time.monotonic() < give_up_s, left
         time.sleep(0.1)
@@ -174,7 +174,7 @@ def test_twenty_signals_at_random_moments_leave_all_tables_or_none(
     temporary.mkdir()
 
     def run(out: Path, after_s: float | None) -> tuple[int, float, str]:
-        """The status, the seconds from the first line to the end, and all that was said."""
+        """The status, the seconds from the first line to the end, and all output."""
         with subprocess.Popen(
             [
                 *(sys.executable, "-m", "purgatory", "waits", str(trace), "--out", str(out)),

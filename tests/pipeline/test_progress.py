@@ -42,7 +42,7 @@ class Terminal(io.StringIO):
 
 
 class Stage(NamedTuple):
-    """What a Spark Connect server tells of a stage."""
+    """A Spark Connect server's report of a stage."""
 
     stage_id: int
     num_tasks: int
@@ -50,13 +50,13 @@ class Stage(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What the status tracker tells of a job."""
+    """The status tracker's report of a job."""
 
     stageIds: list[int]  # noqa: N815
 
 
 class StageInfo(NamedTuple):
-    """What the status tracker tells of a stage."""
+    """The status tracker's report of a stage."""
 
     numTasks: int  # noqa: N815
     numActiveTasks: int  # noqa: N815
@@ -196,7 +196,7 @@ def test_sparks_bar_replaces_that_of_the_start_on_a_terminal(
         while "planning" not in terminal.getvalue():
             assert time.monotonic() < give_up_s, terminal.getvalue()
             time.sleep(0.01)
-    # Nothing has begun: it isn't told as done.
+    # A start without stages is not shown as done.
     drawn = terminal.getvalue()
     assert "0 of 0" not in drawn
     end_start()

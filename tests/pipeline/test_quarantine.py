@@ -1,4 +1,4 @@
-"""Bad rows: told by reason and place, and never lost."""
+"""Bad rows: reported by reason and place, and never lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report says of an audit: the verdict in a sentence, and which witnesses are drawn."""
+"""The report's section on an audit: the verdict in a sentence, and which witnesses are drawn."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def _results(folder: Path) -> Results:
 def analyzed(
     request: pytest.FixtureRequest, shipped: ShippedRun, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path, list[Finding]]:
-    """A shipped scenario: its name, its trace, and what is said of it."""
+    """A shipped scenario: its name, its trace, and its findings."""
     folder = tmp_path_factory.mktemp(request.param)
     trace = shipped(request.param).trace
     run_job("analyze", [trace], folder / "out", engine="duckdb")

@@ -154,7 +154,7 @@ def test_commands_print_the_same_for_s3_as_for_a_folder(
             if job == "analyze" and isinstance(out, Path):
                 continue  # the page of a folder is tested elsewhere; its tables are the same
             roots = [uri] if "://" in uri else [str(runs / "ü ?#+&"), str(runs / "second")]
-            # Nothing was sent in the second run.
+            # The second run has no sends.
             empty = ["--allow-empty"] if job == "audit" else []
             assert main([job, *roots, "--engine", "duckdb", "--out", str(out), *empty]) == 0
             printed = capsys.readouterr()

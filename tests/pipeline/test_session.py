@@ -1,4 +1,4 @@
-"""The session's settings, and what is said of a master that is none."""
+"""The session's settings, and the errors of invalid masters."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def test_each_spark_command_reports_a_killed_java(tmp_path: Path) -> None:
         assert status == "75", (line, said)
         *before, last = said.split(" / ")
         assert last.startswith(f"purgatory {line.split()[1]}: "), (line, said)
-        # What they say when they begin.
+        # The line that they print when they begin.
         assert len(before) == (line in begun), (line, said)
 
 
@@ -350,9 +350,9 @@ for stop_at in map(int, sys.argv[1:]):
 
 
 def _killed_at_calls(folder: Path, *calls: int) -> list[str]:
-    """What becomes of starts in which Java is killed at these calls of Python's into it.
+    """The outcomes of starts in which Java is killed at these calls of Python's into it.
 
-    At 0, it is killed as PySpark has a context, and makes a session of it.
+    At 0, Java is killed when PySpark has a context, and makes a session of it.
     """
     ran = subprocess.run(
         [sys.executable, "-c", _KILLED_AT_A_CALL, *map(str, calls)],

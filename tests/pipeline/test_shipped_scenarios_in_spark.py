@@ -105,7 +105,7 @@ def test_audit_agrees_with_the_simulators_counts(
         assert counted(name, "retry_reorder", "nonmonotonic_send") == group["reorderings"], name
         assert counted(name, "unseen") == 0, name
         if group["acks"] == 0:
-            # Nothing was acknowledged: what is lost shows as gaps, but not behind the last record.
+            # Without acknowledgements, losses show as gaps, but not behind the last record.
             assert counted(name, "lost_write") == 0, name
             assert bool(group["lost"]) == bool(counted(name, "sequence_gap")), name
             assert counted(name, "sequence_gap") <= group["lost"], name

@@ -1,4 +1,4 @@
-"""What is refused of a trace, and in which words."""
+"""The reading of traces, and the errors of invalid ones."""
 
 from __future__ import annotations
 

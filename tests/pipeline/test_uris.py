@@ -2,7 +2,7 @@
 
 Spark brings no file system for S3. Hadoop's `ViewFileSystemOverloadScheme` takes the scheme's
 place here, and keeps the files of a bucket in a folder: discovery, reading and writing go through
-the same calls. What S3 itself does otherwise, such as a move that copies, is not tested.
+the same calls. Differences of S3 itself, such as a move that copies, are not tested.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Bucket(NamedTuple):
 
 @pytest.fixture(scope="module")
 def bucket(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bucket:
-    """What the scheme s3a finds as `bucket`; a store of another name is not there."""
+    """The folder that the scheme s3a finds as `bucket`; a store of another name does not exist."""
     folder = tmp_path_factory.mktemp("bucket")
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     view = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"

@@ -27,7 +27,7 @@ def _run(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> list[str]:
-    """What the Python of a document prints."""
+    """The lines that the Python of a document prints."""
 
     @contextmanager
     def shared_session(master: str) -> Iterator[SparkSession]:

@@ -122,7 +122,7 @@ def test_an_operation_counts_in_the_window_in_which_it_started(engine: Engine) -
         (0, 100, "all"): (2, 1.0, 0.5, 700),
         (100, 200, "completed"): (1, 1.0, None, 1),
         (100, 200, "all"): (1, 1.0, 0.0, 1),
-        # Nobody knows how long one that is pending would have waited.
+        # The wait of a pending operation is unknown.
         (300, 400, "pending"): (1, 1.0, None, 9),
         (300, 400, "all"): (1, 1.0, None, None),
     }

@@ -1,4 +1,4 @@
-"""Which engine does a job where Spark, Java or DuckDB is missing, and what is said of it."""
+"""The choice of an engine if Spark, Java or DuckDB is missing, and its messages."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def driver(
             *more,
         ],
         cwd=ROOT,
-        # What it leaves behind goes with the folder of the test.
+        # Files left behind are removed with the folder of the test.
         env={**command_environment(), "TMPDIR": str(folder)},
         stderr=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""What a failed query is told to have failed with."""
+"""The one line that a failed query is reported with."""
 
 from __future__ import annotations
 

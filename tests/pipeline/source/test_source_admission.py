@@ -47,7 +47,7 @@ def test_admission_takes_the_limit_or_all_that_is_available() -> None:
             0 <= admitted[topic_partition] <= backlog[topic_partition]
             for topic_partition in backlog
         )
-        # Who is not read to its end got as much as anyone, give or take the remainder.
+        # A partition not read to its end has as much as any other, give or take the remainder.
         cut = [
             admitted[topic_partition]
             for topic_partition in backlog

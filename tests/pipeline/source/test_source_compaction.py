@@ -36,7 +36,7 @@ _COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 @pytest.fixture(params=["empty batches", "holes"])
 def gaps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in a log where all records of a batch were compacted away."""
+    """The forms of a log of which all records of a batch were compacted away."""
     if request.param == "holes":
         _hide_empty_batches(monkeypatch)
 
@@ -260,7 +260,7 @@ def test_compaction_while_a_range_is_read_is_no_loss(cluster: ThreadedCluster, t
     padding = bytes(1_000)
     records = [one._replace(value=b"%s%s" % (one.value, padding)) for one in keyed(0, 3_000)]
     write(cluster.bootstrap_servers, topic, records, **{"batch.num.messages": 5})
-    # What the client fetches in advance is little, so most is fetched after the compaction.
+    # The client fetches little in advance, so most is fetched after the compaction.
     little = {"kafka.fetch.message.max.bytes": 20_000, "kafka.queued.max.messages.kbytes": 20}
     asked = options(cluster.bootstrap_servers, {"subscribe": topic, **little})
     batches = PartitionReader(asked, OffsetRange(TopicPartition(topic, 0), 0, 3_000)).batches()

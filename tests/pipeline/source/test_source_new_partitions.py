@@ -48,7 +48,7 @@ def test_new_partitions_are_read_from_their_beginning_for_any_start_of_the_strea
         for partitions in (1, 2, 5):
             if partitions > 1:
                 add_partitions(cluster, topic, partitions)
-            # What is in a new partition before the stream knows of it is read, too.
+            # Records written to a new partition before its discovery are read, too.
             write(servers, topic, numbered(60, partitions, start=written))
             written += 60
             for _ in range(3):

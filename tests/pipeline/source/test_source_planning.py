@@ -1,4 +1,4 @@
-"""What each micro-batch of a stream is to read, planned against a real cluster without Spark."""
+"""The ranges of each micro-batch of a stream, planned against a real cluster without Spark."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_gap_is_planned_with_a_following_row(cluster: ThreadedCluster, topic: st
         delete_before(cluster, topic, 15)
         assert reader.latestOffset(start, ReadMaxRows(2)) == _begun(topic, 17)
         delete_before(cluster, topic, 20)
-        # Nothing is there to tell of it: the stream stays where it is until there is.
+        # A gap without a following record can't be marked: the stream waits for the next record.
         assert reader.latestOffset(start, ALL) == start
         write(cluster.bootstrap_servers, topic, numbered(1))
         assert reader.latestOffset(start, ALL) == _begun(topic, 21)

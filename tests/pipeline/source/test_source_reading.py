@@ -1,4 +1,4 @@
-"""What a task reads of one range of offsets, from a real cluster, without Spark."""
+"""The reading of one range of offsets by a task, from a real cluster, without Spark."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_topic_deleted_during_a_read_ends_the_range(
         cluster.bootstrap_servers,
         {"subscribe": topic, "kafkaConsumer.pollTimeoutMs": 60_000, "failOnDataLoss": str(fails)},
     )
-    # What was planned is more than what is there when the topic goes.
+    # The planned range is longer than the log when the topic is deleted.
     reader = PartitionReader(asked, OffsetRange(TopicPartition(topic, 0), 0, 9))
     batches = reader.batches()
     assert len(next(batches)) == 5

@@ -1,6 +1,6 @@
 """Records that retention deletes before a stream has read them: an error, or a marked gap.
 
-Where they go decides who finds it: the driver between two micro-batches, a task between planning
+The driver finds records deleted between two micro-batches, a task those deleted between planning
 and reading. Each lost offset is marked once, in a row or in the log.
 """
 
@@ -164,7 +164,7 @@ def test_retention_while_a_task_reads_is_an_error_or_marked(
     count = 3_000
     large = [Record(b"%d%s" % (number, bytes(1_000))) for number in range(count)]
     write(cluster.bootstrap_servers, topic, large, **_SMALL_BATCHES)
-    # What the client fetches in advance is little.
+    # The client fetches little in advance.
     given = {"subscribe": topic, "failOnDataLoss": fails}
     given |= {"kafka.fetch.message.max.bytes": 20_000, "kafka.queued.max.messages.kbytes": 20}
     reader = PartitionReader(

@@ -1,4 +1,4 @@
-"""What lies beside Spark's checkpoint: settings that must stay, states that are repeated."""
+"""The files beside Spark's checkpoint: settings that must stay, states that are repeated."""
 
 from __future__ import annotations
 

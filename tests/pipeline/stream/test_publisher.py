@@ -1,4 +1,4 @@
-"""What a cluster and a simulation publish of themselves."""
+"""The rows that a cluster and a simulation publish of themselves."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_stream_connects_to_a_guarded_cluster_with_its_options(
         TopicSink(told.bootstrap_servers, "results", told.client).write(0, [{"table": "waits"}])
         jobs.append(told)
 
-    # What is read in Spark's tasks is tested with the source; here, with what they are asked to.
+    # Reading in Spark's tasks is tested with the source; here, the options that reach them.
     with (
         patch("purgatory.pipeline.engines.spark.session.spark_session"),
         patch("purgatory.stream.rows.topic_records") as records,

@@ -30,7 +30,7 @@ def parsed(session: SparkSession, texts: Sequence[str | None]) -> DataFrame:
 
 
 def problems(session: SparkSession, rows: Sequence[dict[str, Any]]) -> list[str | None]:
-    """What is wrong with each of some rows, in their order."""
+    """The problem of each of some rows, in their order."""
     texts = [json.dumps(row) for row in rows]
     return [row["problem"] for row in parsed(session, texts).collect()]
 
@@ -66,7 +66,7 @@ def test_bad_record_gives_its_text_and_a_good_one_its_columns(session: SparkSess
 
 
 def test_batches_share_their_generated_code(session: SparkSession) -> None:
-    # What Spark puts the batch's time in for is another number, so other code, in each batch.
+    # Spark replaces these functions by a constant, so by other code, in each batch.
     session.conf.set("spark.sql.debug.maxToStringFields", "1000")
     plan = parsed(session, [])._jdf.queryExecution().analyzed().toString().lower()
     assert "currenttimemillis" in plan

@@ -1,6 +1,6 @@
 """`purgatory stream` killed in several places, and on a standalone cluster: the same results.
 
-What they are is known from the rows that were made, and from a run that nobody disturbs.
+The expected results are computed from the rows, and by a run without a kill.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_killed_and_restarted_stream_has_each_row_once(
     ran = subprocess.run(
         [sys.executable, "-m", "tests.pipeline.stream.killed_stream", KILLED_AT, *arguments],
         cwd=ROOT,
-        # What it leaves behind goes with the folder of the test.
+        # Files left behind are removed with the folder of the test.
         env={**command_environment(), "TMPDIR": str(tmp_path)},
         check=False,
         timeout=_PATIENCE_S,

@@ -50,7 +50,7 @@ def test_a_topic_with_results_of_another_checkpoint_is_refused(
     TopicSink(bootstrap, "other.waits").write(4, ROWS)
     out = tmp_path / "out"
     arguments = ["--bootstrap", bootstrap, "--prefix", "live", "--out", str(out)]
-    # Where it is not refused it goes on to start Spark, which is not asked for here.
+    # An accepted command goes on to start Spark, which is patched away here.
     with patch(
         "purgatory.pipeline.engines.spark.session.check_master", side_effect=NotRefusedError
     ):

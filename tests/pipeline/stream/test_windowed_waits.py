@@ -37,7 +37,7 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 
 
 def counted(operations: Sequence[Mapping[str, Any]], until_us: int) -> dict[Any, Mapping[str, Any]]:
-    """What must come out for the windows that end by then: in plain Python."""
+    """The expected rows of the windows that end by then: in plain Python."""
     windows: dict[Any, list[Mapping[str, Any]]] = {}
     for row in operations:
         start_us = (STARTED_US + row["end_us"]) // WINDOW_US * WINDOW_US

@@ -1,4 +1,4 @@
-"""Sweep files: what is wrong with one is said with its key, its value and what would be right."""
+"""Sweep files: errors have the key, the value and what would be right."""
 
 from __future__ import annotations
 

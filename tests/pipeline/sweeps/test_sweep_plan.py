@@ -1,4 +1,4 @@
-"""Plans: which scenarios there are, what they are told apart by, and how they are dealt out."""
+"""Plans: which scenarios there are, their keys, and their division into batches."""
 
 from __future__ import annotations
 
