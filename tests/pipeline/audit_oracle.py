@@ -1,4 +1,4 @@
-"""The audit once more, in plain Python over lists: slow, and made to be read beside its definition.
+"""The audit once more, in plain Python over lists: slow, and readable beside its definition.
 
 The oracle follows docs/audit.md with loops over all rows, knows nothing of Spark or ranges, and
 shares no code with the pipeline.
@@ -124,7 +124,7 @@ class Oracle:
         return "fail" if self._hidden(send) else send.outcome
 
     def _first(self, value: Record) -> Send:
-        """The send that says whose the value is: that of an aborted transaction, if no other."""
+        """The send that identifies the value's producer: of an aborted transaction, if no other."""
         return min(self.attempts[value], key=lambda send: (self._hidden(send), send.attempt))
 
     def _aborted_all(self, value: Record) -> bool:

@@ -163,7 +163,7 @@ class CleanRun:
         return number
 
     def _abort(self, trace: SmallTrace, following: Send, name: str, sequence: int) -> None:
-        """Add a transaction of one record that is aborted: in the log, and read by nobody."""
+        """Add an aborted transaction of one record: in the log, and never read."""
         begun_us = max(0, following.send_us - 100)
         number = self._begin(trace, name, begun_us, "aborted")
         log = self.logs[following.partition]

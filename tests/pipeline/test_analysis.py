@@ -87,7 +87,7 @@ def _reads(number: int) -> list[Row]:
 
 
 def _write_foreign_traces(traces: Path) -> None:
-    """As other programs write them: a run whose last read was torn, and one with effects."""
+    """Lines as other programs write them: a run whose last read was torn, and one with effects."""
     _write_lines(traces / "torn", "sends", _sends(4))
     _write_lines(traces / "torn", "reads", _reads(4)[:3], more='{"group": "billing", "cons')
     _write_lines(traces / "applied", "sends", _sends(2))

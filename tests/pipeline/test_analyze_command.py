@@ -1,4 +1,4 @@
-"""``purgatory analyze`` as a person meets it: its errors, and what it prints."""
+"""The command ``purgatory analyze``: its errors, and its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``purgatory audit`` as a person and a CI meet it: what it prints, its tables, its exit status."""
+"""The command ``purgatory audit``: its output, its tables, its exit status."""
 
 from __future__ import annotations
 

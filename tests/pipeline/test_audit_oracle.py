@@ -1,4 +1,4 @@
-"""The audit against an oracle in plain Python, on hundreds of small traces in which all goes wrong.
+"""The audit against an oracle in plain Python, on hundreds of small traces with many anomalies.
 
 Many runs go through one job: Spark's time is per job, not per row.
 """
@@ -242,7 +242,7 @@ def _numbered_anew() -> SmallTrace:
 
 
 def _passed_by(copied: bool) -> SmallTrace:
-    """One of two readers passes by an aborted record whose answer was lost."""
+    """One of two readers skips an aborted record whose response was lost."""
     sends = [Send(0, number, number, 0, number) for number in range(3)]
     lost = sends[1]._replace(outcome="unknown", offset=None, transactional_id="a", epoch=0)
     sends[1] = lost._replace(transaction=1)

@@ -119,7 +119,7 @@ def _offsets_end_otherwise(patch: pytest.MonkeyPatch) -> None:
 
 
 def _open_ones_are_shown(patch: pytest.MonkeyPatch) -> None:
-    """Leaders show read_committed what isn't decided."""
+    """Leaders return undecided records to read_committed."""
 
     def visible_end(partition: Partition, isolation: FetchIsolation) -> int:
         log = partition.log

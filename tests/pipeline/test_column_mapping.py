@@ -1,4 +1,4 @@
-"""Mappings: what they say, and in which words one is refused."""
+"""Mappings: their meaning, and the errors of invalid ones."""
 
 from __future__ import annotations
 

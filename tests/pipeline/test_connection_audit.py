@@ -1,4 +1,4 @@
-"""`audit(connection)`: the tables of somebody's own DuckDB, of which nothing is changed."""
+"""`audit(connection)`: the tables of a user's own DuckDB, which are not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DuckDB's bounds: what does not fit is refused before it starts, and nothing is left behind."""
+"""DuckDB's bounds: too large jobs are refused before they start, and leave no files behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit in a test: of a folder, of a simulation, of a cluster; and what its failure shows."""
+"""The audit in a test: of a folder, a simulation, a cluster; and the message of its failure."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def processes_of(temporary: Path) -> list[str]:
 
 
 def assert_no_process_is_left(temporary: Path) -> None:
-    """Processes that end behind their command have some time to do so."""
+    """Wait for processes that end after their command."""
     give_up_s = time.monotonic() + 60
     while left := processes_of(temporary):
         assert time.monotonic() < give_up_s, left

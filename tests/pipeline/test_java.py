@@ -1,4 +1,4 @@
-"""How a Java is found, and made to start where a module is missing."""
+"""The search for a Java, and its start if a module is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The histories that Jepsen's tests of its Kafka checker publish, and what both say of each.
+"""The published histories of Jepsen's tests of its Kafka checker, and both verdicts on each.
 
 Source: `jepsen/test/jepsen/tests/kafka_test.clj` of github.com/jepsen-io/jepsen. Its histories are
 written anew as rows of our tables: a process is a producer and a consumer, a key a topic of one
@@ -36,7 +36,7 @@ Polled = Mapping[str, Sequence[tuple[int, str]]]
 
 
 class Op(NamedTuple):
-    """An operation that is over: in a history, at the time of its place."""
+    """A completed operation: in a history, at the time of its place."""
 
     process: int
     outcome: str

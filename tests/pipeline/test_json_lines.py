@@ -1,4 +1,4 @@
-"""Lines of JSON on DuckDB: the fast way has what the way for one line has."""
+"""Lines of JSON on DuckDB: the fast reader has the rows of the reader for one line."""
 
 from __future__ import annotations
 

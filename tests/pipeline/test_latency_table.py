@@ -28,7 +28,7 @@ _TIMES = ("created_us", "send_us", "arrived_us", "served_us", "settled_us", "ans
 
 
 def _sends(seed: int) -> list[Row]:
-    """Sends of many groups: few and many, quick and slow, with times that nobody knows."""
+    """Sends of many groups: few and many, quick and slow, with unknown times."""
     chance = random.Random(seed)
     rows = []
     for group in range(40):

@@ -1,4 +1,4 @@
-"""The notebook in docs runs from its first cell to its last, and prints what it shows."""
+"""The notebook in docs runs from its first cell to its last, and prints its documented output."""
 
 from __future__ import annotations
 

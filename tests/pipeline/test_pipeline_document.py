@@ -1,4 +1,4 @@
-"""docs/pipeline.md: its Python runs and prints what it shows, and its tables are the real ones.
+"""docs/pipeline.md: its Python prints its documented output, and its tables are the real ones.
 
 The analysis that it makes is also held against what the simulator itself says of the run.
 """

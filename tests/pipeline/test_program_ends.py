@@ -1,4 +1,4 @@
-"""However a program that started Spark ends, its Java and its workers end within 5 seconds."""
+"""The ends of a program that started Spark: its Java and its workers end within 5 seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress: what is counted of stages and tasks, and what of it is shown where."""
+"""Progress: the counts of stages and tasks, and their display."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StageInfo(NamedTuple):
 
 
 class Tracker:
-    """A status tracker whose answers a test sets; it stands in for the context, too."""
+    """A status tracker whose responses a test sets; a stand-in for the context, too."""
 
     def __init__(self) -> None:
         self.active: list[int] = []

@@ -1,4 +1,4 @@
-"""Traces on DuckDB: what of its reading is its own."""
+"""Traces on DuckDB: the parts of its reading that Spark does not share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages that --report asks for: with sentences, each case once, whole or not at all."""
+"""The pages of --report: with sentences, each case once, whole or not at all."""
 
 from __future__ import annotations
 

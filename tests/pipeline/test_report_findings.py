@@ -112,7 +112,7 @@ def _recount_expired(operations: Sequence[Row], texts: Sequence[str]) -> None:
 
 
 def _recount_unanswered(sends: Sequence[Row], reads: Sequence[Row], texts: Sequence[str]) -> None:
-    """Each group with unanswered attempts has a sentence with these counts, and copies as well."""
+    """Each group with unanswered attempts has a sentence with these counts and the duplicates."""
     places: dict[int, set[tuple[Any, ...]]] = {}
     for row in reads:
         place = (row["topic"], row["partition"], row["offset"])

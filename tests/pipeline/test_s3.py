@@ -47,7 +47,7 @@ class Store:
         self._client.create_bucket(Bucket="bucket")
 
     def require_credentials(self, wanted: bool) -> None:
-        """Have each request refused that nobody known to the server has signed."""
+        """Have the server refuse each request without a known signature."""
         allowed = b"0" if wanted else b"inf"
         kind = {"Content-Type": "text/plain"}
         place = f"{self.address}/moto-api/reset-auth"

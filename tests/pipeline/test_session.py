@@ -239,7 +239,7 @@ for line in sys.argv[1:]:
 
 
 def _started_with_fakes(folder: Path, *lines: str) -> list[str]:
-    """Status and standard error of commands, each with a Java that dies as its first word says."""
+    """Status and standard error of commands, each with a Java that dies as its first word names."""
     java = folder / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(_FAKE_JAVA)

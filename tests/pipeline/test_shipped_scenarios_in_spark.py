@@ -1,4 +1,4 @@
-"""The shipped scenarios: waits and audit agree with the simulator's own tables and books.
+"""The shipped scenarios: waits and audit agree with the simulator's own tables and counts.
 
 The books see the brokers' logs; the audit has only what clients sent and read. DuckDB audits all of
 them, and Spark those in which most goes wrong; all, where all tests run.
@@ -114,7 +114,7 @@ def test_audit_agrees_with_the_simulators_counts(
 
 
 def _copies(trace: Path) -> dict[str, Counter[int]]:
-    """How often too many each value was stored, by producer group; counted by hand."""
+    """The duplicates of each value, by producer group; counted by hand."""
     group_of = {
         row["value_id"]: row["group"]
         for row in pq.read_table(trace / "sends", columns=["value_id", "group"]).to_pylist()

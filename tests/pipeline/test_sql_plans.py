@@ -1,4 +1,4 @@
-"""How Spark carries out the statements of the jobs: without what does not scale."""
+"""Spark's plans for the statements of the jobs: without operators that do not scale."""
 
 from __future__ import annotations
 

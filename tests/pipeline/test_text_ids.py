@@ -1,4 +1,4 @@
-"""Ids that are texts: the same rows from each engine, and the texts where a person reads."""
+"""Ids that are texts: the same rows from each engine, and the texts in output for people."""
 
 from __future__ import annotations
 

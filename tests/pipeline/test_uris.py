@@ -34,7 +34,7 @@ WriteTrace = Callable[..., Path]
 
 
 class Bucket(NamedTuple):
-    """A store, and the folder of this machine that has what is in it."""
+    """A store, and the folder of this machine with its files."""
 
     uri: str
     folder: Path

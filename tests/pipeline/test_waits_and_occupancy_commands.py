@@ -1,4 +1,4 @@
-"""``purgatory waits`` and ``purgatory occupancy`` as a person meets them."""
+"""The commands ``purgatory waits`` and ``purgatory occupancy``."""
 
 from __future__ import annotations
 

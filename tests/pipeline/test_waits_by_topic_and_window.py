@@ -1,4 +1,4 @@
-"""Waits by topic and by window of time, approximate percentiles, and what is refused."""
+"""Waits by topic and by window of time, approximate percentiles, and refused arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark and DuckDB tell the same waits and occupancy: each cell, its type, and the rows' order."""
+"""Spark and DuckDB have the same waits and occupancy: each cell, its type, and the rows' order."""
 
 from __future__ import annotations
 

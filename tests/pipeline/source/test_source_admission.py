@@ -1,4 +1,4 @@
-"""How offsets are shared among partitions, cut into tasks, and written into the checkpoint."""
+"""Admission of offsets: shared among partitions, cut into tasks, written into the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that is compacted: every record that is left is read, and every range ends.
+"""A compacted topic: each remaining record is read, and each range ends.
 
 Offsets without a record are no loss. Brokers here hold them by empty batches; those of Kafka leave
 a hole. The source reads both.
@@ -81,7 +81,7 @@ def write_singly(cluster: ThreadedCluster, topic: str, records: list[Record]) ->
 
 
 def compact(cluster: ThreadedCluster) -> None:
-    """Have brokers do what they do every five seconds."""
+    """Run the brokers' periodic work, which is due every five seconds."""
 
     async def maintain() -> None:
         for broker in cluster.running.brokers.values():

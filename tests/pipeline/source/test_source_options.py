@@ -1,4 +1,4 @@
-"""Options: what is taken, and how the rest is refused."""
+"""Options: valid ones, and the errors of invalid ones."""
 
 from __future__ import annotations
 

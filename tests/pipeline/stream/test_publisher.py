@@ -154,7 +154,7 @@ def test_rows_dropped_for_lack_of_room_are_counted() -> None:
 
 
 def test_rows_that_come_after_the_end_are_not_counted_as_dropped() -> None:
-    """A cluster takes the last rows itself, and so has more to tell of."""
+    """A cluster takes the last rows itself, and so has more of them."""
     row = ReadRow("g", 1, 1, "orders", 0, 0, 1, 1, True)
     publisher = RowPublisher("live", run_id="r1", numbered_by="partition")
     config = ClusterConfig(brokers=1, topics=[TopicSpec("live.reads", 1)])

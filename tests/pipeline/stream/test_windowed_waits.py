@@ -24,7 +24,7 @@ OUTCOMES = ("immediate", "completed", "completed", "expired", "failed", "pending
 
 
 def run_once(session: SparkSession, source: FileSource, out: Path, **more: Any) -> StreamMetrics:
-    """Take all that is there, and return the metrics."""
+    """Read all records, and return the metrics."""
     config = StreamConfig(out, out / "checkpoint", once=True, **more)
     metrics = StreamMetrics()
     run_query(session, source, config, open_sinks(config), metrics, threading.Event())

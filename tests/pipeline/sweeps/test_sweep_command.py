@@ -1,4 +1,4 @@
-"""``purgatory sweep`` as a person meets it: what it prints, how it fails, how it is interrupted."""
+"""The command ``purgatory sweep``: its output, its errors, its interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps on a real session: what is run, what is kept, and what happens when something fails."""
+"""Sweeps on a real session: the scenarios that run, the results that are kept, and failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def parts_of(out: Path) -> dict[str, int]:
 
 
 def kept(rows: list[Row]) -> list[dict[str, Any]]:
-    """Rows without what the machine's speed decides."""
+    """Rows without the columns that depend on the machine's speed."""
     return [
         {name: value for name, value in row.asDict().items() if not name.endswith("_s")}
         for row in rows
