@@ -1,4 +1,4 @@
-"""Where a database isn't installed its tests are skipped, with what to install; never in CI."""
+"""Tests of a database that isn't installed are skipped, with what to install; never in CI."""
 
 from __future__ import annotations
 

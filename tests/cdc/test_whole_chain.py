@@ -64,7 +64,7 @@ _FIVE_IN_FLIGHT = {
 
 @dataclass(frozen=True)
 class Chain:
-    """One run of the chain: where its ends are, and how its capture sends."""
+    """One run of the chain: the addresses of its ends, and its capture's way of sending."""
 
     mariadb: MariaDb
     cluster: ThreadedCluster
@@ -196,7 +196,7 @@ def _read_everything(cluster: ThreadedCluster) -> None:
 
 @dataclass(frozen=True)
 class Workloads:
-    """What changes the source: a shop, and tables that are changed themselves."""
+    """The workloads of the source: a shop, and tables that are changed themselves."""
 
     shop: ShopWorkload
     schemas: SchemaWorkload
@@ -316,7 +316,7 @@ def runs(
 
 @pytest.fixture(scope="module")
 def audited(runs: Runs) -> dict[str, Counter[tuple[str, str]]]:
-    """What the audit says of each run: how many of each anomaly and verdict."""
+    """The audit of each run: how many of each anomaly and verdict."""
     found: dict[str, Counter[tuple[str, str]]] = {"sound": Counter(), "apply": Counter()}
     audited = run_job("audit", [runs.traces], engine="duckdb")
     assert audited.bad_rows == {}

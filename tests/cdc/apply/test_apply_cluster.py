@@ -1,4 +1,4 @@
-"""On a standalone cluster a worker is killed midway: each change takes effect once all the same."""
+"""A worker of a standalone cluster that is killed midway: each change takes effect once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command apply, over files, and what it says when something is wrong."""
+"""The command apply, over files, and its errors."""
 
 from __future__ import annotations
 

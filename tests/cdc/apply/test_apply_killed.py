@@ -1,4 +1,4 @@
-"""Killed anywhere and started again: the target equals the source, and the audit says so."""
+"""Apply killed anywhere and restarted: the target equals the source, and the audit agrees."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ def _make_table(connection: duckdb.DuckDBPyConnection, traces: Path, name: str) 
 
 @pytest.fixture(scope="module")
 def audited(traces: Path) -> dict[str, Counter[tuple[str, str]]]:
-    """What the audit says of each run, of which each ended: how many of each anomaly and verdict.
+    """The audit of each run, all of which ended: how many of each anomaly and verdict.
 
-    By DuckDB, much sooner than by Spark; that both say the same is tested where the audit is.
+    DuckDB audits, much sooner than Spark; the tests of the audit compare both.
     """
     readers = ConsumerSettings("apply", assignment="subscribe", isolation="read_committed")
     found: dict[str, Counter[tuple[str, str]]] = {}

@@ -51,7 +51,7 @@ class Log:
             )
 
     def schema(self, kind: str, *steps: dict[str, Any], **fields: Any) -> None:
-        """A change of a schema, told in all partitions."""
+        """A schema change, recorded in all partitions."""
         self._position += 100
         said: dict[str, Any] = {"steps": list(steps)} if steps else {}
         for partition in range(PARTITIONS):
@@ -62,7 +62,7 @@ class Log:
             )
 
     def mark(self, value: bytes | None = b'{"type": "heartbeat", "database": "purgatory"}') -> None:
-        """What has no position, in both partitions."""
+        """A record without a position, in both partitions."""
         for partition, there in enumerate(self.records):
             there.append(raw(len(there), value, partition=partition))
 

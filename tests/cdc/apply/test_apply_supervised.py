@@ -1,4 +1,4 @@
-"""What a supervisor sees of `purgatory apply`: one line, and a status that says what to do."""
+"""`purgatory apply` under a supervisor: one line, and a status that determines what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BOTH_ENGINES = pytest.mark.parametrize(
 def _applying(
     folder: Path, engine: str = "spark"
 ) -> Iterator[tuple[ThreadedCluster, subprocess.Popen[str], IO[str]]]:
-    """A command that has applied 50 changes of a topic, and what it says from then on."""
+    """A command that has applied 50 changes of a topic, and its output from then on."""
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")
         produce(kafka, "changes", random_log(3, 50)[0])
@@ -196,7 +196,7 @@ def _command(kafka: ThreadedCluster, folder: Path, engine: str = "spark") -> lis
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Whoever is killed leaves folders behind: they go with the folder of the test."""
+    """A killed process leaves folders behind: they are removed with the folder of the test."""
     return {**os.environ, "TMPDIR": str(folder)}
 
 

@@ -1,4 +1,4 @@
-"""Transactions that are larger than memory is meant to be: whole or not at all, under kills."""
+"""Transactions beyond the memory limit: whole or not at all, under kills."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROOT = Path(__file__).parents[3]
 
 
 class KilledError(BaseException):
-    """Ends the work as a kill does: nobody catches it."""
+    """Ends the work as a kill does: never caught."""
 
 
 def killing(target: Target, after: int) -> Target:

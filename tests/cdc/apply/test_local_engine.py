@@ -1,4 +1,4 @@
-"""The engine without Java: the same rows, each once, whatever interrupts it."""
+"""The engine without Java: the same rows, each once, under any interruption."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def log_of(seed: int, number: int, by_transaction: bool) -> tuple[list[Record], 
 
 
 class _EndTest(Exception):
-    """Ends an engine that would go on."""
+    """Ends an engine that would continue."""
 
 
 def assert_equal(settings: TopicSettings, log: Sequence[Record], rows: list[object]) -> None:
@@ -106,7 +106,7 @@ def test_existing_and_new_records_are_applied_and_the_next_run_resumes_behind_th
 def test_repeatedly_killed_apply_reaches_the_end(
     kafka: ThreadedCluster, settings: TopicSettings, by_transaction: bool
 ) -> None:
-    """Each time at another point of another batch."""
+    """The points of kills: each at another point of another batch."""
     log, rows = log_of(4, 900, by_transaction)
     settings = replace(settings, by_transaction=by_transaction, max_records=50)
     produce(kafka, settings.topics[0], log)

@@ -1,4 +1,4 @@
-"""What can't be applied is quarantined with its offset and reason, and nothing else suffers."""
+"""Inapplicable changes are quarantined with their offset and reason, and no others."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_unfit_values_are_quarantined_with_their_reasons(target: Target) -> None
 
 @pytest.mark.parametrize("column", ["share", "wide"])
 def test_number_beyond_its_column_type_is_quarantined(target: Target, column: str) -> None:
-    # It is text here, since Python writes no such number; a column that is new has decimals.
+    # The number is text here, since Python writes no such number; a new column has decimals.
     log = [record(0, type="table-create", data=None, **DEFINITION), record(1, data={"id": 1})]
     value = json.dumps({"database": "shop", "table": "orders", "type": "insert",
                         "primary_key_columns": ["id"], "data": {"id": 2, column: "#"}})  # fmt: skip
@@ -217,7 +217,7 @@ def test_names_that_differ_by_case_are_distinct_if_the_database_is_case_sensitiv
     log = [
         record(0, data={"id": 1, "Group": "a"}),
         record(1, data={"id": 2, "Group": "b", "group": "c"}),
-        # That the key is another one, too, is not what is wrong with it.
+        # Another key than the table's is not the reason here.
         record(2, table="Orders", data={"id": 3, "n": 1}, primary_key_columns=["n"]),
         record(3, data={"id": 4, "Group": "d"}),
     ]

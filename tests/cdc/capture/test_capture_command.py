@@ -1,4 +1,4 @@
-"""The command line: what it says of what is wrong, in one line."""
+"""The command line: its errors, in one line each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cdc.captured import in_source_order
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = INVALID_INPUT) -> str:
-    """Run a capture that must not begin; return the one line that it says."""
+    """Run a capture that must not begin; return the one line that it prints."""
     assert main(["capture", *arguments]) == status
     out, err = capsys.readouterr()
     assert out == ""

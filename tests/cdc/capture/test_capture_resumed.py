@@ -252,7 +252,7 @@ def test_refused_change_is_reported_and_no_later_one_is_sent(
 
 
 def _raise_limit(capturing: Capturing, limit_bytes: int) -> None:
-    """As AlterConfigs does it, which the cluster of these tests doesn't serve."""
+    """Change a setting as AlterConfigs does, which the cluster of these tests doesn't serve."""
     cluster = capturing.cluster
 
     def raise_it() -> None:

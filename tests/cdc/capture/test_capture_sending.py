@@ -1,4 +1,4 @@
-"""One batch of a partition at a time: with more of them, idempotence does not keep copies out."""
+"""One batch of a partition at a time: with several, idempotence does not prevent duplicates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from purgatory.cluster.api import produce as produce_api
 LARGEST_BYTES = 1_000_000
 ROUNDS = 3
 PIPELINED = {"linger.ms": 0, "batch.num.messages": 1, "max.in.flight": 5}
-"""What librdkafka does when it is left to itself, made sure of."""
+"""Settings under which librdkafka certainly has several batches in flight."""
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_chunk_is_one_batch_per_partition_unless_librdkafka_divides_it(
 
 
 def send_amid_faults(kafka: ThreadedCluster, topic: str, pipelined: bool) -> list[list[bytes]]:
-    """A refusal in partition 0 while the answer to a batch of partition 1 is lost, a few times."""
+    """Refusals in partition 0 while responses to batches of partition 1 are lost."""
     kafka.create_topic(topic, 2)
     leaders = kafka.call(
         lambda: [kafka.running.controller.topics[topic].partitions[n].leader for n in (0, 1)]

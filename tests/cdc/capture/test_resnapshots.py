@@ -197,7 +197,7 @@ def test_table_without_primary_key_is_read_back_by_the_key_of_its_rows(
     table = target.table("t")
     assert table is not None
     assert table.primary_key == ("a",)
-    # What is told of is the statement alone.
+    # Only the statement is reported.
     assert len(target.select_own("purgatory_quarantine")) == 1
     for index, reason in ("x", "unknown table"), ("b", "missing key"):
         capturing.run(f"DROP INDEX {index} ON t", "INSERT INTO t VALUES (1, 3, NULL, 3)")

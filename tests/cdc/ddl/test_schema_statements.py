@@ -1,4 +1,4 @@
-"""What statements of the binlog are taken for."""
+"""The parsing of statements in the binlog."""
 
 from __future__ import annotations
 

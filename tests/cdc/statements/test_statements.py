@@ -1,4 +1,4 @@
-"""Whatever is run at a real MariaDB, the copies are equal, or stop and say at which statement."""
+"""Any statements at a real MariaDB: the copies are equal, or stop and name the statement."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def seed_of_the_day() -> int:
 
 
 def check(proof: Proof, *, equal: float) -> None:
-    """Nothing may differ, and enough must have been compared for that to mean something.
+    """Check that no cell differs, and that enough cells were compared.
 
     Args:
         equal: the least share of programs that end equal; of many it is about 0.7.
