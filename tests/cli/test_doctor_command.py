@@ -1,4 +1,4 @@
-"""`purgatory doctor`: what is here, and what to do about what is not."""
+"""`purgatory doctor`: the installed parts, and advice about missing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fails first says why: another project's ``purgatory`` or ``timer``, or a missing extra."""
+"""The first error names its cause: another project's ``purgatory`` or ``timer``, or an extra."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_apply_names_a_missing_package_before_spark_starts(
     )
     ran = run(tmp_path, "-c", program)
     assert (ran.returncode, ran.stdout) == (2, "")
-    # librdkafka may have said before that nobody answers.
+    # librdkafka may have logged before that no broker responds.
     assert ran.stderr.splitlines()[-1] == (
         f"purgatory apply needs the live extra ({module} is missing): "
         "pip install 'kafka-purgatory[live]'"

@@ -1,4 +1,4 @@
-"""The command itself: its help, its version, and how it fails."""
+"""The command itself: its help, its version, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``purgatory wheel``: what it prints, for people and for machines."""
+"""``purgatory wheel``: its output, for people and for machines."""
 
 from __future__ import annotations
 

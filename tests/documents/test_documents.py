@@ -1,4 +1,4 @@
-"""The documents: their Python runs, their links lead somewhere, they show what is printed."""
+"""The documents: their Python runs, their links are valid, they show the real output."""
 
 from __future__ import annotations
 

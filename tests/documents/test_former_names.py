@@ -1,4 +1,4 @@
-"""Names of earlier releases raise with what to use in the text."""
+"""Names of earlier releases raise with the new names in the text."""
 
 from __future__ import annotations
 

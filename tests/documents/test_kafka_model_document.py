@@ -1,4 +1,4 @@
-"""docs/kafka-model.md: its program prints what it says, and every lettered case is there."""
+"""docs/kafka-model.md: its program prints its output, and all lettered cases are there."""
 
 from __future__ import annotations
 

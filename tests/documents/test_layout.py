@@ -1,4 +1,4 @@
-"""The map in docs/design.md holds: who imports whom."""
+"""The map of imports in docs/design.md holds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def modules() -> dict[str, Path]:
 
 
 def for_types_alone(tree: ast.Module) -> Iterator[ast.AST]:
-    """What stands under ``if TYPE_CHECKING:``."""
+    """The nodes under ``if TYPE_CHECKING:``."""
     for node in tree.body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             yield from node.body
@@ -144,7 +144,7 @@ def reaches_into_others(path: Path) -> Iterator[str]:
     operation's, which keep out of the way of their users' names."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    # What named tuples and enums make public, and what a reentrant lock is asked.
+    # Names that named tuples and enums make public, and methods of a reentrant lock.
     own = {"_replace", "_value_", "_is_owned", "_at_fork_reinit"}
     for node in ast.walk(tree):
         match node:

@@ -1,4 +1,4 @@
-"""The Makefile: which Python it takes, told from what `make -n` would do."""
+"""The Makefile: its choice of a Python, by the output of `make -n`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def python_of_version(path: Path, version: str) -> Path:
 
 
 def would_do(target: str, folder: Path, *settings: str) -> str:
-    """What make would do in an environment of Python 3.11 that is ready for all."""
+    """The commands of make in an environment of Python 3.11 that is ready for all."""
     venv = folder / "venv"
     python_of_version(venv / "bin/python", "3.11")
     for name in (".ready", ".ready-demo"):

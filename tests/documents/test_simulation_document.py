@@ -1,4 +1,4 @@
-"""`docs/simulation.md` says what the code does: keys, options, columns, scenarios, programs.
+"""`docs/simulation.md` agrees with the code: keys, options, columns, scenarios, programs.
 
 The columns of its trace are in `docs/traces.md`.
 """

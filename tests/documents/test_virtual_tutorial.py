@@ -1,4 +1,4 @@
-"""docs/virtual-tutorial.md: its bugs are found with the seeds that it tells, and mended."""
+"""docs/virtual-tutorial.md: its bugs are found with its seeds, and corrected."""
 
 from __future__ import annotations
 

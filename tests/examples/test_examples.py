@@ -36,7 +36,7 @@ def topics(request: pytest.FixtureRequest, start: Start) -> httpx.Client:
 
 
 def waiting(client: httpx.Client) -> float:
-    """Return how many operations wait, as the server's metrics say."""
+    """Return how many operations wait, by the server's metrics."""
     for line in client.get("/metrics").text.splitlines():
         if line.startswith('purgatory_pending_operations{purgatory="Fetch"}'):
             return float(line.split()[-1])
@@ -127,7 +127,7 @@ def test_quorum_write_names_replicas_without_acknowledgement() -> None:
 
 
 def fresh_get(client: httpx.Client, path: str) -> dict[str, object]:
-    """Ask over a connection of its own: any worker may take it."""
+    """Send a request over its own connection: any worker may take it."""
     with httpx.Client(base_url=client.base_url, timeout=60) as fresh:
         answer: dict[str, object] = fresh.get(path).json()
         return answer

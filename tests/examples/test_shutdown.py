@@ -1,4 +1,4 @@
-"""Each server at SIGTERM with requests that wait: all are answered, and the process is gone."""
+"""Each server at SIGTERM with waiting requests: all get responses, and the process ends."""
 
 from __future__ import annotations
 

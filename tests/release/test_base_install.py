@@ -1,4 +1,4 @@
-"""What is said and works where no extra is installed: `pip install kafka-purgatory` alone."""
+"""An installation without extras, by `pip install kafka-purgatory`: its messages and commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPTIONAL = (
     *("aiohttp", "confluent_kafka", "cramjam", "crc32c", "duckdb", "kio", "numpy", "pandas"),
     *("pyarrow", "pydantic", "pyspark", "rich", "click", "uvloop"),
 )
-"""What extras bring: these can't be imported in the programs below."""
+"""The packages of extras: these can't be imported in the programs below."""
 
 
 def without_extras(program: str) -> subprocess.CompletedProcess[str]:

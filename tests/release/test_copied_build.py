@@ -1,4 +1,4 @@
-"""What a distribution is built from: a README that an index can show, the project's addresses."""
+"""The sources of a distribution: a README that an index can show, the project's addresses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def build() -> ModuleType:
 
 
 def addresses(text: str) -> list[str]:
-    """Return where a Markdown text links to."""
+    """Return the targets of a Markdown text's links."""
     return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
@@ -75,7 +75,7 @@ def test_build_requirements_write_nothing_into_the_tree(
     build: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     # The environment's own setuptools may be too old for the project's metadata: a build has
-    # the one that pyproject.toml asks for. What it writes there, it writes where it stands.
+    # the one that pyproject.toml asks for. Files that it writes are in its working directory.
     def setuptools_own(*_: object) -> list[str]:
         assert (Path.cwd() / "pyproject.toml").exists() and Path.cwd() != ROOT
         (Path.cwd() / "purgatory/core/written.c").write_text("")

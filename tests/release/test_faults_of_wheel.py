@@ -1,4 +1,4 @@
-"""That the release's check sees what a wheel has too much, and what it lacks."""
+"""The release's check finds superfluous and missing files of a wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trace: parts, completeness, and what it refuses to overwrite."""
+"""The trace: parts, completeness, and folders that it never overwrites."""
 
 from __future__ import annotations
 
