@@ -44,7 +44,7 @@ def test_restarted_server_gets_each_change_once(postgres: Postgres) -> None:
 def test_server_killed_in_a_transaction_gets_each_change_once(
     postgres: Postgres, point: str, became: Applied
 ) -> None:
-    """The points: within it, before its commit, and after that, without a response to the client."""
+    """The points: within it, before its commit, and after that, without the client's response."""
     url = postgres.make_schema(f"killed_{point}")
     log, rows = random_log(2, 60)
     armed: list[str] = []
