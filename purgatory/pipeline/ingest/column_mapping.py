@@ -45,7 +45,7 @@ class Source:
 
 
 ColumnMapping = Mapping[str, Mapping[str, Source]]
-"""For each table, the sources of the columns that are not simply there under their own names."""
+"""The sources of each table's columns that are not simply there under their own names."""
 
 
 def read_mapping(path: Path) -> ColumnMapping:

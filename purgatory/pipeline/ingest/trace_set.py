@@ -5,7 +5,7 @@ each table. The folder itself, the head and the parts' footers are checked here 
 before Spark starts: Spark's own errors come late and take pages.
 
 Ground rules: unreadable files are quarantined, with the reason and the path. `read_trace_set`
-quarantines it and goes on with the rest; `find_traces` and `read_trace` raise the first of it.
+quarantines it and continues with the rest; `find_traces` and `read_trace` raise the first of it.
 """
 
 from __future__ import annotations

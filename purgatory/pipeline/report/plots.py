@@ -349,7 +349,7 @@ _RATIO_COLORS = [[0.0, "#f2e9d8"], [0.001, "#fdd49e"], [0.5, "#e6550d"], [1.0, "
 
 
 def wait_bins(distribution: Sequence[Row]) -> Figure:
-    """How many operations of one run waited how long, a panel per purgatory, by outcome.
+    """The numbers of one run's operations by wait, a panel per purgatory, by outcome.
 
     Args:
         distribution: the run's rows of the table of that name; at least one.

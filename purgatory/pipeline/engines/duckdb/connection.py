@@ -26,7 +26,7 @@ MEMORY_SHARE = 0.6
 """The share of the machine's memory that a job may take."""
 
 FEW_ROWS = 50_000
-"""With fewer rows, a second thread costs more than it saves."""
+"""The rows below which a second thread costs more than it saves."""
 _WHOLE = 100
 
 

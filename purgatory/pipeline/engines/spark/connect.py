@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from purgatory.pipeline.errors import SessionError
 
 CONNECT = "sc://"
-"""How the address of a Spark Connect server begins."""
+"""The scheme of the address of a Spark Connect server."""
 
 CONNECT_PORT = 15002
 """The port of a Spark Connect server whose address names none."""

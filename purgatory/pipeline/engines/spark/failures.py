@@ -32,14 +32,14 @@ def failure_text(message: str, stack: str, master: str) -> str:
         master: of the session: on a local one, driver and executors are one Java.
     """
     reason = _reason(message)
-    told = _EXECUTOR.search(stack)
+    executor = _EXECUTOR.search(stack)
     is_local = master.startswith("local")
-    if is_local or told is None:
+    if is_local or executor is None:
         where = "Java (driver and executor in one)" if is_local else "the driver"
         heap = "--memory"
     else:
-        on_host = "" if told[1] is None else f" on {told[1]}"
-        where, heap = f"executor {told[2] or told[3]}{on_host}", "spark.executor.memory"
+        on_host = "" if executor[1] is None else f" on {executor[1]}"
+        where, heap = f"executor {executor[2] or executor[3]}{on_host}", "spark.executor.memory"
     if _CONTAINER.search(stack):
         what = (
             f"{where} took more memory than its container or machine has: set "

@@ -46,7 +46,7 @@ def cancel_jobs_on_signal(session: SparkSession) -> Iterator[None]:
 
     Ctrl-C ends the block with KeyboardInterrupt, SIGTERM and SIGHUP with SystemExit and 143 or 129,
     even if another error was raised on the way out. A second one ends the process, without waiting.
-    A program that handles SIGTERM or SIGHUP itself goes on doing so. Outside of the main thread,
+    A program's own handlers of SIGTERM or SIGHUP are kept. Outside of the main thread,
     where Python allows no signal handlers, the session is stopped nevertheless.
     """
     signals: list[BaseException] = []
@@ -135,7 +135,7 @@ def _cancel(session: SparkSession) -> None:
 def _or_end_java(session: SparkSession, call: Callable[[], object], timeout_s: float) -> None:
     """Call something of the Java of this program, and kill it if that takes longer.
 
-    A Spark Connect server goes on: it has more time to learn that it shall cancel.
+    A Spark Connect server survives: it has more time to receive the cancellation.
     """
     if is_connect(session):
         run_in_thread(call, _SERVER_TIMEOUT_S)
@@ -144,7 +144,7 @@ def _or_end_java(session: SparkSession, call: Callable[[], object], timeout_s: f
 
 
 def run_in_thread(call: Callable[[], object], timeout_s: float = _CALL_TIMEOUT_S) -> bool:
-    """Call something in a thread of its own; what Spark raises is of no use to anybody any more.
+    """Call something in a thread of its own; errors of Spark's are of no use any more.
 
     Returns:
         Whether it has ended within the time.

@@ -28,7 +28,7 @@ OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _NO_MEMORY = re.compile("insufficient memory|reserve enough space|Cannot allocate memory")
 _OUT_OF_MEMORY = 52
-"""With which Spark's Java ends then."""
+"""The exit status of Spark's Java after an OutOfMemoryError."""
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
@@ -87,7 +87,7 @@ def java_version(java: Path) -> int | None:
 
 
 def java_exit_text(status: int) -> str:
-    """How a Java of Spark's with this exit status ended, and what to do."""
+    """The cause of this exit status of Spark's Java, and what to do."""
     if status == _OUT_OF_MEMORY:
         return "ran out of heap: set --memory higher"
     # A shell that waits for one that was killed ends with 128 and the signal.

@@ -41,7 +41,7 @@ _RAISED_AS_WELL = (
 )
 _LOGGED_BY = (None, "py4j.clientserver")
 _ABOUT_TO_END_S = 1.0
-"""How long a process may take to end after its connections broke."""
+"""The longest time between a broken connection of a process and its end."""
 
 _REFUSAL = re.compile(
     r"^(?:Error: (?!Could not create the Java|A fatal exception)|Unrecognized |Invalid |Improperly "

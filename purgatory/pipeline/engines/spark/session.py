@@ -49,7 +49,7 @@ _REACH_TIMEOUT_S = 5.0
 _MOST_PORT = 65_535
 
 ROWS_PER_TASK = 250_000
-"""How many rows that are read make for one more task of a shuffle."""
+"""The number of rows read per task of a shuffle."""
 
 _MOST_PARTITIONS = 2_000
 _MIB = 1 << 20
@@ -281,11 +281,11 @@ def _ended_by_signals(java: JavaProcess) -> Iterator[None]:
 
 def _keep_open_on_exit(server: BaseServer) -> None:
     """Suppress the traceback of the callback server when Java ends."""
-    tell = server.handle_error
+    print_traceback = server.handle_error
 
     def handle_error(request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], EOFError | OSError):
-            tell(request, client_address)
+            print_traceback(request, client_address)
 
     server.handle_error = handle_error  # type: ignore[method-assign]
 
@@ -345,7 +345,7 @@ def _default_settings(master: str, rows: int | None) -> dict[str, str]:
 
 
 def shuffle_partitions(master: str, rows: int | None) -> int | None:
-    """How many tasks a shuffle begins with; Spark joins small ones as it runs.
+    """The initial number of tasks of a shuffle; Spark joins small ones as it runs.
 
     Each costs some milliseconds in each stage, so that few rows get one. None: Spark's default of
     200, which is for clusters.
