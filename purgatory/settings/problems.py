@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ABSENT = object()
-"""As the value of a problem: there is none."""
+"""The value of a problem of a missing setting."""
 
 _LONGEST_SHOWN = 80
 

@@ -65,17 +65,17 @@ class Duration:
 
     @property
     def ms(self) -> float:
-        """In milliseconds."""
+        """The duration in milliseconds."""
         return self.us / 1_000
 
     @property
     def whole_ms(self) -> int:
-        """In milliseconds, rounded down."""
+        """The duration in milliseconds, rounded down."""
         return self.us // 1_000
 
     @property
     def seconds(self) -> float:
-        """In seconds."""
+        """The duration in seconds."""
         return self.us / 1_000_000
 
     def __str__(self) -> str:

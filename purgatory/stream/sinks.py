@@ -289,7 +289,7 @@ class TopicSink:
 
 
 def check_topic_sink(topic: TopicSink, checkpoint: Checkpoint) -> None:
-    """Refuse a topic with results of another checkpoint: new ones would be taken for repeated.
+    """Refuse a topic with results of another checkpoint: new ones would pass for repeated ones.
 
     Raises:
         OutputError: with what the topic holds, and what to do.

@@ -109,7 +109,7 @@ class Question(_Table):
     find: str
     """The path of the swept setting that is asked for."""
     want: Literal["smallest", "largest"] = "smallest"
-    """Which of the values that are good enough."""
+    """The choice among the values that are good enough."""
     measure: str = "produce_expiry_ratio"
     """A column of the table `points`."""
     below: float | None = None

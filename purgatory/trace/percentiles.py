@@ -30,7 +30,7 @@ def percentiles(counts: Mapping[int, int], longest: int, shares: Iterable[float]
     O(c log c), c = different waits. They are rounded to `DECIMALS`.
 
     Args:
-        counts: how often each wait was seen, perhaps rounded down; at least one.
+        counts: how often each wait occurred, perhaps rounded down; at least one.
         longest: the longest wait, not rounded.
         shares: each from 0 to 1.
     """

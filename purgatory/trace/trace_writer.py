@@ -244,7 +244,7 @@ class TraceWriter:
             self._write_end(duration_ms, {}, complete=False, reason=reason)
 
     def rows(self) -> dict[str, int]:
-        """How many rows each table has by now, without those that are only gathered."""
+        """The number of rows of each table by now, without those that are only buffered."""
         return {name: table.rows for name, table in self._tables.items()}
 
     def _write_end(

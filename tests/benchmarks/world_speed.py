@@ -71,7 +71,7 @@ async def _idle(
             if sum(assigned) == partitions and max(assigned) == most:
                 break
             await asyncio.sleep(1)
-        # A consumer that does not poll for five minutes is taken for stuck, and loses its partitions.
+        # A consumer that does not poll for five minutes is removed, and loses its partitions.
         waiting = [asyncio.create_task(one.getone()) for one in consumers]
         watch = Stopwatch()
         await asyncio.sleep(seconds)
