@@ -134,7 +134,7 @@ def analyzed(request: pytest.FixtureRequest, analyses: Mapping[str, Analyzed]) -
     return analyses[request.param]
 
 
-def test_results_of_a_whole_an_interrupted_and_an_empty_run(analyzed: Analyzed) -> None:
+def test_analysis_has_a_whole_an_interrupted_and_an_empty_run(analyzed: Analyzed) -> None:
     traces, out, analysis = analyzed
     runs = {row["run_id"]: row for row in _read(out / "runs")}
     assert list(runs) == ["applied", "bad", "cut", "empty", "torn", "whole"]
@@ -198,7 +198,7 @@ def test_bad_rows_are_quarantined_and_counted(analyzed: Analyzed) -> None:
     ]
 
 
-def test_an_analysis_counts_good_lines_and_holds_a_damaged_run_for_incomplete(
+def test_analysis_counts_good_lines_and_reports_a_damaged_run_as_incomplete(
     analyzed: Analyzed,
 ) -> None:
     (run,) = _of("torn", analyzed.analysis.runs)
@@ -221,13 +221,15 @@ def _of(run_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any
     return [row for row in rows if row["run_id"] == run_id]
 
 
-def test_both_engines_write_the_same(analyses: Mapping[str, Analyzed]) -> None:
+def test_both_engines_write_the_same_tables(analyses: Mapping[str, Analyzed]) -> None:
     by_spark, by_duckdb = analyses.values()
     assert_same_results(by_spark.out, by_duckdb.out)
     assert by_duckdb.analysis == replace(by_spark.analysis, report=by_duckdb.analysis.report)
 
 
-def test_both_engines_show_the_same(spark: SparkSession, analyses: Mapping[str, Analyzed]) -> None:
+def test_both_engines_show_the_same_rows(
+    spark: SparkSession, analyses: Mapping[str, Analyzed]
+) -> None:
     jobs: Mapping[str, tuple[Job, Mapping[str, Any]]] = {
         "waits": (WAITS, {}),
         "windows": (WAITS, {"window_us": 1_000}),

@@ -58,7 +58,7 @@ def test_two_folders_are_compared_then_two_scenarios_then_two_runs() -> None:
     assert two_groups(runs[:1]) == {}
 
 
-def test_the_interval_is_that_of_welch() -> None:
+def test_interval_is_welchs() -> None:
     # Variances 1 and 4, three of each: errors 1/3 and 4/3, 25/9 / (1/18 + 16/18) = 2.94 degrees.
     half = welch_half_width([1, 2, 3], [8, 10, 12], 0.95)
     assert half == pytest.approx(t_quantile(0.975, 2) * (5 / 3) ** 0.5)

@@ -111,7 +111,7 @@ def test_memory_bounds_the_rows_and_names_the_option(
         *((bad, None) for bad in ("1025TiB", "99999999999999999999TiB", "9" * 400 + "g")),
     ],
 )
-def test_sizes_of_memory(text: str, size: int | None) -> None:
+def test_memory_sizes_are_parsed(text: str, size: int | None) -> None:
     if size is not None:
         assert memory_size(text) == size
         return

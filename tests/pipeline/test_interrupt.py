@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
         ("occupancy", signal.SIGINT, "", 130, "interrupted"),
     ],
 )
-def test_a_signal_ends_a_job_cleanly(
+def test_signal_ends_a_job_cleanly(
     command: str,
     number: signal.Signals,
     from_line: str,
@@ -102,7 +102,7 @@ def assert_no_process_is_left(temporary: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_while_java_starts_leaves_no_java(
+def test_signal_during_the_start_of_java_leaves_no_java(
     number: signal.Signals,
     status: int,
     write_trace: WriteTrace,
@@ -150,7 +150,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_signal_while_an_engine_is_imported_waits_until_it_is(tmp_path: Path) -> None:
+def test_signal_waits_for_the_end_of_an_engines_import(tmp_path: Path) -> None:
     """DuckDB's C code makes an ImportError of one."""
     command = [sys.executable, "-c", _INTERRUPTS_AN_IMPORT, str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -93,9 +93,7 @@ def test_a_bundled_java_is_taken_last(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(home.parent.iterdir()) == [home]
 
 
-def test_a_cache_that_can_not_be_written_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_cache_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled = _fake_java(tmp_path / "bundled", NEW)
     (tmp_path / "temporary").mkdir()
     (tmp_path / "file").touch()

@@ -83,7 +83,7 @@ def test_tables_have_the_documented_columns(
         assert spark.read.parquet(f"file:{printed[0] / 'waits_over_time'}").columns == schema.names
 
 
-def test_duckdb_writes_the_same(
+def test_duckdb_writes_the_same_tables(
     printed: tuple[Path, list[str]], slow_follower_trace: Path, tmp_path: Path
 ) -> None:
     # The trace's folder stands in the table `runs`, so it is to have the name that it has there.
@@ -110,7 +110,7 @@ def test_the_readme_shows_the_verdict_on_the_demo(printed: tuple[Path, list[str]
     assert f"Order and duplicates: {verdict_line(audit)} Report:" in readme
 
 
-def test_the_simulator_s_own_table_of_the_same_run(
+def test_waits_agree_with_the_simulators_own_table(
     printed: tuple[Path, list[str]], slow_follower_trace: Path
 ) -> None:
     out, trace = printed[0], slow_follower_trace

@@ -255,7 +255,7 @@ def test_progress_of_a_failed_engine_ends_with_its_last_state() -> None:
     assert told.getvalue().splitlines()[-1] == "Some engine: 1 of 4"
 
 
-def test_a_connection_that_a_signal_closed_has_no_progress_and_no_traceback() -> None:
+def test_connection_closed_by_a_signal_has_no_progress_and_no_traceback() -> None:
     with duckdb_connection(progress=False) as connection:
         connection.close()
         assert _query_progress(connection) is None

@@ -210,7 +210,7 @@ def test_input_rows_are_read_or_quarantined(
 
 
 @pytest.mark.spark
-def test_line_numbers_go_on_through_the_blocks_of_a_file(
+def test_line_numbers_continue_over_the_blocks_of_a_file(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     good, torn = json.dumps(OPERATION).encode(), b'{"broker":'
@@ -252,7 +252,7 @@ def test_long_bad_row_is_kept_up_to_its_limit(reader: ReadingEngine, tmp_path: P
     assert len(bad["content"]) == MOST_CONTENT
 
 
-def test_bad_rows_of_parquet(
+def test_bad_rows_of_parquet_are_quarantined(
     reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     changes: dict[int, tuple[dict[str, Any], str]] = {
@@ -327,7 +327,7 @@ def test_an_interrupted_run_is_read_as_far_as_it_got(
     assert [row[name] for name in names] == [str(left), None, None, "unfinished file"]
 
 
-def test_a_clean_trace_of_version_1_has_nulls_where_version_2_has_more(
+def test_clean_trace_of_version_1_has_nulls_for_columns_of_version_2(
     reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     found = reader.read(write_trace(tmp_path, hand_operations), strict=True)

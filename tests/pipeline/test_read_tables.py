@@ -42,7 +42,7 @@ def _as_duckdb(kinds: Mapping[str, str]) -> dict[str, str]:
     return {name: _KINDS[kind] for name, kind in kinds.items()}
 
 
-def test_tables_have_all_columns_and_replace_others(
+def test_tables_have_all_columns_and_replace_earlier_ones(
     write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     connection = duckdb.connect()
@@ -79,7 +79,7 @@ def test_file_with_a_whole_footer_and_broken_data_is_an_error(
         read_tables(duckdb.connect(), read_trace_set([trace]))
 
 
-def test_parts_whose_types_only_differ_in_sign_or_in_more_columns(
+def test_parts_may_differ_in_sign_of_types_and_in_further_columns(
     write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path, hand_operations, parts=2)

@@ -72,7 +72,7 @@ def test_verdict_is_the_worst_of_the_findings(
     assert _verdict(**tables) == expected
 
 
-def test_every_sum_adds_up(simulated: Path, tmp_path: Path) -> None:
+def test_each_sum_equals_its_parts(simulated: Path, tmp_path: Path) -> None:
     run_job("analyze", [simulated / "slow-follower"], tmp_path / "out", engine="duckdb")
     names = ("runs", "waits", "latencies", "attempts")
     tables = {name: pq.read_table(tmp_path / "out" / name).to_pylist() for name in names}

@@ -347,7 +347,7 @@ main(sys.argv[2:])
 """
 
 
-def test_a_kill_between_the_steps_leaves_no_mark_of_completeness(store: Store, trace: Path) -> None:
+def test_kill_between_the_steps_leaves_no_mark_of_completeness(store: Store, trace: Path) -> None:
     for name in _WHOLE:
         store.put(name, b"earlier")
     killed = subprocess.run(

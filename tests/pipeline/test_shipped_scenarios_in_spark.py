@@ -68,7 +68,7 @@ def counts(written: Path) -> Mapping[tuple[str, str, str | None], Rows]:
     [("retry-reorder", "leader-failover"), pytest.param(SCENARIOS, marks=pytest.mark.exhaustive)],
     ids=["where most goes wrong", "all"],
 )
-def test_spark_writes_the_same(
+def test_spark_writes_the_same_audits(
     scenarios: Sequence[str], spark: SparkSession, written: Path, traces: Path, tmp_path: Path
 ) -> None:
     found = read_trace_set([traces / one for one in scenarios])
@@ -153,7 +153,7 @@ def test_retry_reorder_is_convicted_and_with_idempotence_acquitted(
     assert "one-in-flight" not in accused
 
 
-def test_a_witness_has_the_rows_from_which_its_timeline_is_drawn(written: Path) -> None:
+def test_witness_has_the_rows_of_its_timeline(written: Path) -> None:
     rows = pq.read_table(written / "witnesses").to_pylist()
     reorders = [
         row

@@ -80,7 +80,7 @@ def _written(folder: Path, *, parquet: bool = False, **tables: Sequence[Mapping[
 
 
 @pytest.mark.parametrize("parquet", [False, True])
-def test_each_text_is_an_id_of_its_own(
+def test_different_texts_are_different_ids(
     reader: ReadingEngine, tmp_path: Path, parquet: bool
 ) -> None:
     sends = [_send(text, place) for place, text in enumerate(_ALIKE)]

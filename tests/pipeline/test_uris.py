@@ -148,7 +148,7 @@ def test_quarantine_and_strict_error_name_the_uri(
         read_traces(spark, [f"{store.uri}/a"], strict=True)
 
 
-def test_a_root_is_listed_once(
+def test_root_is_listed_once(
     spark: SparkSession, store: Bucket, write_trace: WriteTrace, hand_operations: list[Any]
 ) -> None:
     for number in range(5):
@@ -205,7 +205,7 @@ def test_duckdb_accepts_folders_and_s3() -> None:
         without_hadoop(one)
 
 
-def test_local_files_have_a_scheme_too(tmp_path: Path) -> None:
+def test_local_files_may_have_a_scheme(tmp_path: Path) -> None:
     for text in (f"file://{tmp_path}", f"file:{tmp_path}", str(tmp_path)):
         assert parse_location(text) == tmp_path
     assert parse_location("a:b/c") == Path("a:b/c")

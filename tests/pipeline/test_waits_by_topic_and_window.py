@@ -95,7 +95,7 @@ def test_traces_without_keys_have_one_unknown_topic(spark: SparkSession) -> None
     assert topics == {"*", None}
 
 
-def test_an_operation_counts_in_the_window_in_which_it_started(engine: Engine) -> None:
+def test_operation_counts_in_the_window_of_its_start(engine: Engine) -> None:
     rows = _table(
         engine,
         [

@@ -166,7 +166,7 @@ def _record_count(cluster: ThreadedCluster, topic: str) -> int:
     return sum(batch.record_count for segment in segments for batch in segment.batches)
 
 
-def test_a_log_whose_last_records_are_compacted_away_ends(
+def test_log_with_its_last_records_compacted_away_ends(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     write_without_tail(cluster, topic)
@@ -192,7 +192,7 @@ def writer(cluster: ThreadedCluster, topic: str) -> Iterator[Producer]:
 
 
 @pytest.mark.usefixtures("gaps")
-def test_a_range_that_ends_without_records_before_an_open_transaction_ends(
+def test_range_without_last_records_before_an_open_transaction_ends(
     cluster: ThreadedCluster, topic: str, writer: Producer
 ) -> None:
     servers = cluster.bootstrap_servers
@@ -236,7 +236,7 @@ def test_batch_in_many_ranges_has_each_remaining_record_once(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_compaction_between_planning_and_reading_is_no_loss(
+def test_compaction_between_planning_and_reading_is_no_data_loss(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     create(cluster, topic, {})
@@ -255,7 +255,7 @@ def test_compaction_between_planning_and_reading_is_no_loss(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_compaction_while_a_range_is_read_is_no_loss(cluster: ThreadedCluster, topic: str) -> None:
+def test_compaction_during_a_read_is_no_data_loss(cluster: ThreadedCluster, topic: str) -> None:
     create(cluster, topic, {"segment.bytes": "20000"})
     padding = bytes(1_000)
     records = [one._replace(value=b"%s%s" % (one.value, padding)) for one in keyed(0, 3_000)]

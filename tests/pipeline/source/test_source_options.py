@@ -38,7 +38,7 @@ def test_named_topics_are_read_and_loss_fails_by_default() -> None:
     assert options.max_offsets_per_trigger is None
 
 
-def test_the_case_of_names_does_not_matter() -> None:
+def test_names_are_case_insensitive() -> None:
     options = _options(STARTINGOFFSETS="EARLIEST", maxoffsetspertrigger="5")
     assert options.start == Position(EARLIEST)
     assert options.max_offsets_per_trigger == 5
@@ -66,7 +66,7 @@ def test_offsets_are_given_by_partition_and_the_rest_is_earliest() -> None:
     assert start.moves
 
 
-def test_a_pattern_matches_whole_names() -> None:
+def test_pattern_matches_whole_names() -> None:
     subscription = parse_options(
         {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "or.*"}
     ).subscription

@@ -226,7 +226,7 @@ def _played(
     return rows, _Playback.assigned
 
 
-def test_a_range_whose_last_offsets_have_no_record_ends_at_the_end_of_the_log(
+def test_range_without_last_records_ends_at_the_end_of_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = [
@@ -240,7 +240,7 @@ def test_a_range_whose_last_offsets_have_no_record_ends_at_the_end_of_the_log(
     assert offsets_of(rows) == [0, 7]
 
 
-def test_a_range_whose_last_offsets_have_no_record_ends_at_a_record_beyond(
+def test_range_without_last_records_ends_at_a_record_beyond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows, _ = _played(monkeypatch, [[_Message(3), _Message(14), _Message(15)]])

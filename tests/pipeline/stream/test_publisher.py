@@ -73,7 +73,7 @@ def write(
     assert producer.flush(30) == 0
 
 
-def test_a_cluster_publishes_each_send_and_read_of_others_and_nothing_of_its_own_topics() -> None:
+def test_cluster_publishes_sends_and_reads_except_those_of_its_own_topics() -> None:
     publisher = RowPublisher("live", run_id="r1", numbered_by="partition")
     trace = ClusterTrace(WithoutTopics(publisher, publisher.topics.values()))
     config = ClusterConfig(brokers=3, topics=[TopicSpec("orders", 2)])
@@ -153,7 +153,7 @@ def test_rows_dropped_for_lack_of_room_are_counted() -> None:
     assert publisher.close().dropped == 5  # three for want of room, two that were never sent
 
 
-def test_rows_that_come_after_the_end_are_not_counted_as_dropped() -> None:
+def test_rows_after_the_end_are_not_counted_as_dropped() -> None:
     """A cluster takes the last rows itself, and so has more of them."""
     row = ReadRow("g", 1, 1, "orders", 0, 0, 1, 1, True)
     publisher = RowPublisher("live", run_id="r1", numbered_by="partition")

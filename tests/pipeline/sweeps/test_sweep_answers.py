@@ -76,7 +76,7 @@ def test_the_smallest_timeout_under_the_bound_is_found_with_its_neighbour(
     )
 
 
-def test_a_mean_under_the_bound_that_chance_may_explain_is_not_confirmed(
+def test_mean_under_the_bound_within_random_variation_is_not_confirmed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (answer,) = answered(
@@ -150,7 +150,7 @@ def test_the_largest_value_over_a_bound_is_found_from_the_other_side(
     assert "The next larger value, 800, has 0.01." in answer.words()
 
 
-def test_a_value_whose_scenarios_failed_is_not_good_enough(
+def test_value_with_failed_scenarios_is_not_good_enough(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (answer,) = answered(

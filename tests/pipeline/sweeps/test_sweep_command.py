@@ -139,7 +139,7 @@ def test_missing_file_and_foreign_folder_have_status_2(
 @pytest.mark.parametrize(
     ("error", "status"), [(SessionError("no Java"), 2), (KeyboardInterrupt, 130)]
 )
-def test_a_session_that_fails_and_an_interrupt_have_their_own_status(
+def test_failed_session_and_interrupt_have_their_own_status(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -76,7 +76,7 @@ def test_sections_open_with_answers_and_failures_linked_to_their_rows() -> None:
     assert page.count('href="data:text/csv;base64,') == 2
 
 
-def test_an_answer_that_no_heatmap_shows_is_linked_to_none() -> None:
+def test_answer_without_a_heatmap_is_linked_to_none() -> None:
     rows = [dict(row, measure="produces") for row in heatmap([[5.0]])]
     assert 'href="#' not in sweep_sections(rows, [answer("400 is it.")])
 
