@@ -62,12 +62,12 @@ def test_each_benchmark_measures_its_namesake(name: str) -> None:
     assert any(figure.target is not None for figure in figures)
 
 
-def test_no_benchmark_is_left_out_of_the_run() -> None:
+def test_run_includes_each_benchmark() -> None:
     scripts = {path.stem for path in Path(run.__file__).parent.glob("*.py")}
     assert scripts - HELPERS == set(run.BENCHMARKS)
 
 
-def test_a_benchmark_runs_in_its_own_process_and_hands_over_its_figures(
+def test_benchmark_runs_in_its_own_process_and_returns_its_figures(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run.main(["--small", "timer_cascade"]) == 0
@@ -104,7 +104,7 @@ def test_table_marks_missed_targets() -> None:
     assert lines[1].split() == ["speed", "1,500", "op/s"]
 
 
-def test_contenders_take_turns_and_their_medians_count() -> None:
+def test_contenders_run_in_turns_and_their_medians_count() -> None:
     order: list[str] = []
     values = {"first": iter([1.0, 9.0, 2.0]), "second": iter([5.0, 6.0, 7.0])}
 

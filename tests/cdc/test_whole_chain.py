@@ -353,7 +353,7 @@ def _check_cells(chain: Chain, url: str) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(3))
-def test_more_random_tables_get_the_same_cells_in_both_databases_both_ways(
+def test_more_random_tables_have_the_same_cells_in_both_databases_by_both_engines(
     mariadb: MariaDb, postgres: Postgres, spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     name = f"more{seed}"

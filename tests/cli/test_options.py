@@ -43,7 +43,7 @@ def test_an_option_of_several_commands_is_one_option() -> None:
     assert {name for name, ways in told.items() if len(ways) > 1} == OWN_MEANING
 
 
-def test_no_option_is_a_number_of_milliseconds() -> None:
+def test_durations_of_options_have_units() -> None:
     names = {name for name, _ in options_of(program)}
     assert not {name for name in names if name.endswith(("-us", "-ms", "-s", "-seconds"))}
 

@@ -105,11 +105,11 @@ def test_invalid_value_is_named(
         (3_600_000, "3,600 s"),
     ],
 )
-def test_durations_are_readable(ms: int, expected: str) -> None:
+def test_durations_have_readable_units(ms: int, expected: str) -> None:
     assert duration(ms) == expected
 
 
-def test_moments_count_from_the_start() -> None:
+def test_times_count_from_the_start() -> None:
     assert [format_time(ms, 5000) for ms in (5000, 6442, 2442)] == ["+0 s", "+1.442 s", "-2.558 s"]
 
 

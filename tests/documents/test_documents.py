@@ -46,7 +46,7 @@ WITH_PYTHON = [
 
 
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda path: path.name)
-def test_the_python_runs_from_top_to_bottom(document: Path) -> None:
+def test_python_of_each_document_runs(document: Path) -> None:
     run_python_of(document)
 
 
@@ -79,7 +79,7 @@ def test_readme_shows_the_findings_of_its_audit(tmp_path: Path) -> None:
         assert " ".join(part.split()) in said
 
 
-def test_the_first_tests_of_a_kafka_application_end_as_the_document_says(tmp_path: Path) -> None:
+def test_first_tests_of_a_kafka_application_end_as_documented(tmp_path: Path) -> None:
     document = ROOT / "docs" / "testing.md"
     status, said = run_pytest(tmp_path, text=python_of(document))
     assert status == 1

@@ -20,7 +20,7 @@ def test_program_prints_its_documented_output() -> None:
     assert run_python_of(DOCUMENT) == shown[1]
 
 
-def test_every_lettered_case_is_in_the_document() -> None:
+def test_document_has_each_lettered_case() -> None:
     named = named_tests_of(DOCUMENT)
     assert len(named) > 30
     for name, count in {"test_delayed_produce.py": 4, "test_delayed_fetch.py": 8}.items():

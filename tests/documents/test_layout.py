@@ -88,7 +88,7 @@ def test_top_level_has_only_its_known_entries() -> None:
     }
 
 
-def test_the_map_has_all_folders() -> None:
+def test_map_has_all_folders() -> None:
     folders = {folder_of(module) for module in modules()}
     assert sorted(written_order()) == sorted(folder for folder in folders if folder)
     files = {path.stem for path in (ROOT / "purgatory").glob("*.py")}
@@ -162,12 +162,12 @@ def reaches_into_others(path: Path) -> Iterator[str]:
                 yield f"{path.name}:{node.lineno} {ast.unparse(node)}"
 
 
-def test_no_file_of_the_core_reaches_into_another() -> None:
+def test_no_file_of_the_core_uses_private_names_of_another() -> None:
     core = [path for module, path in modules().items() if folder_of(module) == "core"]
     assert [reach for path in core for reach in reaches_into_others(path)] == []
 
 
-def test_a_reach_into_another_file_is_found(tmp_path: Path) -> None:
+def test_use_of_another_files_private_name_is_found(tmp_path: Path) -> None:
     path = tmp_path / "file.py"
     path.write_text("def f(self, other):\n    self._mine\n    other._mine + other.__class__\n")
     assert list(reaches_into_others(path)) == ["file.py:3 other._mine"]

@@ -90,7 +90,7 @@ def test_each_target_is_listed_in_a_column() -> None:
     assert all(line[20] == " " and line[21] != " " for line in lines)
 
 
-def test_each_test_file_is_in_one_fifth_or_in_all_of_them(tmp_path: Path) -> None:
+def test_each_test_file_is_in_one_fifth_or_in_each(tmp_path: Path) -> None:
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     fifths = Counter(fifth_of(file) for file in files)
     assert fifths.keys() == {0, 1, 2, 3, 4, None}

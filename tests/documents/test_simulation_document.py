@@ -35,7 +35,7 @@ def rows_after(heading: str, text: str = TEXT) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_the_reference_of_keys_is_the_models() -> None:
+def test_documented_keys_are_those_of_the_model() -> None:
     begin = "<!-- reference: python -m purgatory.simulation.scenario_file -->\n\n"
     shown = TEXT.split(begin, 1)[1].split("<!-- end of reference -->", 1)[0]
     assert shown.strip() == describe_scenario().strip()
@@ -67,7 +67,7 @@ def test_each_column_of_the_trace_is_described(name: str) -> None:
     ]
 
 
-def test_the_version_described_is_the_one_written() -> None:
+def test_documented_version_is_the_one_written() -> None:
     (row,) = [row for row in rows_after("## The trace") if row[0] == "`schema_version`"]
     assert row[1].startswith(f"{SCHEMA_VERSION}:")
     assert f"## Schema, version {SCHEMA_VERSION}" in TRACES

@@ -83,7 +83,9 @@ def test_every_document_is_in_the_site(site: Path) -> None:
         assert (site / document.with_suffix(".html").name).exists(), document
 
 
-def test_every_link_leads_to_a_page_and_a_place_in_it(pages: dict[Path, Page], site: Path) -> None:
+def test_each_link_leads_to_an_existing_page_and_anchor(
+    pages: dict[Path, Page], site: Path
+) -> None:
     broken = []
     for path, page in pages.items():
         for link in page.links:
@@ -99,7 +101,7 @@ def test_every_link_leads_to_a_page_and_a_place_in_it(pages: dict[Path, Page], s
     assert broken == []
 
 
-def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
+def test_site_loads_nothing_from_elsewhere(pages: dict[Path, Page]) -> None:
     assert [
         address for page in pages.values() for address in page.loaded if urlsplit(address).netloc
     ] == []

@@ -57,7 +57,7 @@ def test_redelivered_batch_is_skipped(target: Target) -> None:
     assert rows_of(target) == as_list(rows)
 
 
-def test_an_older_batch_does_not_bring_an_older_state_back(target: Target) -> None:
+def test_older_batch_does_not_restore_an_older_state(target: Target) -> None:
     log = [
         record(0, data={"id": 1, "n": 0}),
         record(1, type="update", data={"id": 1, "n": 1}, old={"n": 0}),
@@ -68,7 +68,7 @@ def test_an_older_batch_does_not_bring_an_older_state_back(target: Target) -> No
     assert rows_of(target) == []
 
 
-def test_partitions_and_topics_have_offsets_of_their_own(target: Target) -> None:
+def test_partitions_and_topics_have_their_own_offsets(target: Target) -> None:
     apply_batch(target, TOPIC, 0, [record(0, data={"id": 1})])
     apply_batch(target, TOPIC, 1, [record(0, partition=1, data={"id": 2})])
     apply_batch(target, "other", 0, [record(0, data={"id": 3})._replace(topic="other")])

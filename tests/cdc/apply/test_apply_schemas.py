@@ -127,7 +127,7 @@ def test_truncate_removes_earlier_rows_of_all_partitions_and_no_later_ones(
 
 
 @both_ways
-def test_a_heartbeat_does_not_change_the_order_between_partitions(target: Target, way: Way) -> None:
+def test_heartbeat_does_not_change_the_order_between_partitions(target: Target, way: Way) -> None:
     log = created()
     log.row(1, n=1)
     log.mark()

@@ -165,7 +165,7 @@ def test_apply_killed_at_each_first_commit_reaches_the_end(tmp_path: Path, engin
 
 
 @pytest.mark.spark
-def test_workers_fork_from_a_process_that_has_imported_what_their_tasks_use() -> None:
+def test_workers_fork_from_a_process_with_their_tasks_imports() -> None:
     program = (
         "import sys; from unittest.mock import patch\n"
         "from purgatory.cdc.apply import daemon\n"

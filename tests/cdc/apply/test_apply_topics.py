@@ -127,7 +127,7 @@ def test_restarted_brokers_lose_and_duplicate_no_change(engine: Engine, tmp_path
         assert effects == [(0, n) for n in range(600)] + [(1, n) for n in range(300)]
 
 
-def test_bad_records_among_good_ones_are_quarantined_and_the_stream_goes_on(
+def test_bad_records_are_quarantined_and_the_stream_continues(
     engine: Engine, kafka: ThreadedCluster, topic: str, url: str
 ) -> None:
     with closing_target(url) as target:

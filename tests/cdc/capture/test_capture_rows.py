@@ -67,7 +67,7 @@ def test_rows_of_a_transaction_share_its_xid_and_the_last_has_commit(
     assert max(first) < min(second)
 
 
-def test_update_has_the_former_values(capturing: Capturing) -> None:
+def test_update_has_the_old_values(capturing: Capturing) -> None:
     begun(capturing, ORDERS, "INSERT INTO orders VALUES (1, 'new', 1.50)")
     capturing.run(
         "UPDATE orders SET state = NULL WHERE id = 1",
@@ -83,7 +83,7 @@ def test_update_has_the_former_values(capturing: Capturing) -> None:
     assert parse_change(json_text(first.value)).old == {"state": "new"}
 
 
-def test_a_row_that_changes_its_key_leaves_one_partition_and_comes_to_another(
+def test_changed_key_moves_its_row_between_partitions(
     capturing: Capturing,
 ) -> None:
     begun(capturing, ORDERS, "INSERT INTO orders VALUES (1, 'new', 1)")
@@ -189,7 +189,7 @@ def test_missing_table_is_named(capturing: Capturing) -> None:
         capture_changes(replace(capturing.config, tables=chosen))
 
 
-def test_a_statement_in_place_of_rows_stops_the_capture_and_names_the_place(
+def test_statement_in_place_of_rows_stops_the_capture_with_its_position(
     capturing: Capturing,
 ) -> None:
     begun(capturing, ORDERS)

@@ -123,7 +123,7 @@ def test_formerly_different_statements_are_equal_or_stop(servers: Servers) -> No
     assert len(equal) >= len(found) // 2
 
 
-def test_a_table_without_a_key_is_quarantined_beside_one_whose_name_differs_in_case(
+def test_table_without_a_key_is_quarantined_beside_one_of_the_same_name_in_other_case(
     servers: Servers,
 ) -> None:
     names = ("CREATE TABLE `levelY` (k INT PRIMARY KEY)", "CREATE TABLE LEVELy (id INT NOT NULL)")
