@@ -34,7 +34,7 @@ class ColumnType(enum.Enum):
     DATE = "date"
     DATETIME = "datetime"
     OTHER = "other"
-    """Of an existing table: values are sent as text, and the database checks them."""
+    """The type of an existing table: values are sent as text, and the database checks them."""
 
 
 _MYSQL: Mapping[str, ColumnType] = {

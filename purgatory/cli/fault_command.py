@@ -42,7 +42,7 @@ _ANY_BROKER = "The broker's number; by default all brokers."
 
 
 class _Option(NamedTuple):
-    """How a parameter of faults is an option.
+    """A parameter of faults as an option.
 
     Args:
         name: of the option.

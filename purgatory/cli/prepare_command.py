@@ -1,4 +1,4 @@
-"""The command ``purgatory prepare``, which once made Spark start quicker, and answers still."""
+"""The former command ``purgatory prepare``, which prints what to use instead."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--listen",
     default="127.0.0.1:19092",
     metavar="HOST:PORT",
-    help="Where the first broker's listener is; the others follow. Port 0: any.",
+    help="The first broker's listener; the others follow. Port 0: any.",
 )
 @options.option(
     "--advertised-host", help="The host that clients are given; by default that of --listen."

@@ -75,7 +75,7 @@ def simulate(
     """Run a simulated cluster, and show how long requests waited.
 
     Brokers, each with its own purgatories, take produces and fetches from groups of producers and
-    consumers, while followers copy the logs and faults are injected, as the scenario says.
+    consumers, while followers copy the logs and faults are injected, as the scenario specifies.
     `purgatory scenarios` lists the shipped ones.
 
     One seed gives one trace, byte for byte. With --view, the page is served until Ctrl-C, from a

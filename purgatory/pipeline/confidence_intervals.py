@@ -22,8 +22,8 @@ def welch_half_width(
         confidence: between 0 and 1.
 
     Returns:
-        None where nothing tells how much other runs would differ: with one run of a kind, or if
-        all of each kind have the same value.
+        None if the spread between runs is unknown: with one run of a kind, or if all of each kind
+        have the same value.
     """
     if min(len(first), len(second)) < 2:
         return None

@@ -23,7 +23,7 @@ class SessionError(PipelineError):
 
 
 class FaultError(PipelineError):
-    """A temporary failure: brokers that don't answer, a worker that was killed."""
+    """A temporary failure: brokers that don't respond, a worker that was killed."""
 
     is_transient = True
 

@@ -4,7 +4,7 @@ Temporary files and processes are removed. A closed terminal sends SIGHUP. The e
 and the signal's number. Jobs of Spark, which are cancelled first, are in `spark.interrupts`.
 
 Ground rules: only the main thread sets handlers; a program that has its own handler keeps it, and
-one that ignores a signal, as `nohup` has it do, goes on ignoring it.
+one that ignores a signal, as under `nohup`, still ignores it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What is wrong with a document of settings, one line for each thing, so that a person can mend all
-of them at once: where, what stands there, what would be right.
+"""The problems of a document of settings, a line for each, so that all can be corrected at once:
+where it is, what stands there, what would be right.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ABSENT = object()
-"""As the value of a problem: there is none."""
+"""The value of a problem of a missing setting."""
 
 _LONGEST_SHOWN = 80
 
@@ -52,7 +52,7 @@ def key_text(location: Sequence[int | str]) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Ask about the name that is most like one that nobody knows, upper or lower case; or "".
+    """Ask about the known name that is most like an unknown one, in any case; or "".
 
     A sentence, with a space behind it.
     """

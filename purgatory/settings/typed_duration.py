@@ -65,17 +65,17 @@ class Duration:
 
     @property
     def ms(self) -> float:
-        """In milliseconds."""
+        """The duration in milliseconds."""
         return self.us / 1_000
 
     @property
     def whole_ms(self) -> int:
-        """In milliseconds, rounded down."""
+        """The duration in milliseconds, rounded down."""
         return self.us // 1_000
 
     @property
     def seconds(self) -> float:
-        """In seconds."""
+        """The duration in seconds."""
         return self.us / 1_000_000
 
     def __str__(self) -> str:
@@ -117,7 +117,7 @@ def duration_between(text: str, least: str, most: str, step: str = "1ms") -> Dur
     """Return a typed duration that is a multiple of ``step`` from ``least`` to ``most``.
 
     Raises:
-        ValueError: it is none; says what would be right.
+        ValueError: it is none; the message shows a valid one.
     """
     typed, shortest, longest, unit = map(Duration, (text, least, most, step))
     if typed.us < shortest.us:

@@ -237,7 +237,7 @@ class Absence:
 
 
 class TopicIds:
-    """The ids of topics, which tell a topic that was created again from the one of its name before.
+    """The ids of topics: a topic that was created again has another id than the former one.
 
     Its offsets begin at 0 again, and look the same after as many records as before.
 

@@ -82,7 +82,7 @@ def consumer_settings(settings: Mapping[str, str], before: str = "") -> dict[str
 def _check(settings: Mapping[str, str], before: str) -> None:
     """Let librdkafka look at the settings, without waiting for a connection."""
     for name, value in settings.items():
-        # Of a missing file, librdkafka says only that a call into OpenSSL failed.
+        # librdkafka reports a missing file only as a failed call into OpenSSL.
         if name.endswith(".location") and not Path(value).exists():
             raise OptionError(f"{before}{name}={value!r}: there is no such file")
     try:

@@ -27,11 +27,11 @@ class OptionError(SourceError):
 
 
 class BrokerError(SourceError):
-    """Brokers that refuse, or that did not answer in time."""
+    """Brokers that refuse, or that did not respond in time."""
 
 
 class BrokerAwayError(BrokerError):
-    """Brokers that did not answer in time, and may yet."""
+    """Brokers that did not respond in time, and may yet."""
 
     is_transient = True
 

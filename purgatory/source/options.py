@@ -1,7 +1,7 @@
 """The options of the data source, and the offsets that they and the checkpoint have.
 
-The names of options are those of Spark's own Kafka source; Spark ignores their case. Errors say
-what would be right.
+The names of options are those of Spark's own Kafka source; Spark ignores their case. Errors name
+valid values.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class Position:
 
 
 def parse_position(option: str, text: str, otherwise: int) -> Position:
-    """Return what the value of an option such as `startingOffsets` says.
+    """Return the position in the value of an option such as `startingOffsets`.
 
     Args:
         option: its name, for errors.

@@ -1,8 +1,9 @@
 """The task of the data source: the records in an offset range of a partition, as Arrow batches.
 
-A range may end with offsets without a record (of transaction markers, or of compacted records). So
-it ends with a record at or beyond its end, or with the end of the log. If neither comes, the log
-may have become shorter, or the next record may belong to an open transaction: brokers are asked.
+A range may end with offsets without a record (of transaction markers, or of compacted records).
+Reading therefore ends with a record at or beyond the range's end, or with the end of the log. If
+neither comes, the log may have become shorter, or the next record may belong to an open
+transaction: brokers are asked.
 """
 
 from __future__ import annotations
@@ -194,10 +195,10 @@ class PartitionReader:
             self._end_at(self._range.end, high)
 
     def _is_empty_to_end(self) -> bool:
-        """Return whether the next record, of whatever transaction, is at or beyond the end.
+        """Return whether the next record, of any transaction, is at or beyond the end.
 
         Compaction may leave a hole before an open transaction. There, brokers return no records to
-        who reads committed ones, and the client does not get to the end of the log.
+        a reader of committed ones, and the client does not get to the end of the log.
         """
         consumer = Consumer({**self._options.client, "isolation.level": "read_uncommitted"})
         try:

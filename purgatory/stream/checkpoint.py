@@ -1,9 +1,9 @@
 """The query's checkpoint beside Spark's own: its settings, and the state of each batch.
 
 * The settings decide what stored offsets and windows mean. A query with others is refused.
-* The state of a batch is a Parquet file of the open windows, with the watermark in its metadata. It
-  is written before the results of the batch: when Spark repeats the batch after a crash, the
-  watermark is the same again, and so are the results, however many records have come since.
+* The state of a batch is a Parquet file of the open windows, with the watermark in its metadata.
+  The file is written before the results of the batch: when Spark repeats the batch after a crash,
+  the watermark is the same again, and so are the results, however many records have come since.
 * The states of the last two batches are kept, since the last one may be repeated.
 
 A checkpoint has one writer, the query's thread.

@@ -1,5 +1,5 @@
 -- Records of the topic as operations. The input is `records`: "value", "topic" and "partition".
--- An invalid record has the reason in "problem", and of its columns only what tells where it was.
+-- An invalid record has the reason in "problem", and of its columns only those of its place.
 
 create view parsed as
 select
@@ -23,7 +23,7 @@ select
 from parsed;
 
 -- Spark's current_timestamp is a constant in the code that it generates for a batch, and would have
--- it compiled for each. So Java is asked, and only of rows that were too far ahead at the start.
+-- it compiled for each. Java's clock is read instead, only for rows too far ahead at the start.
 create view checked as
 select
     *,

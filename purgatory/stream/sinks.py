@@ -169,7 +169,7 @@ class ParquetSink:
 # A topic
 #
 # The value of a record is JSON, with the number of its batch and its number in the batch. All
-# are in partition 0, so that the last record tells which results the topic has.
+# are in partition 0, so that the last record determines which results the topic has.
 
 
 class TopicSink:
@@ -289,7 +289,7 @@ class TopicSink:
 
 
 def check_topic_sink(topic: TopicSink, checkpoint: Checkpoint) -> None:
-    """Refuse a topic with results of another checkpoint: new ones would be taken for repeated.
+    """Refuse a topic with results of another checkpoint: new ones would pass for repeated ones.
 
     Raises:
         OutputError: with what the topic holds, and what to do.

@@ -95,7 +95,7 @@ class TopicSource:
         return reader.load().select("value", "topic", "partition")
 
     def unread(self, checkpoint: Path, batch: int) -> Set[TopicPartition]:
-        """Return the partitions whose log goes on behind the end of a batch, which Spark recorded.
+        """Return the partitions whose log continues after the end of a batch, which Spark recorded.
 
         Raises:
             SourceError: the brokers refuse, or do not respond in time.

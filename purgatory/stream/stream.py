@@ -114,7 +114,7 @@ class _Batches:
     """Processes the batches of the query.
 
     Args:
-        source: tells which partitions have unread records.
+        source: finds which partitions have unread records.
         config: of the query.
         sinks: where results are written.
         metrics: count the results.

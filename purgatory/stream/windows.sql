@@ -1,5 +1,6 @@
--- What a batch changes. It reads `counts` of the batch, and `open`, the windows that were open before
--- it, counted likewise. :watermark_us is the watermark before the batch, :closed_us the one after it.
+-- The changes of a batch to windows. The inputs are `counts` of the batch, and `open`, the windows
+-- that were open before it, counted likewise. :watermark_us is the watermark before the batch,
+-- :closed_us the one after it.
 
 create view quarantine as
 select

@@ -2,7 +2,7 @@
 
 A value is good when the measure keeps the bound at every point with that value: of the parameters
 that a question does not name, the worst value counts. An answer is confirmed when the bound is kept
-with the confidence of the question, by Student's t over the seeds of each point. Where the seeds of
+with the confidence of the question, by Student's t over the seeds of each point. If the seeds of
 the worst point do not differ, their spread is unknown, and nothing is confirmed.
 """
 
@@ -130,7 +130,7 @@ def _answers(rows: Sequence[Row], plan: Plan, question: Question) -> list[Answer
 def _candidates(points: DataFrame, plan: Plan) -> list[Row]:
     """A row per question, value of the setting asked for and of those it is asked per."""
     questions = list(enumerate(plan.sweep.questions))
-    # With one seed, nothing tells how much others would differ.
+    # With one seed, the spread between seeds is unknown.
     quantiles = [
         (number, seeds, t_quantile(question.confidence, seeds - 1))
         for number, question in questions

@@ -91,12 +91,12 @@ def measure_run(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _operations(operations: Mapping[str, Any]) -> dict[str, Any]:
-    settled = operations["operations"] - operations["pending"]
+    completed = operations["operations"] - operations["pending"]
     waits = operations["wait_us"]
     return {
         "operations": operations["operations"],
         "expired": operations["expired"],
-        "expiry_ratio": operations["expired"] / settled if settled else None,
+        "expiry_ratio": operations["expired"] / completed if completed else None,
         **{
             name: None if waits[source] is None else waits[source] / 1000
             for name, source in _WAITS.items()

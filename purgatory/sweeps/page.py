@@ -183,12 +183,12 @@ def _spread(row: Row | None) -> str:
     """A cell in words, which a pointer on it shows."""
     if row is None or row["mean"] is None:
         return "no value"
-    said = text(row["mean"])
+    words = text(row["mean"])
     if row["seed_sd"] is not None:
-        said += f", ± {text(row['seed_sd'])} between seeds"
+        words += f", ± {text(row['seed_sd'])} between seeds"
     if row["points"] > 1:
-        said += f", {text(row['least'])} to {text(row['most'])} between points"
-    return said
+        words += f", {text(row['least'])} to {text(row['most'])} between points"
+    return words
 
 
 def _layout(row: Row, height: int) -> Figure:

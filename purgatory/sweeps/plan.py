@@ -465,16 +465,16 @@ def _cross_check(plan: Plan) -> Iterator[str]:
             yield f'"{parameter.path}": {taken}'
         columns[parameter.column] = f'that of "{parameter.path}"'
     swept = {parameter.path for parameter in plan.parameters}
-    asked = [
+    paths = [
         (f"heatmaps[{number}].{key}", path)
         for number, heatmap in enumerate(plan.sweep.heatmaps)
         for key, path in (("x", heatmap.x), ("y", heatmap.y))
         if path is not None
     ]
     for number, question in enumerate(plan.sweep.questions):
-        asked.append((f"questions[{number}].find", question.find))
-        asked += [(f"questions[{number}].per", path) for path in question.per]
-    for key, path in asked:
+        paths.append((f"questions[{number}].find", question.find))
+        paths += [(f"questions[{number}].per", path) for path in question.per]
+    for key, path in paths:
         if path not in swept:
             right = f"is not swept; swept are {', '.join(sorted(swept))}"
             yield problem_text(key, path, right)

@@ -92,7 +92,7 @@ def sweep(
         plan: the sweep, or the path of its file.
         folder: where the results are kept; made if it is not there.
         retry_failed: run again what failed in earlier runs.
-        cores: how many tasks run at the same time; by default as many as the session says.
+        cores: how many tasks run at the same time; by default the session's parallelism.
         ship: whether to send this project to the workers; by default if they are not on this
             machine.
         on_progress: called a few times a second while scenarios run, with the number of those that
@@ -268,7 +268,7 @@ def _run(
 
 
 def _error_text(error: BaseException) -> BaseException:
-    """Return an error that says what to install on the workers; otherwise Spark's own."""
+    """Return an error that names what to install on the workers; otherwise Spark's own."""
     lacks = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(error))
     if lacks is None:
         return error

@@ -104,12 +104,12 @@ class HeatmapTable(_Table):
 
 
 class Question(_Table):
-    """What is the smallest (largest) value of a setting that keeps a measure below (above) x?"""
+    """The smallest (largest) value of a setting that keeps a measure below (above) x, asked for."""
 
     find: str
     """The path of the swept setting that is asked for."""
     want: Literal["smallest", "largest"] = "smallest"
-    """Which of the values that are good enough."""
+    """The choice among the values that are good enough."""
     measure: str = "produce_expiry_ratio"
     """A column of the table `points`."""
     below: float | None = None
@@ -277,7 +277,7 @@ def _value_text(value: Any) -> str:
 
 
 class PathError(ValueError):
-    """An invalid path of a setting; the message says what is valid."""
+    """An invalid path of a setting; the message names valid ones."""
 
 
 def resolve_path(path: str, document: Mapping[str, Any]) -> tuple[KeyPath, ...]:

@@ -103,7 +103,7 @@ def run_scenario(plan: Plan, number: int) -> dict[str, Any]:
     begin_s, computed_s = time.perf_counter(), time.process_time()
     try:
         row = _run(plan, number)
-    except Exception as error:  # whatever it is, the other scenarios go on
+    except Exception as error:  # the other scenarios continue after any error
         row = {"error": _error_text(error)}
     row["computed_s"] = time.process_time() - computed_s
     row["elapsed_s"] = time.perf_counter() - begin_s

@@ -1,8 +1,8 @@
-"""The contract of traces: what a run is written as, and everything else reads.
+"""The contract of traces: the form in which a run is written, and everything else reads it.
 
 * `trace_schema`: the tables, their columns and types, and the version of all that.
-* `observer`: what changes in a cluster's state while a run goes on, and the rows of that.
-* `effects`: what a service did, as somebody tells it.
-* `trace_tables`: where rows go while a run goes on; `trace_writer` puts them on disk.
+* `observer`: the changes in a cluster's state during a run, and their rows.
+* `effects`: what a service did, as its program records it.
+* `trace_tables`: the buffers of rows during a run; `trace_writer` puts them on disk.
 * `rounded_waits`: the one rounding of waits that are counted.
 """

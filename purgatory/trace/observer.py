@@ -46,7 +46,7 @@ TRANSACTION_STATES = {
 
 
 class PartitionRole(NamedTuple):
-    """Which brokers lead and copy a partition."""
+    """The leader and the replicas of a partition."""
 
     leader: int
     leader_epoch: int
@@ -66,7 +66,7 @@ class CoordinatorState(NamedTuple):
     """The generation of a group, or the producer epoch of a transaction."""
     members: tuple[str, ...] | None = None
     since_us: int = 0
-    """When the transaction began, if known."""
+    """The time at which the transaction began, if known."""
 
 
 class FaultState(NamedTuple):

@@ -1,8 +1,8 @@
 """The one rule for percentiles, so that simulation, analysis and live jobs agree on the same waits.
 
 A percentile is interpolated between two neighbours in rank, as numpy and Spark's exact `percentile`
-do: the share s of n waits lies at the rank s (n - 1), counted from 0. Where waits are rounded to
-keep few counters, the longest is still exact.
+do: the share s of n waits lies at the rank s (n - 1), counted from 0. The longest wait is exact
+even if waits are rounded to keep few counters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def percentiles(counts: Mapping[int, int], longest: int, shares: Iterable[float]
     O(c log c), c = different waits. They are rounded to `DECIMALS`.
 
     Args:
-        counts: how often each wait was seen, perhaps rounded down; at least one.
+        counts: how often each wait occurred, perhaps rounded down; at least one.
         longest: the longest wait, not rounded.
         shares: each from 0 to 1.
     """

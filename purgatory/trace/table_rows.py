@@ -1,4 +1,4 @@
-"""The rows of a trace's tables while a run goes on: the schema's columns without `run_id`.
+"""The rows of a trace's tables during a run: the schema's columns without `run_id`.
 
 `docs/traces.md` describes each column. A test compares names and order with `trace_schema`.
 """
@@ -114,4 +114,4 @@ ROWS: Mapping[str, type[Row]] = {
     "commits": CommitRow,
     "transactions": TransactionRow,
 }
-"""The kind of row of each table that is written while a run goes on."""
+"""The kind of row of each table that is written during a run."""

@@ -70,7 +70,7 @@ class WithoutTopics:
         self._topics = frozenset(topics)
 
     def _is_dropped(self, topic: str) -> bool:
-        return topic.partition("#")[0] in self._topics  # also if it was made anew
+        return topic.partition("#")[0] in self._topics  # also if it was created again
 
     def operation(self, row: OperationRow) -> None:
         """Pass on a row of operations, or drop it."""

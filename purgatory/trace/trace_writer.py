@@ -2,12 +2,12 @@
 
 A trace is a folder: `run.json`, and one folder of numbered parts for each table; an optional table
 has one once it has a row. Rows are written as they come, so that memory holds a row group and no
-more. A part has a temporary name until it is finished; `run.json` says `"complete": false` from the
-start until everything is written. So whoever reads a trace can tell a whole one from one that was
-interrupted, and never meets half a part.
+more. A part has a temporary name until it is finished; `run.json` has `"complete": false` from the
+start until everything is written. A reader can therefore distinguish a whole trace from an
+interrupted one, and never meets half a part.
 
-Nothing in it depends on the machine, the moment or the library's mood: the same seed gives the same
-bytes (with the same version of pyarrow, which writes its version into each file).
+The bytes of a trace do not depend on the machine or the moment: the same seed gives the same ones
+(with the same version of pyarrow, which writes its version into each file).
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class TraceWriter:
             self._write_end(duration_ms, {}, complete=False, reason=reason)
 
     def rows(self) -> dict[str, int]:
-        """How many rows each table has by now, without those that are only gathered."""
+        """The number of rows of each table by now, without those that are only buffered."""
         return {name: table.rows for name, table in self._tables.items()}
 
     def _write_end(

@@ -5,7 +5,7 @@
 The whole way is measured: brokers, Spark, the databases and this program share the machine. The
 plain loop does the same in one process, in the way that one writes first: consume, parse, execute a
 statement for each change, and commit the offset with them every 1,000. Time counts from the first
-batch's end to the last's: what a running stream does, without the seconds in which Spark starts.
+batch's end to the last's: a running stream, without the seconds in which Spark starts.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ Execute = Callable[[str, tuple[Any, ...]], object]
 
 @contextmanager
 def sqlite_writer(folder: Path) -> Iterator[Execute]:
-    """What executes a statement in a new SQLite, durable as the product's is."""
+    """A function that executes a statement in a new SQLite, as durable as the product's."""
     connection = sqlite3.connect(folder / "plain.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     try:
@@ -152,7 +152,7 @@ def sqlite_writer(folder: Path) -> Iterator[Execute]:
 
 @contextmanager
 def postgres_writer(url: str) -> Iterator[Execute]:
-    """What executes a statement in PostgreSQL, in a schema of its own."""
+    """A function that executes a statement in PostgreSQL, in a schema of its own."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA plain")
         connection.execute("SET search_path = plain")

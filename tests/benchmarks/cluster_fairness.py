@@ -1,16 +1,16 @@
-"""What a client waits for beside others that flood a cluster, and beside many topics.
+"""A client's latency beside others that flood a cluster, and beside many topics.
 
     python -m tests.benchmarks.cluster_fairness
 
 Cluster, flood and the other client are a process each, on loopback: three of them on two cores. The
 flood is librdkafka that sends 100-byte messages a request each (``batch.num.messages=1``), with as
-many under way as it likes; or a client that asks and never reads, and connects anew when it isn't
-read from any more. The other client is librdkafka, too: one message with acks=all every 5 ms, to
-each of the three brokers in turn, timed from the call to the report of its delivery. The flood's
-rate is that at which its messages come into the logs.
+many in flight as it likes; or a client that sends requests and never reads responses, and connects
+anew when the broker stops reading. The other client is librdkafka, too: one message with acks=all
+every 5 ms, to each of the three brokers in turn, timed from the call to the delivery report. The
+flood's rate is that at which its messages come into the logs.
 
-Many topics are 1,000 of six partitions, three replicas each, to which nobody writes: what the
-cluster costs while nothing happens, and what the same other client waits for.
+Many topics are 1,000 idle ones of six partitions, three replicas each: the cost of the cluster
+while nothing happens, and the latency of the same other client.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _many_topics(topics: int, seconds: float) -> list[Figure]:
     names = [f"--topic=topic-{number}:6" for number in range(topics)]
     waits_ms: list[float] = []
     with cluster(*names) as running:
-        time.sleep(seconds)  # all are copied, and told so
+        time.sleep(seconds)  # all are copied, and acknowledged
         before_s = running.cpu_s()
         time.sleep(seconds)
         share = (running.cpu_s() - before_s) / seconds

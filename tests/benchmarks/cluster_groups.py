@@ -1,10 +1,10 @@
-"""What groups cost a cluster: members that live on, and a rebalance of many.
+"""The costs of groups to a cluster: heartbeats of many members, and a rebalance of many.
 
     python -m tests.benchmarks.cluster_groups
 
 Cluster and members are processes of their own, on loopback. 10,000 members of groups of 20 of the
-consumer protocol have a partition each; each gives a sign of life in each 5 s, the default, over
-120 connections, one at a time. A classic group of 1,000 members, with a connection each, is stable
+consumer protocol have a partition each; each sends a heartbeat every 5 s, the default, over 120
+connections, one at a time. A classic group of 1,000 members, with a connection each, is stable
 but for the last one: from its join until all have their assignments.
 """
 

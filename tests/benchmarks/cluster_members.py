@@ -62,7 +62,7 @@ def _framed(api_key: int, version: int, values: Mapping[str, Any]) -> bytes:
 
 
 async def coordinators(servers: list[str], names: list[str], kind: int = 0) -> dict[str, str]:
-    """Return where the coordinator of each group, or transactional id (1), is."""
+    """Return the address of the coordinator of each group, or transactional id (1)."""
     connection = await Connection.to(servers[0])
     values = {"coordinator_keys": tuple(names), "key_type": kind}
     told = await connection.ask(FIND_COORDINATOR, _FIND_VERSION, values)
@@ -81,10 +81,10 @@ class ConsumerMember:
     connection: Connection
     epoch: int = 0
     owned: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
-    is_settled: bool = False
+    is_stable: bool = False
 
     async def beat(self) -> None:
-        """Say what it has, and take what it is told."""
+        """Send its heartbeat, and take its assignment."""
         values: dict[str, Any] = {
             "group_id": self.group_id,
             "member_id": self.member_id,
@@ -101,14 +101,14 @@ class ConsumerMember:
         self.epoch = told.member_epoch
         if told.assignment is not None:
             self.owned = {one.topic_id: one.partitions for one in told.assignment.topic_partitions}
-        self.is_settled = before == (self.epoch, self.owned)
+        self.is_stable = before == (self.epoch, self.owned)
 
     @property
     def member_id(self) -> str:
         return f"member-{self.number:032}"
 
     def idle_frame(self) -> bytes:
-        """Return the sign of life of one to whom nothing has happened."""
+        """Return the heartbeat of a member without changes."""
         values = {
             "group_id": self.group_id,
             "member_id": self.member_id,
@@ -135,7 +135,7 @@ async def idle_members(
         group = names[number // MEMBERS_IN_GROUP]
         shared = connections[places[group]][number % _CONNECTIONS_TO_BROKER]
         members.setdefault(id(shared), []).append(ConsumerMember(group, number, shared))
-    while not all(one.is_settled for those in members.values() for one in those):
+    while not all(one.is_stable for those in members.values() for one in those):
         await asyncio.gather(*(_settle(those) for those in members.values()))
     frames = {one.number: one.idle_frame() for those in members.values() for one in those}
     print("ready", flush=True)

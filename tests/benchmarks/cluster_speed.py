@@ -1,10 +1,10 @@
-"""How much a cluster takes, how soon it wakes a consumer, and what it costs while it waits.
+"""The throughput of a cluster, its latency to a waiting consumer, and its cost while idle.
 
     python -m tests.benchmarks.cluster_speed
 
-Cluster and clients are processes of their own, on loopback; so two cores are shared by both. What
-the cluster itself costs is also told in processor time. Beside it, librdkafka's own mock cluster,
-which lives inside the client and replicates nothing, takes the same messages.
+Cluster and clients are processes of their own, on loopback; so two cores are shared by both. The
+cost of the cluster itself is also measured in processor time. Beside it, librdkafka's own mock
+cluster, which lives inside the client and replicates nothing, takes the same messages.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def idle(count: int, seconds: float, max_wait_ms: int, target: float | None) -> 
             before_s = running.cpu_s()
             time.sleep(seconds)
             share = (running.cpu_s() - before_s) / seconds
-            consumers.stdout.read()  # it ends when it has said what it did
+            consumers.stdout.read()  # it ends after printing its counts
     what = f"{count:,} idle consumers that ask every {max_wait_ms / 1_000:g} s"
     return Figure(what, 100 * share, "% of a core", target)
 

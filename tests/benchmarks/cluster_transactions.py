@@ -1,10 +1,10 @@
-"""What transactions cost a cluster, and how long a commit takes.
+"""The cost of transactions to a cluster, and the time of a commit.
 
     python -m tests.benchmarks.cluster_transactions
 
 Cluster and producers are processes of their own, on loopback. A transaction has ten produces of one
 message, into one partition, one after another; counted are the produces. Commits are timed from
-EndTxn to its answer, when the markers are on all partitions, with one producer and no other client.
+EndTxn to its response, when all partitions have the markers, with one producer and no other client.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a look at the debug pages' state costs while many operations wait.
+"""The cost of a request to the debug pages' state while many operations wait.
 
     python -m tests.benchmarks.debug_cost
 
 A million operations wait, each on a key that all share and on one of 1,000. A request is what
-``debug.wsgi_app`` does for ``state``, JSON included. What is done in turns of the purgatory, in
-which nobody else may change it, is measured by itself.
+``debug.wsgi_app`` does for ``state``, JSON included. The part under the purgatory's lock, which
+blocks all changes, is measured by itself.
 """
 
 from __future__ import annotations

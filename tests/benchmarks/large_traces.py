@@ -34,7 +34,7 @@ IMPLIED: Mapping[str, Sequence[str]] = {
     "moved_write": ("duplicate",),
     "nonmonotonic_poll": ("reprocess",),
 }
-"""What comes with each case of an anomaly beside itself."""
+"""The anomalies that accompany each case of another one."""
 
 
 def expected_counts(shape: Shape) -> dict[str, int]:

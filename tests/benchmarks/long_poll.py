@@ -56,7 +56,7 @@ class Poll(asyncio.Protocol):
 
 @dataclass
 class Measured:
-    """What one server did."""
+    """The measurements of one server."""
 
     parked: int
     idle_cpu_percent: float

@@ -1,4 +1,4 @@
-"""What the benchmarks share: what a figure is, and how one is measured fairly.
+"""The common part of the benchmarks: figures, and their fair measurement.
 
 Each benchmark is a module of this folder that
 
@@ -10,8 +10,8 @@ Each benchmark is a module of this folder that
 * is listed in ``run.py``, which gives each its own process.
 
 Work on one thread is measured in the processor's time (``time.thread_time``): on an idle machine
-the time by the clock, and on a busy one nearly the same. What one waits for is measured by the
-clock, and needs an idle machine.
+the time by the clock, and on a busy one nearly the same. Waits are measured by the clock, and need
+an idle machine.
 
 A target that a user would notice is a ratio to a rival measured in the same run, in turns with it,
 since a machine's speed differs from minute to minute.
@@ -44,7 +44,7 @@ class Size(enum.Enum):
     SMALL = "small"
     """Runs through in a fraction of a second; its figures mean nothing. For the test."""
     USUAL = "usual"
-    """What the documents show."""
+    """The size of the figures in the documents."""
     FULL = "full"
     """The usual, and what takes minutes or gigabytes more."""
 
@@ -109,10 +109,10 @@ def _number(value: float) -> str:
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Keep the garbage collector out of what is measured, for all contenders alike.
+    """Keep the garbage collector out of the measurement, for all contenders alike.
 
-    What is alive is set aside and nothing is collected meanwhile: else the contender that happens
-    to cross the collector's threshold pays for the objects of all.
+    Live objects are frozen and none is collected meanwhile: else the contender that happens to
+    cross the collector's threshold pays for the objects of all.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What it costs a purgatory to be scraped: watch-then-complete with metrics on, and without.
+"""The cost of being scraped to a purgatory: watch-then-complete with metrics on, and without.
 
     python -m tests.benchmarks.metrics_cost
     python -m tests.benchmarks.metrics_cost --full    # counts instructions too; needs valgrind
@@ -36,7 +36,7 @@ ROUNDS = 31
 WAITING = 1_000
 SCRAPE_INTERVAL_S = 15
 COUNTED = {"off": (500, 4_500), "on": (500, 4_500), "scrape": (5, 45)}
-"""What is counted in instructions, and the two numbers whose difference counts."""
+"""The cases counted in instructions, and the two numbers whose difference counts."""
 
 
 def wait_on(purgatory: DelayedOperationPurgatory) -> None:

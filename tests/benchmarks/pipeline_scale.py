@@ -242,9 +242,9 @@ union all select 'poll_skip', count(*) from steps where first > before + 1
 union all select 'nonmonotonic_poll', count(*) from steps where first <= before
 """,
 }
-"""DuckDB's queries. That of occupancy is simpler than the job: a size that lasts into the next
-bucket counts in the bucket in which it began. That of the audit counts eleven of its anomalies, of
-all runs together, and neither judges them nor tells which records are meant."""
+"""DuckDB's queries. The one for occupancy is simpler than the job: a size that lasts into the next
+bucket counts in the bucket in which it began. The one for the audit counts eleven of its anomalies,
+of all runs together, and neither judges them nor names the records."""
 
 
 def _in_process(name: str, *arguments: Any) -> dict[str, float]:
@@ -322,7 +322,7 @@ _PLAIN = (
 
 
 def beside_plain(rows: int, audited: Path, folder: Path) -> list[Figure]:
-    """What the commands cost beside SQL that only answers the question.
+    """The costs of the commands beside SQL that only answers the question.
 
     Args:
         rows: of each trace.

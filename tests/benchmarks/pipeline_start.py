@@ -1,4 +1,4 @@
-"""What a short analysis costs, from the start of its process to its end, beside an empty program.
+"""The cost of a short analysis, from its process's start to its end, beside an empty program.
 
     python -m tests.benchmarks.pipeline_start [--full]
 

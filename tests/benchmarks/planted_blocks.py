@@ -53,7 +53,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a trace is like.
+    """The shape of a trace.
 
     Attributes:
         rows: about how many sends and reads it has.

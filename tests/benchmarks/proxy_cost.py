@@ -1,11 +1,11 @@
-"""What a proxy costs the clients of a cluster: throughput, latency, connections.
+"""The cost of a proxy to the clients of a cluster: throughput, latency, connections.
 
     python -m tests.benchmarks.proxy_cost
 
-Beside it stand the least that anything in between costs, a relay of TCP on asyncio that looks at
-nothing, and toxiproxy, if `toxiproxy-server` is on the PATH. All of them, the cluster and the
-clients are processes of their own, which share this machine's cores. To these two librdkafka can't
-be sent: it would go to the addresses in the metadata.
+The rivals are the cheapest possible proxy, a relay of TCP on asyncio that looks at nothing, and
+toxiproxy, if `toxiproxy-server` is on the PATH. All of them, the cluster and the clients are
+processes of their own, which share this machine's cores. librdkafka can't be sent through these
+two: it would connect to the addresses in the metadata.
 """
 
 from __future__ import annotations

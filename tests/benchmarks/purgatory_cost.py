@@ -1,4 +1,4 @@
-"""What a waiting operation costs, beside asyncio in the same run; the collector off, and on.
+"""The cost of a waiting operation, beside asyncio in the same run; the collector off, and on.
 
     python -m tests.benchmarks.purgatory_cost
 

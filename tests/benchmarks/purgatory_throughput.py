@@ -1,11 +1,11 @@
-"""How many operations a second a purgatory takes, and what a check that finds nothing costs.
+"""The operations per second of a purgatory, and the cost of a check without effect.
 
     python -m tests.benchmarks.purgatory_throughput
 
 Each operation is made, watched on 3 of 100 keys, and completed: by an event on one of its keys, or
-by ``force_complete``. The rival is what one would write by hand: lists of waiting objects by key
-and a heap of deadlines, under one lock. It keeps none of the purgatory's promises: it shows what
-they cost.
+by ``force_complete``. The rival is code as written by hand: lists of waiting objects by key
+and a heap of deadlines, under one lock. The rival keeps none of the purgatory's promises: the
+difference is their cost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRIPLES = [(KEYS[n], KEYS[(n + 1) % 100], KEYS[(n + 2) % 100]) for n in range(10
 
 
 class Waiting(DelayedOperation):
-    """Completes once told that it is ready."""
+    """Completes once it is marked as ready."""
 
     __slots__ = ("ready",)
 

@@ -1,10 +1,10 @@
-"""What it costs a cluster in a test that what happens is recorded, for `kafka_cluster.audit()`.
+"""The cost of recording a test's cluster for `kafka_cluster.audit()`.
 
     python -m tests.benchmarks.recorded_cost
 
 A flood of different messages with acks=1, by librdkafka in a process of its own, into a cluster as
-the pytest fixture has it: recorded and not, in turns. The cluster's processor time is told for each
-message, and by the clock what one who waits for the flood gets.
+the pytest fixture has it: recorded and not, in turns. The figures are the cluster's processor time
+for each message, and the flood's rate by the clock.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ class Asyncio(Rival):
 class SqlTable(Rival):
     """A table with an index on the deadline, looked at now and then; SQLite, in a file.
 
-    It is spared what a real one pays: the journal is a write-ahead log that is never forced to
-    disk, and the table is on no other machine.
+    The table is cheaper than a real one: its journal is a write-ahead log that is never forced to
+    disk, and it is on the same machine.
     """
 
     def __init__(self) -> None:

@@ -6,8 +6,8 @@ Two processes play ping-pong: one raises a value that the other waits for, which
 turn. A round is two events; half of it is what is shown. The rivals do the same by psycopg's and
 redis-py's own calls, and by datagrams. They run in turns, each pair of processes for some rounds.
 
-Beside that: what a NOTIFY in each transaction does to the commits of eight clients, and what a
-value costs that wakes 10,000 who wait in this process.
+Also measured: the effect of a NOTIFY in each transaction on the commits of eight clients, and the
+cost of a value that wakes 10,000 waits in this process.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ async def _echo(kind: str, place: str) -> None:
 async def _side(
     kind: str, place: str, sends: str, waits: str, play: Callable[[Round], Awaitable[None]]
 ) -> None:
-    """Play one side. Who sends `ping` begins; the other one waits first."""
+    """Play one side. The sender of `ping` begins; the other one waits first."""
     begins = sends == "ping"
     mode, name = kind.split()
     if mode == "own":
@@ -140,7 +140,7 @@ async def _side(
                 if not begins:
                     await shared.advance(sends, number)
 
-            # Somebody always waits, as in a server: the key stays subscribed.
+            # One wait is always pending, as in a server: the key stays subscribed.
             kept = asyncio.create_task(shared.wait_for_threshold(waits, 2**62))
             await asyncio.sleep(0.2)
             await play(play_own)
@@ -266,7 +266,7 @@ def _commits(dsn: str, notifies: bool, size: Size) -> float:
 
 
 async def _waiters(folder: str, size: Size) -> list[Figure]:
-    """What 10,000 who wait on 1,000 keys cost while nothing happens, and to wake."""
+    """The cost of 10,000 waits on 1,000 keys while nothing happens, and of waking them."""
     waiters, keys, idle_s = size.pick(100, 10_000), size.pick(10, 1_000), size.pick(0.1, 10.0)
     values: dict[str, int] = {}
     async with (

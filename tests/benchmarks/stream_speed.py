@@ -55,7 +55,7 @@ _WORKERS_END_S = 5.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured: rows per second, for so long, counted from then on."""
+    """The load: rows per second, for so long, counted from then on."""
 
     rows_per_s: int
     seconds: float
@@ -155,7 +155,7 @@ def _plain(servers: str) -> Iterator[Callable[[], float]]:
 
 
 def _told(servers: str, plan: Plan, topic: str) -> tuple[float, float]:
-    """Return the rate that was kept up with, and the 95th percentile of how late was told."""
+    """Return the rate that was kept up with, and the 95th percentile of the lateness of results."""
     command = [sys.executable, "-m", "tests.benchmarks.live_load", servers, PREFIX]
     command += [str(plan.rows_per_s), str(plan.seconds)]
     late_s: dict[float, float] = {}
@@ -184,7 +184,7 @@ def _told(servers: str, plan: Plan, topic: str) -> tuple[float, float]:
         f"{counted[len(counted) // 2]:.2f} s, max {counted[-1]:.2f} s"
     )
     rate = made["rows"] / (end_s - start_s)
-    # What is still to be told at the end beyond the usual lateness was not kept up with.
+    # Results that are missing at the end beyond the usual lateness are backlog.
     lag_s = max(0.0, late_s[max(late_s)] - TARGET_LATENCY_S)
     return rate * plan.seconds / (plan.seconds + lag_s), counted[len(counted) * 95 // 100]
 
@@ -210,7 +210,7 @@ def _restarts(folder: Path, cluster: ThreadedCluster, plan: Plan) -> list[Figure
     options = [f"--window={_WINDOW_US}us", f"--watermark={_LATE_US}us"]
     options += [f"--out={folder / 'out'}", f"--bootstrap={cluster.bootstrap_servers}"]
     behind = f"restart with {load.rows:,} rows behind it"
-    # What is timed is killed in a batch, as a crash would, not after the last one.
+    # The timed process is killed in a batch, as by a crash, not after the last one.
     _restart(cluster, options, to_results=False)
     reading_s, results_s = _restart(cluster, options, to_results=True)
     return [
@@ -227,7 +227,7 @@ def _restart(
     command = [sys.executable, "-m", "purgatory", "stream", f"--prefix={PREFIX}", *options]
     start_s = time.monotonic()
     with (
-        # Nobody else reads here: the first that is counted is the first request of a task.
+        # No other client reads here: the first counted request is the first of a task.
         cluster.fault.delay_responses(1, by_ms=0, count=1, api="fetch") as fetches,
         subprocess.Popen(
             [*command, f"--metrics-port={port}"],

@@ -3,8 +3,8 @@
     python -m tests.benchmarks.sweep_speed [--full]
 
 A grid over timeouts, lags and loads whose scenarios cost up to fifty times as much as one another,
-on a Spark session of two threads that is open already. What is measured begins when the tasks are
-handed to Spark and ends when the last one is done: so the start of the Python workers counts, and
+on a Spark session of two threads that is open already. The measurement begins when the tasks are
+handed to Spark and ends when the last one is done: the start of the Python workers counts, and
 the wait of one core for the other at the end.
 
 A core is busy while a simulation runs on it. By the clock, that holds on a busy machine too; in the

@@ -62,12 +62,12 @@ def test_each_benchmark_measures_its_namesake(name: str) -> None:
     assert any(figure.target is not None for figure in figures)
 
 
-def test_no_benchmark_is_left_out_of_the_run() -> None:
+def test_run_includes_each_benchmark() -> None:
     scripts = {path.stem for path in Path(run.__file__).parent.glob("*.py")}
     assert scripts - HELPERS == set(run.BENCHMARKS)
 
 
-def test_a_benchmark_runs_in_its_own_process_and_hands_over_its_figures(
+def test_benchmark_runs_in_its_own_process_and_returns_its_figures(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run.main(["--small", "timer_cascade"]) == 0
@@ -76,7 +76,7 @@ def test_a_benchmark_runs_in_its_own_process_and_hands_over_its_figures(
     assert " of 1 targets met" in printed
 
 
-def test_a_benchmark_that_fails_is_named_and_not_skipped(
+def test_failing_benchmark_is_named_and_not_skipped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "BENCHMARKS", ("none_such",))
@@ -90,7 +90,7 @@ def test_an_unknown_benchmark_is_refused_by_name(capsys: pytest.CaptureFixture[s
     assert "no benchmark 'none_such'" in capsys.readouterr().err
 
 
-def test_a_target_is_a_bound_on_the_side_that_matters() -> None:
+def test_target_is_an_upper_or_a_lower_bound() -> None:
     assert Figure("pause", 2, "ms", 3).met is True
     assert Figure("pause", 4, "ms", 3).met is False
     assert Figure("speed", 4, "op/s", 3, "higher").met is True
@@ -98,13 +98,13 @@ def test_a_target_is_a_bound_on_the_side_that_matters() -> None:
     assert Figure("speed", 2, "op/s").met is None
 
 
-def test_the_table_says_which_target_was_missed() -> None:
+def test_table_marks_missed_targets() -> None:
     lines = table([Figure("pause", 4, "ms", 3), Figure("speed", 1_500.4, "op/s")]).splitlines()
     assert lines[0].split() == ["pause", "4", "ms", "at", "most", "3", "NOT", "MET"]
     assert lines[1].split() == ["speed", "1,500", "op/s"]
 
 
-def test_contenders_take_turns_and_their_medians_count() -> None:
+def test_contenders_run_in_turns_and_their_medians_count() -> None:
     order: list[str] = []
     values = {"first": iter([1.0, 9.0, 2.0]), "second": iter([5.0, 6.0, 7.0])}
 
@@ -128,7 +128,7 @@ def test_the_plot_shows_every_rival(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("transactions", [True, False])
-def test_plain_sql_counts_what_was_planted(transactions: bool, tmp_path: Path) -> None:
+def test_plain_sql_counts_the_planted_anomalies(transactions: bool, tmp_path: Path) -> None:
     shape = Shape(20_000, planted=7, transactions=transactions)
     write_large_trace(tmp_path / "trace", shape)
     assert plain_counts(tmp_path / "trace") == expected_counts(shape)

@@ -37,7 +37,7 @@ def test_first_in_first_out_shows_no_bug_and_other_orders_do(program: Program) -
 
 
 @pytest.mark.parametrize("program", KAFKA_PROGRAMS, ids=lambda program: program.name)
-def test_a_program_with_kafka_fails_until_it_is_mended(program: KafkaProgram) -> None:
+def test_kafka_program_fails_until_it_is_corrected(program: KafkaProgram) -> None:
     run = partial(run_in_world, program)
     found = search_worlds(program.name, run, 0, "fifo", 40)
     assert found.size is not None, f"no bug in {found.runs} runs"

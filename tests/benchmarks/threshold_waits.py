@@ -1,11 +1,11 @@
-"""What an append costs while 10,000 fetches wait on its partition: by thresholds, and by a scan.
+"""The cost of an append while 10,000 fetches wait on its partition: by thresholds, and by a scan.
 
     python -m tests.benchmarks.threshold_waits
 
 Each fetch waits for bytes at the log's end, each for some more than the one before. By thresholds
 they wait as the model has them; by a scan the same fetches are watched under the partition's key,
 and each append checks that key, as Kafka does. Measured is the append with all that follows: when
-it completes none of the fetches, and when it completes 10, which then read and answer.
+it completes none of the fetches, and when it completes 10, which then read and respond.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ParkedFetch:
 
 
 def _ignore(_answers: object) -> None:
-    """Whoever appended has the answer."""
+    """Ignore the responses."""
 
 
 def append_us(fetches: int, appends: int, completed: int, by_scan: bool) -> dict[str, float]:

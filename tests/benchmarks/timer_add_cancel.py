@@ -1,4 +1,4 @@
-"""What an add and a cancel cost with a million timeouts outstanding, beside those of event loops:
+"""The cost of an add and a cancel with a million timeouts outstanding, beside those of event loops:
 asyncio's own, uvloop, and rloop.
 
     python -m tests.benchmarks.timer_add_cancel
@@ -9,9 +9,9 @@ heap, and rebuilds the heap once more than half of it is cancelled. The wheel ta
 is cancelled, so asyncio's clean-up is shown as a figure of its own, per handle cancelled.
 
 Delays are uniform in 1 to 60 s; nothing falls due meanwhile. Cancelled are the oldest, in the order
-of their arrival (as answers come in), or any, in random order. Loops, lists and random choices are
+of their arrival (as responses come), or any, in random order. Loops, lists and random choices are
 made alike and before the clock is read; the garbage collector is off for all, and then on for all;
-what is measured is the processor's time.
+the processor's time is measured.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Task(TimerTask):
 
 
 class Cancellable(Protocol):
-    """What an add returns: a task or a handle."""
+    """The result of an add: a task or a handle."""
 
     def cancel(self) -> object: ...
 

@@ -6,8 +6,8 @@ All tasks lie in one bucket of the fourth level, which falls due at once; nothin
 timer that holds its lock while a bucket cascades, as Kafka's does, makes an add wait for all of it.
 
 A thread of Python waits for the interpreter's own lock, too: 5 ms, its switch interval, each time
-that another thread computes. So the same adds are also measured beside a thread that never touches
-a timer: what remains is the timer's share.
+that another thread computes. The same adds are also measured beside a thread that never touches
+a timer: the difference is the timer's share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def nothing() -> None:
 
 
 class Busy:
-    """A thread that computes until it is told to stop, or has done what it was given."""
+    """A thread that computes until it is stopped, or has done its work."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self.done = threading.Event()

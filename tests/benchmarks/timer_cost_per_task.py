@@ -1,10 +1,10 @@
-"""What a timeout costs in all, from the adding to its end, by how many are outstanding.
+"""The whole cost of a timeout, from the adding to its end, by how many are outstanding.
 
     python -m tests.benchmarks.timer_cost_per_task [--full]
 
 All are added, with delays of 1 to 60 s; nine of ten are cancelled, in order of arrival; then the
 time passes and the rest run. The processor's time for all of that is divided by the number of
-timeouts, so what a rival puts off is counted. Up to 1,000,000 outstanding; with ``--full`` up to
+timeouts, so that work a rival defers is counted. Up to 1,000,000 outstanding; with ``--full`` up to
 10,000,000, and the plot docs/cost-per-task.svg is drawn anew. The SQL table goes to a tenth of
 that.
 

@@ -29,12 +29,12 @@ NS_PER_MS = 1_000_000
 
 @dataclass
 class Lateness:
-    """What was observed, in nanoseconds."""
+    """The observed latenesses, in nanoseconds."""
 
     observed_ns: list[int] = field(default_factory=list)
 
     def observe(self, due_ns: int) -> None:
-        """Be the task: note how late it is."""
+        """Be the task: record how late it is."""
         self.observed_ns.append(time.monotonic_ns() - due_ns)
 
     def percentile_ms(self, percent: float) -> float:

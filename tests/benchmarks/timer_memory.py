@@ -1,15 +1,15 @@
-"""What stays in memory when nearly all timeouts are cancelled soon, as a server's are.
+"""The memory of a timer when nearly all timeouts are cancelled soon, as a server's are.
 
     python -m tests.benchmarks.timer_memory
 
 100,000 adds per second of virtual time, each with a timeout of 30 s; 99% are cancelled after 20 ms,
 the others expire. From the 30th second on 32,000 are pending: 2,000 that are younger than 20 ms,
-and 1% of what was added in 30 s. What is in memory at the worst moment of the following seconds is
-compared with what is pending: in timeouts alive, and in bytes (all that Python allocated, by
-tracemalloc), where the measure is a new timer that holds just what is pending.
+and 1% of those added in 30 s. The memory at the worst moment of the following seconds is
+compared with the pending timeouts: in timeouts alive, and in bytes (all that Python allocated, by
+tracemalloc), where the measure is a new timer with just the pending ones.
 
-asyncio's loop runs in virtual time too. It keeps a cancelled handle in its heap until it falls due,
-or until more than half of the heap is cancelled.
+asyncio's loop runs in virtual time too, and keeps a cancelled handle in its heap until it falls
+due, or until more than half of the heap is cancelled.
 """
 
 from __future__ import annotations

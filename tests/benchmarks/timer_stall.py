@@ -4,12 +4,12 @@
 
 One thread drives the timer as a purgatory's reaper does, and the timer's worker runs the tasks.
 From the first moment at which one is due until all have run, another thread adds a timeout and
-cancels it, over and over, and notes how long the longest took. asyncio has as many handles, and a
+cancels it, over and over, and records the longest. asyncio has as many handles, and a
 coroutine that does the same once in each turn of the loop.
 
 A thread also waits for the interpreter's own lock, up to its switch interval of 5 ms for each
-thread that is before it. So the same calls are also made beside two threads that compute and touch
-no timer, and while tasks expire with a tenth of that interval: what shrinks with it is the
+thread that is before it. The same calls are also made beside two threads that compute and touch no
+timer, and while tasks expire with a tenth of that interval: the part that shrinks with it is the
 interpreter's share.
 """
 

@@ -1,4 +1,4 @@
-"""What a page that looks at a cluster costs the cluster, and how the page keeps up.
+"""The cost of the view's page to the cluster that it shows, and whether the page keeps up.
 
     python -m tests.benchmarks.view_cost
 
@@ -125,7 +125,7 @@ async def _churn(cluster: Cluster) -> None:
 
 
 async def _share(seconds: float) -> float:
-    """What the loop's thread takes of a core."""
+    """The share of a core that the loop's thread uses."""
     begin_s = time.thread_time()
     await asyncio.sleep(seconds)
     return (time.thread_time() - begin_s) / seconds

@@ -94,7 +94,7 @@ async def commit_before_processing(world: World, cluster: WorldCluster, is_mende
 async def state_forgotten_at_rebalance(
     world: World, cluster: WorldCluster, is_mended: bool
 ) -> None:
-    """Who is given a partition counts on from nothing, and not from what the last owner stored."""
+    """The new owner of a partition counts from zero, not from the count of the last owner."""
     stored: dict[int, tuple[int, int]] = {}
 
     async def count() -> None:
@@ -140,7 +140,7 @@ async def dual_write(world: World, cluster: WorldCluster, is_mended: bool) -> No
 
 
 async def outbox_that_reorders(world: World, cluster: WorldCluster, is_mended: bool) -> None:
-    """What could not be published goes to the end of the outbox, behind what came after it."""
+    """A message that could not be published goes to the end of the outbox, behind later ones."""
     outbox = [*range(20)]
     async with _producer(cluster, request_timeout_ms=2_000) as producer:
         length_s = world.random.uniform(0.5, 4)
@@ -167,7 +167,7 @@ async def retry_without_idempotence(world: World, cluster: WorldCluster, is_mend
 
 
 async def offsets_outside_transaction(world: World, cluster: WorldCluster, is_mended: bool) -> None:
-    """Who dies after a transaction and before the commit of its offsets makes invoices again."""
+    """A process that dies between a transaction and the commit of its offsets repeats invoices."""
     partition = TopicPartition("orders", 0)
 
     async def invoice() -> None:
@@ -193,7 +193,7 @@ async def offsets_outside_transaction(world: World, cluster: WorldCluster, is_me
 
 
 async def acknowledged_by_one(world: World, cluster: WorldCluster, is_mended: bool) -> None:
-    """What only the leader had acknowledged goes with it."""
+    """Records that only the leader had are lost with it."""
     state = cluster.controller.state_of(kafka.TopicPartition("orders", 0))
     assert state is not None
     world.at(_moment(world, 0, 6), cluster.kill, state.leader)
@@ -205,7 +205,7 @@ async def acknowledged_by_one(world: World, cluster: WorldCluster, is_mended: bo
 
 
 async def leader_without_fencing(world: World, cluster: WorldCluster, is_mended: bool) -> None:
-    """Who was the leader, and stood still, writes when another is the leader."""
+    """A former leader that was suspended writes while another one leads."""
     terms = itertools.count(1)
 
     async def lead() -> None:

@@ -1,7 +1,7 @@
 """Small asyncio programs with one bug each, which first in, first out does not show.
 
-Nothing but asyncio: any tool runs them. Each is a coroutine function that raises `AssertionError`
-in the orders of its tasks in which the bug shows, and returns in the others.
+The programs use only asyncio: any tool runs them. Each is a coroutine function that raises
+`AssertionError` in the orders of its tasks in which the bug shows, and returns in the others.
 
     python tests/benchmarks/world_programs.py simloom 10 16     # ten searches of 16 programs
     python tests/benchmarks/world_programs.py simloom of 400    # the bugs in 400 seeds of each
@@ -110,7 +110,7 @@ async def two_leaders() -> None:
 
 
 async def lease_without_fencing() -> None:
-    """Who holds a lease goes on writing when it has run out, and another holds it."""
+    """The holder of a lease goes on writing after it has expired, while another holds it."""
     holder: str | None = None
     written: list[str] = []
 
@@ -364,7 +364,7 @@ MAX_RUNS = 3_000
 
 
 class Found(NamedTuple):
-    """What one search took.
+    """The cost of one search.
 
     Args:
         runs: until the bug showed.

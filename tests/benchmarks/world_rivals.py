@@ -1,10 +1,10 @@
-"""How soon a bug is found in a world, beside simloom and simloop, and how small it is told.
+"""The time to find a bug in a world, beside simloom and simloop, and its size after shrinking.
 
     python -m tests.benchmarks.world_rivals
 
 Small programs of asyncio, each with one bug that needs another order of its tasks. Each tool
 searches each program ten times, from other seeds on, with its own default; then it shrinks what it
-found. Told are medians: the runs and the time of the processor until the bug showed, and in how
+found. The figures are medians: runs and processor time until the bug showed, and in how
 many choices the order that is left differs from first in, first out.
 
 Programs with Kafka follow, which no rival runs. Of these the size is the number of faults that are

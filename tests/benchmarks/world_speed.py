@@ -36,7 +36,7 @@ _PER_S = 1_000
 
 @dataclass(frozen=True)
 class Taken:
-    """What something took, of the processor and by the clock."""
+    """Time used, of the processor and by the clock."""
 
     processor_s: float
     clock_s: float
@@ -71,7 +71,7 @@ async def _idle(
             if sum(assigned) == partitions and max(assigned) == most:
                 break
             await asyncio.sleep(1)
-        # Who asks for nothing is taken for stuck after five minutes, and loses its partitions.
+        # A consumer that does not poll for five minutes is removed, and loses its partitions.
         waiting = [asyncio.create_task(one.getone()) for one in consumers]
         watch = Stopwatch()
         await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Reading what a capture put into a topic."""
+"""Reading the records of a capture from a topic."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Rows = dict[int, dict[str, Any]]
 
 
 def record(offset: int, *, partition: int = 0, **fields: Any) -> Record:
-    """A record of Maxwell's JSON, of the table shop.orders with the key id if nothing is said."""
+    """A record of Maxwell's JSON, of the table shop.orders with the key id by default."""
     document = {
         "database": "shop",
         "table": "orders",

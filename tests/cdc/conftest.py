@@ -42,7 +42,7 @@ def mariadb() -> Iterator[MariaDb]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where an empty database or schema is, once of each kind."""
+    """The URL of an empty database or schema, once of each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'target.db'}"
     server: Postgres = request.getfixturevalue("postgres")

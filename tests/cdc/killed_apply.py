@@ -31,14 +31,14 @@ BATCH_RECORDS = 20
 
 
 class KillPoint:
-    """Where this process ends."""
+    """The point at which this process is killed."""
 
     def __init__(self, text: str) -> None:
         self.point, _, number = text.partition(":")
         self._left = int(number or 0)
 
     def reached(self, point: str) -> None:
-        """End the process here, if it is to."""
+        """Kill the process if this is the kill point."""
         if point == self.point:
             self._left -= 1
             if self._left == 0:
@@ -46,7 +46,7 @@ class KillPoint:
 
 
 class _Killed:
-    """What makes a target end its process; comes before it in the bases."""
+    """Makes a target kill its process; precedes it in the bases."""
 
     kill_point: KillPoint
     _in_batch = False
@@ -94,7 +94,7 @@ class KilledPostgresTarget(_Killed, PostgresTarget):
 
 
 def open_killed(url: str, kill_at: str) -> Target:
-    """A target that ends its process where it is told to."""
+    """A target that kills its process at the kill point."""
     target: KilledSqliteTarget | KilledPostgresTarget
     if url.startswith("sqlite:///"):
         target = KilledSqliteTarget(url.removeprefix("sqlite:///"))
@@ -105,7 +105,7 @@ def open_killed(url: str, kill_at: str) -> Target:
 
 
 class _NoOffsets:
-    """What a target is to those who store offsets elsewhere: it has none."""
+    """A target without offsets, for ways that store them elsewhere."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -138,14 +138,14 @@ def spread(records: Sequence[Record]) -> list[Record]:
 
 
 def apply_by_transaction(target: Target, records: Sequence[Record]) -> None:
-    """As the product does it with `--atomicity transaction`."""
+    """Apply as the product does with `--atomicity transaction`."""
     writer = Writer(target, ApplyOptions(audit_log=True))
     for batch in _batches(records, target.select_own("purgatory_offsets")):
         apply_transactions(writer, batch)
 
 
 def apply_together(target: Target, records: Sequence[Record]) -> None:
-    """As the product does it."""
+    """Apply as the product does."""
     writer = Writer(target, ApplyOptions(audit_log=True))
     for batch in _batches(records, target.select_own("purgatory_offsets")):
         apply_rows(writer, *batch[0].topic_partition, batch)
@@ -156,7 +156,7 @@ def apply_apart(
 ) -> None:
     """With the offsets in another database, stored before (`first`) or after the results."""
     writer = Writer(cast(Target, _NoOffsets(target)), ApplyOptions(audit_log=True))
-    # What the results' database says of offsets is not what this way goes by.
+    # This way ignores the offsets in the database of the results.
     writer.audit_log.log_commits = lambda ends: None  # type: ignore[method-assign]
     store = Writer(offsets, ApplyOptions(audit_log=True))
     for batch in _batches(records, offsets.select_own("purgatory_offsets")):

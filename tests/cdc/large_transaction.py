@@ -1,4 +1,4 @@
-"""A process that applies one transaction of many changes, and tells what it took.
+"""A process that applies one transaction of many changes, and prints its time and memory.
 
     python -m tests.cdc.large_transaction CHANGES URL
 

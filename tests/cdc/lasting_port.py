@@ -11,7 +11,7 @@ of another test while the server is dead, and then it never starts again."""
 
 
 def lasting_port() -> int:
-    """Return a port of the loopback address that nobody has, and hardly anybody will be given."""
+    """Return an unused port of the loopback address that is unlikely to be assigned."""
     chance = random.SystemRandom()
     while True:
         port = chance.randint(_FIRST, _LAST)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL in a folder of its own: started once, and killed where a test says so."""
+"""A real PostgreSQL in a folder of its own: started once, and killed by some tests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Postgres:
         self._run("initdb", "-D", "data", "-U", _USER, "--auth=trust", "--no-sync", "-E", "UTF8")
 
     def url(self) -> str:
-        """Where clients find it."""
+        """The server's URL for clients."""
         return f"postgresql://{_USER}@127.0.0.1:{self.port}/{_USER}"
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class Postgres:
         os.kill(process, signal.SIGKILL)
 
     def restart(self) -> None:
-        """Start it after it was killed, as soon as what is left of it has ended."""
+        """Start it after it was killed, as soon as its remaining processes have ended."""
         for _ in range(100):
             try:
                 self.start()

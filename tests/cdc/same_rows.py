@@ -35,7 +35,7 @@ def tables_of(mariadb: MariaDb, database: str) -> dict[str, dict[str, str]]:
 
 
 def difference(mariadb: MariaDb, database: str, target: Target) -> dict[str, object]:
-    """What differs, by table; nothing if all rows are equal in all columns, and no table is more.
+    """The differences by table; none if all rows are equal in all columns, and no table is more.
 
     A column whose values were always null may be missing in the target.
     """

@@ -75,7 +75,7 @@ _KEYS = 25
 
 
 class SchemaWorkload:
-    """Changes rows and tables of a database. The seed says how.
+    """Changes rows and tables of a database. The seed determines how.
 
     Args:
         large: how many rows the largest transactions have.
@@ -102,7 +102,7 @@ class SchemaWorkload:
             connection.close()
 
     def missing(self) -> list[str]:
-        """What has not been among the statements yet, of all that there can be."""
+        """The kinds of statements and types that have not occurred yet."""
         text = "\n".join(self.statements)
         return [kind for kind in (*_KINDS, *TYPES) if kind not in text]
 

@@ -28,7 +28,7 @@ _MOST_TRANSACTIONS = 800
 
 
 class ShopWorkload:
-    """Changes the shop, one transaction after the other. The seed says which.
+    """Changes the shop, one transaction after the other. The seed determines which.
 
     Args:
         widen_after: before this transaction, ``orders`` gets one more column.

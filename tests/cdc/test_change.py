@@ -22,7 +22,7 @@ UPDATE = (
 )
 
 
-def test_a_change_has_all_that_maxwell_says() -> None:
+def test_change_has_all_fields_of_maxwell() -> None:
     assert parse_change(UPDATE) == Change(
         kind="update",
         database="test",
@@ -59,7 +59,7 @@ def test_a_change_has_all_that_maxwell_says() -> None:
         ({"position": "somewhere"}, None),
     ],
 )
-def test_a_field_that_is_not_right_is_named(fields: dict[str, Any], said: str | None) -> None:
+def test_invalid_field_is_named(fields: dict[str, Any], said: str | None) -> None:
     value = json.dumps({**json.loads(UPDATE), **fields})
     if said is None:
         parse_change(value)
@@ -68,7 +68,7 @@ def test_a_field_that_is_not_right_is_named(fields: dict[str, Any], said: str | 
         parse_change(value)
 
 
-def test_versions_grow_along_the_binlog_and_are_offsets_where_there_is_no_position() -> None:
+def test_versions_follow_the_binlog_or_else_the_offsets() -> None:
     def at(position: str | None, xoffset: int) -> Change:
         fields = {**json.loads(UPDATE), "position": position, "xoffset": xoffset}
         return parse_change(json.dumps(fields))
@@ -117,11 +117,11 @@ def test_a_records_key_names_the_columns_of_the_primary_key() -> None:
         ("", None),
     ],
 )
-def test_types_go_by_their_names_in_mysql(words: str, kind: ColumnType | None) -> None:
+def test_types_follow_their_names_in_mysql(words: str, kind: ColumnType | None) -> None:
     assert column_type_by_name(words) is kind
 
 
-def test_the_type_of_a_first_value() -> None:
+def test_first_value_determines_the_type() -> None:
     assert infer_column_type(True) is ColumnType.BOOLEAN
     assert infer_column_type(2**63) is ColumnType.NUMERIC
     assert infer_column_type({}) is ColumnType.JSON

@@ -1,4 +1,4 @@
-"""Where a database isn't installed its tests are skipped, with what to install; never in CI."""
+"""Tests of a database that isn't installed are skipped, with what to install; never in CI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def need_postgres(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("ci", [False, True])
-def test_a_missing_database_skips_with_what_to_install_and_fails_in_ci(
+def test_missing_database_skips_with_advice_and_fails_in_ci(
     need: Callable[[Path], None],
     told: str,
     ci: bool,

@@ -64,7 +64,7 @@ _FIVE_IN_FLIGHT = {
 
 @dataclass(frozen=True)
 class Chain:
-    """One run of the chain: where its ends are, and how its capture sends."""
+    """One run of the chain: the addresses of its ends, and its capture's way of sending."""
 
     mariadb: MariaDb
     cluster: ThreadedCluster
@@ -196,7 +196,7 @@ def _read_everything(cluster: ThreadedCluster) -> None:
 
 @dataclass(frozen=True)
 class Workloads:
-    """What changes the source: a shop, and tables that are changed themselves."""
+    """The workloads of the source: a shop, and tables that are changed themselves."""
 
     shop: ShopWorkload
     schemas: SchemaWorkload
@@ -316,7 +316,7 @@ def runs(
 
 @pytest.fixture(scope="module")
 def audited(runs: Runs) -> dict[str, Counter[tuple[str, str]]]:
-    """What the audit says of each run: how many of each anomaly and verdict."""
+    """The audit of each run: how many of each anomaly and verdict."""
     found: dict[str, Counter[tuple[str, str]]] = {"sound": Counter(), "apply": Counter()}
     audited = run_job("audit", [runs.traces], engine="duckdb")
     assert audited.bad_rows == {}
@@ -328,7 +328,7 @@ def audited(runs: Runs) -> dict[str, Counter[tuple[str, str]]]:
     return found
 
 
-def test_every_table_of_the_target_equals_the_source_s_row_by_row(runs: Runs) -> None:
+def test_target_tables_equal_the_sources_row_by_row(runs: Runs) -> None:
     assert runs.workloads.shop.transactions > 110, "a column was added in the middle"
     for table in TABLES:
         rows = runs.sound.rows_at_the_source(table)
@@ -353,7 +353,7 @@ def _check_cells(chain: Chain, url: str) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(3))
-def test_more_random_tables_get_the_same_cells_in_both_databases_both_ways(
+def test_more_random_tables_have_the_same_cells_in_both_databases_by_both_engines(
     mariadb: MariaDb, postgres: Postgres, spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     name = f"more{seed}"

@@ -14,7 +14,7 @@ _PAUSE_S = 0.002
 
 
 class Workload:
-    """Changes a table ``accounts``, one transaction after the other. The seed says which."""
+    """Changes a table ``accounts``, one transaction after the other. The seed determines which."""
 
     def __init__(self, mariadb: MariaDb, database: str, seed: int) -> None:
         self._mariadb = mariadb

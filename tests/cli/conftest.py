@@ -1,4 +1,4 @@
-"""How the tests of the command line run a command."""
+"""Running commands, for the tests of the command line."""
 
 from __future__ import annotations
 

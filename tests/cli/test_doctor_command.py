@@ -1,4 +1,4 @@
-"""`purgatory doctor`: what is here, and what to do about what is not."""
+"""`purgatory doctor`: the installed parts, and advice about missing ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_doctor_marks_problems_with_advice(
     assert "No problem was found" not in out
 
 
-def test_a_tree_that_is_not_installed_is_a_line(
+def test_doctor_marks_a_tree_without_an_installation(
     run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(name: str) -> list[str]:

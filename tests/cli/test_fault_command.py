@@ -1,4 +1,4 @@
-"""``purgatory fault``: what each command asks the control for, and what it prints."""
+"""``purgatory fault``: the request of each command to the control, and its output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Asked = list[tuple[Any, ...]]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """What the control was asked for; it answers all."""
+    """The requests to the control, which accepts all."""
     asked: Asked = []
 
     def ask(*question: Any) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What fails first says why: another project's ``purgatory`` or ``timer``, or a missing extra."""
+"""The first error names its cause: another project's ``purgatory`` or ``timer``, or an extra."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def run_pytest(folder: Path, before: str = "") -> str:
     return run(folder, "-c", program).stdout
 
 
-def test_the_fixture_without_its_extra_says_what_to_install(tmp_path: Path) -> None:
+def test_fixture_without_its_extra_names_what_to_install(tmp_path: Path) -> None:
     printed = run_pytest(tmp_path, "sys.modules['kio'] = None")
     assert (
         "the fixture kafka_cluster needs the cluster extra (kio is missing): "
@@ -90,7 +90,7 @@ def test_the_fixture_without_its_extra_says_what_to_install(tmp_path: Path) -> N
     assert "ModuleNotFoundError" not in printed
 
 
-def test_the_fixture_in_another_projects_purgatory_says_so(foreign_purgatory: Path) -> None:
+def test_fixture_names_another_projects_purgatory(foreign_purgatory: Path) -> None:
     printed = run_pytest(foreign_purgatory)
     assert "is not that of kafka-purgatory" in " ".join(printed.split())
 
@@ -112,7 +112,7 @@ def test_apply_names_a_missing_package_before_spark_starts(
     )
     ran = run(tmp_path, "-c", program)
     assert (ran.returncode, ran.stdout) == (2, "")
-    # librdkafka may have said before that nobody answers.
+    # librdkafka may have logged before that no broker responds.
     assert ran.stderr.splitlines()[-1] == (
         f"purgatory apply needs the live extra ({module} is missing): "
         "pip install 'kafka-purgatory[live]'"

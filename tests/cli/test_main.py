@@ -1,4 +1,4 @@
-"""The command itself: its help, its version, and how it fails."""
+"""The command itself: its help, its version, and its errors."""
 
 from __future__ import annotations
 
@@ -211,13 +211,13 @@ def test_both_extras_are_named_without_any_engine() -> None:
     assert "[spark]', or, for DuckDB and without Java, 'kafka-purgatory[analysis]'" in ran.stderr
 
 
-def test_a_missing_module_that_no_extra_brings_is_a_defect() -> None:
+def test_missing_module_outside_the_extras_is_a_defect() -> None:
     ran = run_without(["timer.system_timer"], "wheel")
     assert ran.returncode == 1
     assert "ModuleNotFoundError" in ran.stderr
 
 
-def test_the_module_is_the_command() -> None:
+def test_python_m_runs_the_command() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "purgatory", "--version"],
         capture_output=True,

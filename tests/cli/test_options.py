@@ -43,7 +43,7 @@ def test_an_option_of_several_commands_is_one_option() -> None:
     assert {name for name, ways in told.items() if len(ways) > 1} == OWN_MEANING
 
 
-def test_no_option_is_a_number_of_milliseconds() -> None:
+def test_durations_of_options_have_units() -> None:
     names = {name for name, _ in options_of(program)}
     assert not {name for name in names if name.endswith(("-us", "-ms", "-s", "-seconds"))}
 
@@ -114,12 +114,12 @@ def test_parts_of_a_microsecond_are_refused() -> None:
         ("15ms", "'15ms' is no multiple of 10ms"),
     ],
 )
-def test_an_option_has_limits(text: str, message: str) -> None:
+def test_option_enforces_its_limits(text: str, message: str) -> None:
     with pytest.raises(click.BadParameter, match=message):
         duration_parser("10ms", "1h", "10ms")(text)
 
 
-def test_no_duration_is_longer_than_64_bits_hold() -> None:
+def test_duration_beyond_64_bits_is_refused() -> None:
     longest = duration_parser()("1000000000h")
     assert 2 * longest.us < 2**63
     for text in ("1000000001h", f"{'9' * 5_000}h"):
@@ -151,7 +151,7 @@ def test_duration_parser_accepts_a_default() -> None:
         ("--start", ["wheel"]),
     ],
 )
-def test_every_option_that_takes_a_duration_takes_the_same(
+def test_all_duration_options_accept_the_same_values(
     option: str, words: list[str], run_command: RunCommand
 ) -> None:
     ran = run_command(*words, option, "10")
@@ -160,7 +160,7 @@ def test_every_option_that_takes_a_duration_takes_the_same(
     assert ran.err.count("\n") == 1
 
 
-def test_a_timedelta_is_a_duration_and_a_number_is_none() -> None:
+def test_timedelta_is_a_duration_and_a_number_is_not() -> None:
     assert (Duration(timedelta(seconds=1.5)).whole_ms, str(Duration(timedelta(0)))) == (
         1_500,
         "0us",
@@ -186,5 +186,5 @@ def test_a_timedelta_is_a_duration_and_a_number_is_none() -> None:
         (44_444_444_444_444, "12,350 h"),
     ],
 )
-def test_a_duration_is_shown_in_the_unit_that_suits_it(us: int, text: str) -> None:
+def test_duration_is_shown_in_a_suitable_unit(us: int, text: str) -> None:
     assert duration_text(us) == text

@@ -1,4 +1,4 @@
-"""``purgatory wheel``: what it prints, for people and for machines."""
+"""``purgatory wheel``: its output, for people and for machines."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def test_present_bucket_and_moved_tasks_stand_out_on_a_terminal() -> None:
         (["--start", f"{2**60}ms"], f"'--start': '{2**60}ms' is too long"),
     ],
 )
-def test_a_bad_value_is_named(run_command: RunCommand, arguments: list[str], expected: str) -> None:
+def test_invalid_value_is_named(
+    run_command: RunCommand, arguments: list[str], expected: str
+) -> None:
     ran = run_command("wheel", *arguments)
     assert ran.status == 2
     assert ran.out == ""
@@ -103,11 +105,11 @@ def test_a_bad_value_is_named(run_command: RunCommand, arguments: list[str], exp
         (3_600_000, "3,600 s"),
     ],
 )
-def test_durations_are_readable(ms: int, expected: str) -> None:
+def test_durations_have_readable_units(ms: int, expected: str) -> None:
     assert duration(ms) == expected
 
 
-def test_moments_count_from_the_start() -> None:
+def test_times_count_from_the_start() -> None:
     assert [format_time(ms, 5000) for ms in (5000, 6442, 2442)] == ["+0 s", "+1.442 s", "-2.558 s"]
 
 

@@ -1,4 +1,4 @@
-"""What the documents say: their Python, their links, and the tests that they name."""
+"""The contents of the documents: their Python, their links, and the tests that they name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_python_of(document: Path) -> str:
 
 
 def links_of(document: Path) -> list[str]:
-    """Return what ``document`` links to in the repository."""
+    """Return the targets of ``document``'s links in the repository."""
     return re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
 
 

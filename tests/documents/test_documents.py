@@ -1,4 +1,4 @@
-"""The documents: their Python runs, their links lead somewhere, they show what is printed."""
+"""The documents: their Python runs, their links are valid, they show the real output."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WITH_PYTHON = [
 
 
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda path: path.name)
-def test_the_python_runs_from_top_to_bottom(document: Path) -> None:
+def test_python_of_each_document_runs(document: Path) -> None:
     run_python_of(document)
 
 
@@ -61,14 +61,14 @@ def test_imports_in_documents_exist(document: Path) -> None:
     assert missing == []
 
 
-def test_the_readme_is_short_and_shows_what_its_first_program_prints() -> None:
+def test_readme_is_short_and_shows_the_output_of_its_first_program() -> None:
     assert len(README.read_text().split()) <= 900
     assert len([line for line in python_of(README).splitlines() if line.strip()]) <= 12
     shown = README.read_text().partition("asyncio.run(main())\n```\n\n```\n")[2]
     assert run_python_of(README) == shown.partition("```")[0]
 
 
-def test_the_readme_shows_what_its_audit_finds(tmp_path: Path) -> None:
+def test_readme_shows_the_findings_of_its_audit(tmp_path: Path) -> None:
     readme = README.read_text()
     test, shown = re.findall(r"^```\n((?:def test_no|E   ).*?)^```$", readme, re.M | re.S)
     (tmp_path / "my_service.py").write_text(_SERVICE)
@@ -79,7 +79,7 @@ def test_the_readme_shows_what_its_audit_finds(tmp_path: Path) -> None:
         assert " ".join(part.split()) in said
 
 
-def test_the_first_tests_of_a_kafka_application_end_as_the_document_says(tmp_path: Path) -> None:
+def test_first_tests_of_a_kafka_application_end_as_documented(tmp_path: Path) -> None:
     document = ROOT / "docs" / "testing.md"
     status, said = run_pytest(tmp_path, text=python_of(document))
     assert status == 1
@@ -107,7 +107,7 @@ def run_against(servers):
 """
 
 
-def test_simulation_shows_what_simulate_prints(run_command: RunCommand) -> None:
+def test_simulation_document_shows_the_output_of_simulate(run_command: RunCommand) -> None:
     text = (ROOT / "docs" / "simulation.md").read_text()
     shown = re.search(r"^```\n(slow-follower, .*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert shown is not None
@@ -118,7 +118,7 @@ def test_simulation_shows_what_simulate_prints(run_command: RunCommand) -> None:
 
 
 @pytest.mark.parametrize("document", WITH_LINKS, ids=lambda path: path.name)
-def test_links_between_documents_lead_somewhere(document: Path) -> None:
+def test_links_between_documents_are_valid(document: Path) -> None:
     missing = [target for target in links_of(document) if not (document.parent / target).exists()]
     assert missing == []
 

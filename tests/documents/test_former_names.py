@@ -1,4 +1,4 @@
-"""Names of earlier releases raise with what to use in the text."""
+"""Names of earlier releases raise with the new names in the text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from purgatory.former_names import FORMER, FormerName
 
 
 @pytest.mark.parametrize("former", FORMER)
-def test_each_former_name_raises_with_the_name_of_today(former: str) -> None:
+def test_each_former_name_raises_with_its_new_name(former: str) -> None:
     module, _, name = former.rpartition(".")
     with pytest.raises(ImportError) as caught:
         exec(f"from {module} import {name}")
@@ -21,7 +21,7 @@ def test_a_former_name_in_a_module_survives_from_import(monkeypatch: pytest.Monk
         from purgatory import Delayed  # type: ignore[attr-defined]  # noqa: F401
 
 
-def test_a_former_method_raises_and_is_not_there() -> None:
+def test_former_method_raises_and_hasattr_is_false() -> None:
     class Faults:
         lose_answers = FormerName("Faults.lose_responses")
 

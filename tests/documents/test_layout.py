@@ -1,4 +1,4 @@
-"""The map in docs/design.md holds: who imports whom."""
+"""The map of imports in docs/design.md holds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def modules() -> dict[str, Path]:
 
 
 def for_types_alone(tree: ast.Module) -> Iterator[ast.AST]:
-    """What stands under ``if TYPE_CHECKING:``."""
+    """The nodes under ``if TYPE_CHECKING:``."""
     for node in tree.body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             yield from node.body
@@ -88,7 +88,7 @@ def test_top_level_has_only_its_known_entries() -> None:
     }
 
 
-def test_the_map_has_all_folders() -> None:
+def test_map_has_all_folders() -> None:
     folders = {folder_of(module) for module in modules()}
     assert sorted(written_order()) == sorted(folder for folder in folders if folder)
     files = {path.stem for path in (ROOT / "purgatory").glob("*.py")}
@@ -144,7 +144,7 @@ def reaches_into_others(path: Path) -> Iterator[str]:
     operation's, which keep out of the way of their users' names."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    # What named tuples and enums make public, and what a reentrant lock is asked.
+    # Names that named tuples and enums make public, and methods of a reentrant lock.
     own = {"_replace", "_value_", "_is_owned", "_at_fork_reinit"}
     for node in ast.walk(tree):
         match node:
@@ -162,12 +162,12 @@ def reaches_into_others(path: Path) -> Iterator[str]:
                 yield f"{path.name}:{node.lineno} {ast.unparse(node)}"
 
 
-def test_no_file_of_the_core_reaches_into_another() -> None:
+def test_no_file_of_the_core_uses_private_names_of_another() -> None:
     core = [path for module, path in modules().items() if folder_of(module) == "core"]
     assert [reach for path in core for reach in reaches_into_others(path)] == []
 
 
-def test_a_reach_into_another_file_is_found(tmp_path: Path) -> None:
+def test_use_of_another_files_private_name_is_found(tmp_path: Path) -> None:
     path = tmp_path / "file.py"
     path.write_text("def f(self, other):\n    self._mine\n    other._mine + other.__class__\n")
     assert list(reaches_into_others(path)) == ["file.py:3 other._mine"]
@@ -241,7 +241,7 @@ def test_folders_are_distinguished_from_modules(folder: str) -> None:
     assert folder_of("json") is None
 
 
-def test_the_package_has_the_names_that_type_checkers_see() -> None:
+def test_package_exports_the_names_that_type_checkers_see() -> None:
     (seen,) = (
         node
         for node in ast.parse((ROOT / "purgatory" / "__init__.py").read_text("utf-8")).body

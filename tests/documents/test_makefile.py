@@ -1,4 +1,4 @@
-"""The Makefile: which Python it takes, told from what `make -n` would do."""
+"""The Makefile: its choice of a Python, by the output of `make -n`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def python_of_version(path: Path, version: str) -> Path:
 
 
 def would_do(target: str, folder: Path, *settings: str) -> str:
-    """What make would do in an environment of Python 3.11 that is ready for all."""
+    """The commands of make in an environment of Python 3.11 that is ready for all."""
     venv = folder / "venv"
     python_of_version(venv / "bin/python", "3.11")
     for name in (".ready", ".ready-demo"):
@@ -36,13 +36,13 @@ def would_do(target: str, folder: Path, *settings: str) -> str:
 
 
 @pytest.mark.parametrize("target", ["setup", "demo", "docs"])
-def test_a_python_that_is_named_is_taken_in_place_of_another(target: str, tmp_path: Path) -> None:
+def test_named_python_replaces_the_default(target: str, tmp_path: Path) -> None:
     other = python_of_version(tmp_path / "other", "3.12")
     assert f"{other} -m venv --clear" in would_do(target, tmp_path, f"PYTHON={other}")
 
 
 @pytest.mark.parametrize("target", ["setup", "demo", "docs"])
-def test_an_environment_that_is_ready_is_left_as_it_is(target: str, tmp_path: Path) -> None:
+def test_ready_environment_is_not_rebuilt(target: str, tmp_path: Path) -> None:
     same = python_of_version(tmp_path / "same", "3.11")
     for settings in ([], [f"PYTHON={same}"]):
         assert "-m venv" not in would_do(target, tmp_path, *settings)
@@ -59,7 +59,7 @@ def test_an_environment_that_is_ready_is_left_as_it_is(target: str, tmp_path: Pa
     ],
     ids=["uv", "uv fails", "own index", "own index in the environment", "no index"],
 )
-def test_uv_installs_but_where_pip_has_an_index_of_its_own(
+def test_uv_installs_unless_pip_has_its_own_index(
     pip_config: str, uv_status: int, installers: list[str], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -90,7 +90,7 @@ def test_each_target_is_listed_in_a_column() -> None:
     assert all(line[20] == " " and line[21] != " " for line in lines)
 
 
-def test_each_test_file_is_in_one_fifth_or_in_all_of_them(tmp_path: Path) -> None:
+def test_each_test_file_is_in_one_fifth_or_in_each(tmp_path: Path) -> None:
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     fifths = Counter(fifth_of(file) for file in files)
     assert fifths.keys() == {0, 1, 2, 3, 4, None}

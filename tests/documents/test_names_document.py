@@ -24,7 +24,7 @@ def _rows() -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
-def test_the_purgatories_are_those_in_the_metrics_of_each_broker() -> None:
+def test_documented_purgatories_are_those_in_the_brokers_metrics() -> None:
     async def main() -> str:
         async with Cluster(ClusterConfig(brokers=2)) as cluster:
             control = Control(cluster)
@@ -46,7 +46,7 @@ def test_the_purgatories_are_those_in_the_metrics_of_each_broker() -> None:
         assert sorted(found) == sorted(row[_PURGATORY] for row in _rows())
 
 
-def test_the_code_and_the_test_of_each_exist() -> None:
+def test_documented_code_and_tests_exist() -> None:
     rows = _rows()
     assert len(rows) > 10
     for row in rows:

@@ -20,7 +20,7 @@ def rows_after(document: Path, head: str) -> list[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_each_test_that_a_document_names_exists(document: Path) -> None:
+def test_each_test_named_by_a_document_exists(document: Path) -> None:
     missing = [
         f"{path.relative_to(ROOT)}::{name}"
         for path, name in named_tests_of(document)

@@ -1,4 +1,4 @@
-"""What an editor, a debugger and a type checker show of the public names."""
+"""The public names as an editor, a debugger and a type checker show them."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def wait(purgatory: AsyncPurgatory, waiting: Waiting) -> None:
 
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What mypy says of these uses."""
+    """The messages of mypy about these uses."""
     folder = tmp_path_factory.mktemp("typed")
     snippet = folder / "uses.py"
     kinds = ('["log"]', '("log", 5)', '{"log"}', '{"log": 1}', '(key for key in ["log"])')

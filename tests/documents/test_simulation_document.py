@@ -1,4 +1,4 @@
-"""`docs/simulation.md` says what the code does: keys, options, columns, scenarios, programs.
+"""`docs/simulation.md` agrees with the code: keys, options, columns, scenarios, programs.
 
 The columns of its trace are in `docs/traces.md`.
 """
@@ -35,7 +35,7 @@ def rows_after(heading: str, text: str = TEXT) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_the_reference_of_keys_is_the_models() -> None:
+def test_documented_keys_are_those_of_the_model() -> None:
     begin = "<!-- reference: python -m purgatory.simulation.scenario_file -->\n\n"
     shown = TEXT.split(begin, 1)[1].split("<!-- end of reference -->", 1)[0]
     assert shown.strip() == describe_scenario().strip()
@@ -67,7 +67,7 @@ def test_each_column_of_the_trace_is_described(name: str) -> None:
     ]
 
 
-def test_the_version_described_is_the_one_written() -> None:
+def test_documented_version_is_the_one_written() -> None:
     (row,) = [row for row in rows_after("## The trace") if row[0] == "`schema_version`"]
     assert row[1].startswith(f"{SCHEMA_VERSION}:")
     assert f"## Schema, version {SCHEMA_VERSION}" in TRACES
@@ -83,7 +83,7 @@ def test_each_key_of_run_json_is_described(tmp_path: Path) -> None:
     assert described == written.keys()
 
 
-def test_each_option_that_is_described_is_the_commands() -> None:
+def test_each_described_option_is_one_of_the_command() -> None:
     options = {
         name
         for parameter in simulate.params
@@ -101,12 +101,12 @@ def test_each_fault_is_described() -> None:
     assert {row[0].strip("`") for row in rows_after("## Faults")} == set(FAULT_KINDS)
 
 
-def test_each_fault_that_is_not_simulated_is_named() -> None:
+def test_each_fault_outside_the_simulation_is_named() -> None:
     named = TEXT.partition("These are the cluster's alone:")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(\w+)`", named)) == set(KINDS) - set(FAULT_KINDS)
 
 
-def test_its_program_runs() -> None:
+def test_documented_program_runs() -> None:
     last = run_python_of(DOCUMENT).splitlines()[-1]
     assert re.fullmatch(r"orders \d+ acknowledged, \d+ duplicates", last)
 

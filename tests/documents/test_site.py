@@ -83,7 +83,9 @@ def test_every_document_is_in_the_site(site: Path) -> None:
         assert (site / document.with_suffix(".html").name).exists(), document
 
 
-def test_every_link_leads_to_a_page_and_a_place_in_it(pages: dict[Path, Page], site: Path) -> None:
+def test_each_link_leads_to_an_existing_page_and_anchor(
+    pages: dict[Path, Page], site: Path
+) -> None:
     broken = []
     for path, page in pages.items():
         for link in page.links:
@@ -99,7 +101,7 @@ def test_every_link_leads_to_a_page_and_a_place_in_it(pages: dict[Path, Page], s
     assert broken == []
 
 
-def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
+def test_site_loads_nothing_from_elsewhere(pages: dict[Path, Page]) -> None:
     assert [
         address for page in pages.values() for address in page.loaded if urlsplit(address).netloc
     ] == []
@@ -131,17 +133,17 @@ def test_the_reference_has_inherited_methods(name: str, listed: set[str]) -> Non
     assert f"purgatory.{path}" in listed
 
 
-def test_the_reference_has_what_pytest_finds(listed: set[str]) -> None:
+def test_reference_has_the_pytest_plugin(listed: set[str]) -> None:
     assert [name for name in FIXTURES if f"purgatory.pytest_plugin.{name}" not in listed] == []
 
 
-def test_the_reference_has_what_the_documents_import(listed: set[str]) -> None:
+def test_reference_has_all_imports_of_documents(listed: set[str]) -> None:
     imported = {name for document in DOCUMENTS for name in imported_by(document)}
     assert len(imported) > 50
     assert sorted(imported - listed) == []
 
 
-def test_a_name_and_a_word_are_found(site: Path) -> None:
+def test_site_search_finds_a_name_and_a_word(site: Path) -> None:
     index = json.loads((site / "search/search_index.json").read_text())
     text = " ".join(f"{entry['title']} {entry['text']}" for entry in index["docs"])
     for word in ("try_complete_else_watch", "close_on_signals", "purgatory", "acks=all"):

@@ -1,4 +1,4 @@
-"""docs/virtual-tutorial.md: its bugs are found with the seeds that it tells, and mended."""
+"""docs/virtual-tutorial.md: its bugs are found with its seeds, and corrected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_the_account_is_overdrawn_in_the_order_that_the_document_shows(tmp_path: Path) -> None:
+def test_account_is_overdrawn_in_the_documented_order(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, SERVICE, "test_account.py")
     assert status == 1
     shown = TEXT.partition("    pytest test_account.py\n")[2].partition("## A service")[0]
@@ -74,7 +74,7 @@ def test_the_account_is_overdrawn_in_the_order_that_the_document_shows(tmp_path:
         assert expected in done.stdout, done.stdout
 
 
-def test_the_counter_forgets_what_the_document_shows(tmp_path: Path) -> None:
+def test_counter_loses_its_count_as_documented(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, SERVICE, "test_counter.py")
     assert status == 1
     shown = TEXT.partition("## A host")[2].partition("## A service")[0]
@@ -113,13 +113,13 @@ def test_bug_is_found_and_printed_as_documented(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_mended_service_passes_all_seeds(tmp_path: Path) -> None:
+def test_corrected_service_passes_all_seeds(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, MENDED, "test_billing.py")
     assert status == 0
     assert "1 passed" in said
 
 
-def test_the_mended_service_charges_twice(tmp_path: Path) -> None:
+def test_corrected_service_charges_twice_after_lost_responses(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, MENDED, "--virtual-no-shrink", "test_charged_once.py")
     assert status == 1
     assert "FAILED test_charged_once.py::test_no_order_is_charged_twice - " in said

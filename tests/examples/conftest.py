@@ -1,4 +1,4 @@
-"""Starts the examples as the processes they are, and stops them."""
+"""Starts the examples as processes, and stops them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Start = Callable[..., httpx.Client]
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -38,7 +38,7 @@ _SANIC = (
 
 @dataclass(frozen=True)
 class Server:
-    """A command line, and the paths of what is asked of its application.
+    """A command line, and the paths of requests to its application.
 
     Args:
         command: of this Python, with ``{port}`` in it.

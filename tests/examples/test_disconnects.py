@@ -1,4 +1,4 @@
-"""Each server when clients hang up whose requests wait: they leave, and nothing is logged."""
+"""Each server when clients hang up: their waiting requests leave, and nothing is logged."""
 
 from __future__ import annotations
 

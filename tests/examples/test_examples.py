@@ -36,7 +36,7 @@ def topics(request: pytest.FixtureRequest, start: Start) -> httpx.Client:
 
 
 def waiting(client: httpx.Client) -> float:
-    """Return how many operations wait, as the server's metrics say."""
+    """Return how many operations wait, by the server's metrics."""
     for line in client.get("/metrics").text.splitlines():
         if line.startswith('purgatory_pending_operations{purgatory="Fetch"}'):
             return float(line.split()[-1])
@@ -49,14 +49,14 @@ def wait_for_waiting(client: httpx.Client, count: int) -> None:
         assert time.monotonic() < deadline_s, f"{waiting(client)} wait, not {count}"
 
 
-def test_a_read_of_what_is_there_is_answered_at_once(topics: httpx.Client) -> None:
+def test_read_of_available_records_responds_at_once(topics: httpx.Client) -> None:
     assert topics.post("/topics/news", content="one").json() == {"offset": 0}
     assert topics.post("/topics/news", content="two").status_code == 201
     answer = topics.get("/topics/news", params={"offset": 1, "wait": 50}).json()
     assert answer == {"records": ["two"], "next": 2}
 
 
-def test_long_polls_are_answered_when_the_record_comes(topics: httpx.Client) -> None:
+def test_long_polls_respond_when_the_record_arrives(topics: httpx.Client) -> None:
     with ThreadPoolExecutor(10) as pool:
         polls = [
             pool.submit(topics.get, "/topics/news", params={"offset": 0, "wait": 50})
@@ -78,14 +78,14 @@ def test_a_long_poll_ends_empty_at_its_timeout(topics: httpx.Client) -> None:
     assert time.monotonic() - start_s >= 0.2
 
 
-def test_nonsense_is_answered_with_what_would_be_right(topics: httpx.Client) -> None:
+def test_invalid_request_is_refused_with_a_valid_form(topics: httpx.Client) -> None:
     for query in ({"offset": "first"}, {"offset": "1e3"}, {"wait": "soon"}, {"wait": "nan"}):
         answer = topics.get("/topics/news", params=query)
         assert answer.status_code in {400, 422}, query  # FastAPI's for what it finds by itself
         assert re.search("number|integer|greater", answer.text), answer.text
 
 
-def test_a_body_that_is_no_text_is_refused_and_nothing_is_appended(topics: httpx.Client) -> None:
+def test_body_that_is_no_text_is_refused_and_not_appended(topics: httpx.Client) -> None:
     answer = topics.post("/topics/news", content=b"caf\xe9")
     assert answer.status_code == 400
     assert "a record must be text in UTF-8" in answer.text
@@ -101,7 +101,7 @@ def test_a_body_of_unknown_length_is_refused_by_the_threaded_server(start: Start
 
 
 @pytest.mark.parametrize("server", ["starlette", "fastapi"])
-def test_a_client_that_vanishes_leaves_nothing_behind(start: Start, server: str) -> None:
+def test_vanished_client_leaves_nothing_behind(start: Start, server: str) -> None:
     client = start(*LONG_POLL_SERVERS[server], ready="/topics/none")
     address = (client.base_url.host, client.base_url.port)
     with socket.create_connection(address) as connection:
@@ -110,7 +110,7 @@ def test_a_client_that_vanishes_leaves_nothing_behind(start: Start, server: str)
     wait_for_waiting(client, 0)  # long before its timeout
 
 
-def test_quorum_write_says_who_did_not_acknowledge() -> None:
+def test_quorum_write_names_replicas_without_acknowledgement() -> None:
     ran = subprocess.run(
         [sys.executable, str(EXAMPLES / "quorum_write.py")],
         capture_output=True,
@@ -127,7 +127,7 @@ def test_quorum_write_says_who_did_not_acknowledge() -> None:
 
 
 def fresh_get(client: httpx.Client, path: str) -> dict[str, object]:
-    """Ask over a connection of its own: any worker may take it."""
+    """Send a request over its own connection: any worker may take it."""
     with httpx.Client(base_url=client.base_url, timeout=60) as fresh:
         answer: dict[str, object] = fresh.get(path).json()
         return answer
@@ -161,7 +161,7 @@ def test_forked_workers_expire_and_wake_on_their_own(start: Start) -> None:
     assert [seen[worker] for worker in used] == [["ExpirationReaper-0-Signal"]] * len(used)
 
 
-def test_a_forked_worker_refuses_nonsense(start: Start) -> None:
+def test_forked_worker_refuses_invalid_requests(start: Start) -> None:
     client = start(
         *("-m", "gunicorn", "--bind", "127.0.0.1:{port}", "--log-level", "error"),
         *("--chdir", str(EXAMPLES), "prefork_gunicorn:app"),

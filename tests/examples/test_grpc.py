@@ -66,7 +66,7 @@ def running(example: str) -> Iterator[Client]:
         client.process.stdout.close()
 
 
-def test_reads_wait_for_the_record_that_comes(client: Client) -> None:
+def test_reads_wait_for_the_next_record(client: Client) -> None:
     assert client.append(topic="news", record="one") == {"offset": 0}
     assert json.loads(client.read(topic="news").result()) == {"records": ["one"], "next": 1}
     reads = [client.read(topic="news", offset=1, wait=50) for _ in range(80)]
@@ -74,7 +74,7 @@ def test_reads_wait_for_the_record_that_comes(client: Client) -> None:
     assert {read.result() for read in reads} == {b'{"records": ["two"], "next": 2}'}
 
 
-def test_a_read_that_is_cancelled_leaves_the_others(client: Client) -> None:
+def test_cancelled_read_does_not_affect_others(client: Client) -> None:
     gone, stays = (client.read(topic="news", wait=50) for _ in range(2))
     client.append(topic="other", record="comes after them")
     assert gone.cancel()
@@ -82,7 +82,7 @@ def test_a_read_that_is_cancelled_leaves_the_others(client: Client) -> None:
     assert json.loads(stays.result())["records"] == ["one"]
 
 
-def test_nonsense_is_refused_with_what_would_be_right(client: Client) -> None:
+def test_invalid_request_is_refused_with_a_valid_form(client: Client) -> None:
     nonsense = [
         {},
         {"topic": "news", "offset": "first"},
@@ -97,7 +97,7 @@ def test_nonsense_is_refused_with_what_would_be_right(client: Client) -> None:
             assert raised.value.details().startswith(f'{method} takes {{"topic": "news"')
 
 
-def test_at_sigterm_all_who_wait_are_answered_and_the_process_is_gone(client: Client) -> None:
+def test_sigterm_ends_waiting_requests_with_responses_and_the_process(client: Client) -> None:
     reads = []
     for _ in range(80):
         reads.append(client.read(topic="news", wait=50))
@@ -112,7 +112,7 @@ def test_at_sigterm_all_who_wait_are_answered_and_the_process_is_gone(client: Cl
     assert took_s < 25, "half of what the reads wait for; the usual is 0.2 s"
 
 
-def test_a_pool_of_threads_whose_reads_wait_still_takes_the_record_that_wakes_them(
+def test_thread_pool_full_of_waiting_reads_accepts_the_waking_record(
     threaded: Client,
 ) -> None:
     reads = [threaded.read(topic="news", wait=50) for _ in range(150)]
@@ -122,7 +122,7 @@ def test_a_pool_of_threads_whose_reads_wait_still_takes_the_record_that_wakes_th
     assert results == [b'{"records": ["one"], "next": 1}'] * 90
 
 
-def test_threads_of_reads_that_are_cancelled_are_free(threaded: Client) -> None:
+def test_cancelled_reads_free_their_threads(threaded: Client) -> None:
     for _ in range(3):
         reads = [threaded.read(topic="news", wait=50) for _ in range(150)]
         refused(reads, 60)

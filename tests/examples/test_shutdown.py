@@ -1,4 +1,4 @@
-"""Each server at SIGTERM with requests that wait: all are answered, and the process is gone."""
+"""Each server at SIGTERM with waiting requests: all get responses, and the process ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stop_with_requests_parked(name: str) -> float:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_at_sigterm_all_who_wait_are_answered_and_the_process_is_gone(server: str) -> None:
+def test_sigterm_ends_waiting_requests_with_responses_and_the_process(server: str) -> None:
     within_s = GONE_WITHIN_S.get(server, 1.0)
     took_s = [stop_with_requests_parked(server)]
     while took_s[-1] > within_s and len(took_s) < TRIES:
@@ -46,7 +46,7 @@ def test_at_sigterm_all_who_wait_are_answered_and_the_process_is_gone(server: st
     assert took_s[-1] <= within_s, took_s
 
 
-def test_a_connection_that_says_nothing_does_not_hold_up_the_threaded_server() -> None:
+def test_silent_connection_does_not_hold_up_the_threaded_server() -> None:
     with running(SERVERS["the standard library's threads"]) as (process, client):
         address = (client.base_url.host, client.base_url.port)
         with httpx.Client(base_url=client.base_url) as keeping, socket.create_connection(address):

@@ -47,7 +47,7 @@ def _lost_ack_duplicate(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
 
 
 def _lost_write(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
-    """The last records of a producer lie below others' in its partition, and nobody reads them."""
+    """The last records of a producer lie below others' in its partition, and are not read."""
     _spread(run)
     sends, log = run.sends[0], run.logs[0]
     run.transactional = False  # a lost write is a part of a transaction that nobody saw
@@ -87,7 +87,7 @@ def _moved_write(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
 
 
 def _unread_duplicate(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
-    """K records behind all that is read, twice: the broker stored both, one answer was lost."""
+    """K records behind all that is read, twice: the broker stored both, one response was lost."""
     for number in range(k):
         partition = run.chance.randrange(run.partitions)
         sends, log = run.sends[partition], run.logs[partition]
@@ -159,7 +159,7 @@ def _multi_writer(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     for number in range(k):
         sent = run.send(0, 0, None, producer=100 + number, value_id=50_000 + number, send_us=1500)
         run.sends[0].append(sent._replace(offset=run.append(0, sent.value_id), answer_us=1600))
-    # What was injected does not overlap with itself: one after the other, within the owner's time.
+    # Injected sends don't overlap with each other: one after the other, within the owner's time.
     run.sends[0] = [
         send._replace(send_us=1500 + 10 * send.producer, answer_us=1505 + 10 * send.producer)
         if send.producer >= 100
@@ -185,7 +185,7 @@ def _poll_skip(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
 
 
 def _nonmonotonic_poll(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
-    """A reader gets its last poll once more, and goes on from there."""
+    """A reader gets its last poll once more, and continues from there."""
     trace, added = run.trace(), Counter[str]()
     for partition in run.logs:
         mine = [
@@ -292,7 +292,7 @@ def _in_one(
 
 
 def _partial_transaction(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
-    """Of k transactions nobody reads the second record, which counts as lost, too."""
+    """The second record of k transactions is not read, and counts as lost, too."""
     trace, added = _lost_write(run, k)
     values = [value for _, value in run.logs[0]]
     lost = [send for send in trace.sends if send.producer == 0 and send.value_id not in values]
@@ -354,7 +354,7 @@ def _write_after_the_end(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
 
 
 def _offset_of_aborted(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
-    """Of k transactions that are aborted, or never end, the offset holds."""
+    """The offsets of k transactions that are aborted, or never end, hold."""
     trace = run.trace()
     for number in range(k):
         outcome = run.chance.choice(["aborted", "open"])
@@ -364,7 +364,7 @@ def _offset_of_aborted(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
 
 
 def _dropped_offset(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
-    """Of k transactions that are committed, the offset is dropped."""
+    """The offsets of k committed transactions are dropped."""
     trace = run.trace()
     for number in range(k):
         trace.transactions.append(Transaction(1000 + number, "x", 0))
@@ -399,7 +399,7 @@ def _result_apart(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
 
 
 def _relay(run: CleanRun, trace: SmallTrace) -> None:
-    """Copy every record to another topic, once, where another group reads it: that is in order."""
+    """Copy every record to another topic, once, where another group reads it: no anomaly."""
     for partition, log in run.logs.items():
         values = dict.fromkeys(value for _, value in log)
         for offset, value in enumerate(values):

@@ -1,7 +1,7 @@
-"""The audit once more, in plain Python over lists: slow, and made to be read beside its definition.
+"""The audit once more, in plain Python over lists: slow, and readable beside its definition.
 
-It follows docs/audit.md with loops over all rows, knows nothing of Spark or ranges, and shares no
-code with the pipeline.
+The oracle follows docs/audit.md with loops over all rows, knows nothing of Spark or ranges, and
+shares no code with the pipeline.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ABORTS = {"TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE"}
 
 
 class Oracle:
-    """What is known of one run, gathered by loops."""
+    """The facts of one run, gathered by loops."""
 
     def __init__(self, trace: SmallTrace) -> None:
         self.trace = trace
@@ -93,7 +93,7 @@ class Oracle:
         return held
 
     def _unread(self, value: Record) -> list[Place]:
-        """Where it was acknowledged, and nobody read it."""
+        """The places where it was acknowledged, and not read."""
         read_at = {_at(read) for read in self.readings[value]}
         return [place for place in self._stored(value, ("ok",)) if place not in read_at]
 
@@ -114,7 +114,7 @@ class Oracle:
         return self._fate(send.transaction) == "aborted" and send.outcome != "fail"
 
     def _aborted_somewhere(self, value: Record) -> bool:
-        """Whether a value was aborted at a place that nobody was told, and may be there alone."""
+        """Whether a value was aborted at an unknown place, and may be there alone."""
         attempts = self.attempts.get(value, [])
         return any(self._hidden(send) and send.offset is None for send in attempts) and all(
             self._outcome(send) == "fail" for send in attempts
@@ -124,7 +124,7 @@ class Oracle:
         return "fail" if self._hidden(send) else send.outcome
 
     def _first(self, value: Record) -> Send:
-        """The send that says whose the value is: that of an aborted transaction, if no other."""
+        """The send that identifies the value's producer: of an aborted transaction, if no other."""
         return min(self.attempts[value], key=lambda send: (self._hidden(send), send.attempt))
 
     def _aborted_all(self, value: Record) -> bool:

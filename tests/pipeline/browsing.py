@@ -18,7 +18,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 class Browser:
-    """One tab, and what it told while it was used: its console, its requests, its errors."""
+    """One tab, and the events of its use: its console, its requests, its errors."""
 
     def __init__(self, commands: BinaryIO, answers: BinaryIO) -> None:
         self.console: list[str] = []
@@ -81,7 +81,7 @@ class Browser:
         return base64.b64decode(answer["data"])
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """What the browser answers to one command."""
+        """The browser's response to one command."""
         self._number += 1
         number = self._number
         message: dict[str, Any] = {"id": number, "method": method, "params": parameters}

@@ -1,7 +1,7 @@
-"""A run in which all is in order, for the tests that put anomalies into one.
+"""A run without anomalies, for the tests that inject anomalies into one.
 
-It has random shape: producers that own their partitions, sparse offsets, polls of any size, two
-consumer groups of which one records its effects and commits; in some runs producers send in
+The run has a random shape: producers that own their partitions, sparse offsets, polls of any size,
+two consumer groups of which one records its effects and commits; in some runs producers send in
 transactions, of which some are aborted.
 """
 
@@ -81,7 +81,7 @@ class CleanRun:
         return log[-1][0]
 
     def reads(self) -> list[Read]:
-        """What both groups read: all, in polls of any size, each from its own consumer."""
+        """The reads of both groups: all records, in polls of any size, each by its own consumer."""
         found = []
         for group in ("readers", "others"):
             for partition, log in self.logs.items():
@@ -163,13 +163,13 @@ class CleanRun:
         return number
 
     def _abort(self, trace: SmallTrace, following: Send, name: str, sequence: int) -> None:
-        """Add a transaction of one record that is aborted: in the log, and read by nobody."""
+        """Add an aborted transaction of one record: in the log, and never read."""
         begun_us = max(0, following.send_us - 100)
         number = self._begin(trace, name, begun_us, "aborted")
         log = self.logs[following.partition]
         taken = {offset for offset, _ in log} | {send.offset for send in trace.sends}
         free = sorted(set(range(log[0][0], log[-1][0])) - taken)
-        # Where its place isn't known, its answer was lost.
+        # An unknown place means that the response was lost.
         offset = self.chance.choice([*free, None])
         trace.sends.append(
             following._replace(

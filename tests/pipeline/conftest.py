@@ -86,7 +86,7 @@ RandomOperations = Callable[[int, int], list[Operation]]
 
 @pytest.fixture(scope="session", params=["spark", "duckdb"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Each engine that the jobs run on, in turn: what a test says of one, it says of both."""
+    """Each engine that the jobs run on, in turn: a test holds for both."""
     if request.param == "spark":
         yield request.getfixturevalue("spark")
     else:

@@ -194,12 +194,12 @@ class DirtyTraces:
         return columns
 
     def _text(self, table: str, name: str, value: Any) -> str:
-        """What may stand in place of a value where texts do."""
-        said = self._mapping.get(table, {}).get(name)
-        texts = list(said.get("values", ())) if isinstance(said, dict) else []
+        """A text in place of a value."""
+        mapped = self._mapping.get(table, {}).get(name)
+        texts = list(mapped.get("values", ())) if isinstance(mapped, dict) else []
         texts += _IDS if name in IDS else []
-        told = value if isinstance(value, str) else json.dumps(value)
-        return str(self._chance.choice([told, self._chance.choice([*texts, told])]))
+        own = value if isinstance(value, str) else json.dumps(value)
+        return str(self._chance.choice([own, self._chance.choice([*texts, own])]))
 
     def _array(self, kind: str, values: list[Any]) -> pa.Array:
         chance = self._chance

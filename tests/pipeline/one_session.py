@@ -42,9 +42,9 @@ def run_all(session: SparkSession, master: str, commands: Sequence[Sequence[str]
 
 
 def without_clients_lines(standard_error: str) -> str:
-    """Return what was written without what librdkafka adds of brokers that other tests have ended.
+    """Return the output without librdkafka's lines about brokers that other tests have ended.
 
-    It writes from a thread of its own for as long as any client of theirs lives in this process.
+    librdkafka writes from its own threads as long as a client of those tests lives in the process.
     """
     return "".join(line for line in standard_error.splitlines(True) if "|rdkafka#" not in line)
 

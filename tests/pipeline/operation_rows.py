@@ -45,7 +45,7 @@ _KEYS: tuple[list[str] | None, ...] = (
 
 
 def random_operations(seed: int, number: int, longest_us: int = 600) -> pa.Table:
-    """Operations of three runs, with ties, pending ones, and some whose keys nobody knows."""
+    """Operations of three runs, with ties, pending ones, and some with unknown keys."""
     chance = random.Random(seed)
     rows = []
     for operation in range(number):

@@ -25,10 +25,10 @@ Given = Path | Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class FoundRows:
-    """What an engine read of some traces.
+    """The rows that an engine read of some traces.
 
-    `quarantine` is in the order of file and line, `counts` of table and reason; `complete` tells of
-    each run whether it is.
+    `quarantine` is in the order of file and line, `counts` of table and reason; `complete` has a
+    truth value for each run.
     """
 
     rows: Callable[[str], Rows]
@@ -94,7 +94,7 @@ class ReadingDuckdb(ReadingEngine):
 def _asked(
     paths: Path | Sequence[Path], mapping: Given
 ) -> tuple[Sequence[Path], ColumnMapping | None]:
-    """What a survey takes."""
+    """The arguments of `read_trace_set`."""
     roots = [paths] if isinstance(paths, Path) else paths
     if mapping is None:
         return roots, None

@@ -1,4 +1,4 @@
-"""Whole analyses: what is written, and what is told of broken traces and of lines of JSON."""
+"""Whole analyses: their results, also of broken traces and of lines of JSON."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _reads(number: int) -> list[Row]:
 
 
 def _write_foreign_traces(traces: Path) -> None:
-    """As other programs write them: a run whose last read was torn, and one with effects."""
+    """Lines as other programs write them: a run whose last read was torn, and one with effects."""
     _write_lines(traces / "torn", "sends", _sends(4))
     _write_lines(traces / "torn", "reads", _reads(4)[:3], more='{"group": "billing", "cons')
     _write_lines(traces / "applied", "sends", _sends(2))
@@ -134,7 +134,7 @@ def analyzed(request: pytest.FixtureRequest, analyses: Mapping[str, Analyzed]) -
     return analyses[request.param]
 
 
-def test_results_of_a_whole_an_interrupted_and_an_empty_run(analyzed: Analyzed) -> None:
+def test_analysis_has_a_whole_an_interrupted_and_an_empty_run(analyzed: Analyzed) -> None:
     traces, out, analysis = analyzed
     runs = {row["run_id"]: row for row in _read(out / "runs")}
     assert list(runs) == ["applied", "bad", "cut", "empty", "torn", "whole"]
@@ -198,7 +198,7 @@ def test_bad_rows_are_quarantined_and_counted(analyzed: Analyzed) -> None:
     ]
 
 
-def test_an_analysis_counts_good_lines_and_holds_a_damaged_run_for_incomplete(
+def test_analysis_counts_good_lines_and_reports_a_damaged_run_as_incomplete(
     analyzed: Analyzed,
 ) -> None:
     (run,) = _of("torn", analyzed.analysis.runs)
@@ -221,13 +221,15 @@ def _of(run_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any
     return [row for row in rows if row["run_id"] == run_id]
 
 
-def test_both_engines_write_the_same(analyses: Mapping[str, Analyzed]) -> None:
+def test_both_engines_write_the_same_tables(analyses: Mapping[str, Analyzed]) -> None:
     by_spark, by_duckdb = analyses.values()
     assert_same_results(by_spark.out, by_duckdb.out)
     assert by_duckdb.analysis == replace(by_spark.analysis, report=by_duckdb.analysis.report)
 
 
-def test_both_engines_show_the_same(spark: SparkSession, analyses: Mapping[str, Analyzed]) -> None:
+def test_both_engines_show_the_same_rows(
+    spark: SparkSession, analyses: Mapping[str, Analyzed]
+) -> None:
     jobs: Mapping[str, tuple[Job, Mapping[str, Any]]] = {
         "waits": (WAITS, {}),
         "windows": (WAITS, {"window_us": 1_000}),
@@ -269,7 +271,7 @@ def test_strict_stops_at_a_bad_row(
         _analyze(engine, trace, tmp_path / "out", strict=True)
 
 
-def test_a_part_whose_data_is_broken(
+def test_part_with_broken_data_is_an_error(
     spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path / "trace", hand_operations)

@@ -1,4 +1,4 @@
-"""``purgatory analyze`` as a person meets it: its errors, and what it prints."""
+"""The command ``purgatory analyze``: its errors, and its output."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_mistake_is_one_line_with_status_2(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_no_java_is_one_line_too(
+def test_missing_java_is_one_line(
     write_trace: WriteTrace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -127,7 +127,7 @@ def test_no_java_is_one_line_too(
     assert [path.name for path in tmp_path.iterdir()] == ["trace"]
 
 
-def test_by_duckdb_with_all_that_can_be_asked_for(
+def test_duckdb_analyzes_with_all_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace, sweep, out = tmp_path / "trace", write_sweep(tmp_path / "my sweep"), tmp_path / "out"

@@ -48,7 +48,7 @@ def _assert_exact(rows: list[Row], shape: Shape) -> None:
         assert counts == expected_counts(shape), run_id
 
 
-def test_both_engines_count_exactly_and_alike_however_the_rows_lie(
+def test_both_engines_count_exactly_in_any_order_of_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
@@ -66,7 +66,9 @@ def test_both_engines_count_exactly_and_alike_however_the_rows_lie(
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
-def test_the_same_of_two_million_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_both_engines_count_exactly_in_two_million_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     shape = Shape(2_000_000)
     write_large_trace(tmp_path / "trace", shape)
     result = _with_duckdb(tmp_path / "trace", tmp_path / "result")
@@ -77,7 +79,7 @@ def test_the_same_of_two_million_rows(spark: SparkSession, tmp_path: Path) -> No
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif("PURGATORY_LARGE" not in os.environ, reason="needs 12 GB; PURGATORY_LARGE=1")
-def test_twenty_million_rows_on_duckdb(tmp_path: Path) -> None:
+def test_duckdb_counts_exactly_in_twenty_million_rows(tmp_path: Path) -> None:
     shape = Shape(20_000_000)
     write_large_trace(tmp_path / "trace", shape)
     _assert_exact(_with_duckdb(tmp_path / "trace", tmp_path / "result")["audit"], shape)

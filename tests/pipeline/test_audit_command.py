@@ -1,4 +1,4 @@
-"""``purgatory audit`` as a person and a CI meet it: what it prints, its tables, its exit status."""
+"""The command ``purgatory audit``: its output, its tables, its exit status."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])
 @pytest.mark.usefixtures("in_the_shared_session")
-def test_a_broken_file_of_a_table_that_no_audit_reads_is_not_its_affair(
+def test_audit_ignores_broken_files_of_tables_that_it_does_not_read(
     engine: Engine, trace: Path
 ) -> None:
     for table in ("operations", "reads"):
@@ -224,9 +224,7 @@ def test_settings_come_from_the_head_of_the_trace(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_head_that_contradicts_itself_is_refused(
-    head: Mapping[str, Any], expected: str, trace: Path
-) -> None:
+def test_contradictory_head_is_refused(head: Mapping[str, Any], expected: str, trace: Path) -> None:
     document = json.loads((trace / "run.json").read_text())
     (trace / "run.json").write_text(json.dumps({**document, **head}))
     with pytest.raises(TraceError, match=re.escape(expected)):

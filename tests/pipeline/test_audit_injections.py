@@ -1,7 +1,7 @@
 """Exactly k of each anomaly in runs of random shape: the audit finds these, and judges them right.
 
-All runs go through one job. What configurations permit is a table here, of its own making. DuckDB
-is held to it; that Spark tells the same of such runs, cell by cell, is held by test_audit_ties.
+All runs go through one job. A table of its own here has the anomalies that configurations permit.
+DuckDB is compared with it; test_audit_ties compares Spark's results of such runs, cell by cell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the audit says of traces that brokers wrote: by the columns that only they fill."""
+"""The audit of traces that brokers wrote: by the columns that only they fill."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def _found(engine: Engine, expect: Sequence[str] = ()) -> Mapping[str, Mapping[A
 
 
 @spark_exhaustively
-def test_each_is_judged_as_brokers_can_see_it(engine: Engine) -> None:
+def test_each_anomaly_is_judged_by_what_brokers_see(engine: Engine) -> None:
     expected = {name: dict(case.found) for name, case in CASES.items()}
     assert _found(engine) == expected
 

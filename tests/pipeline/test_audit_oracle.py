@@ -1,4 +1,4 @@
-"""The audit against an oracle in plain Python, on hundreds of small traces in which all goes wrong.
+"""The audit against an oracle in plain Python, on hundreds of small traces with many anomalies.
 
 Many runs go through one job: Spark's time is per job, not per row.
 """
@@ -242,7 +242,7 @@ def _numbered_anew() -> SmallTrace:
 
 
 def _passed_by(copied: bool) -> SmallTrace:
-    """One of two readers passes by an aborted record whose answer was lost."""
+    """One of two readers skips an aborted record whose response was lost."""
     sends = [Send(0, number, number, 0, number) for number in range(3)]
     lost = sends[1]._replace(outcome="unknown", offset=None, transactional_id="a", epoch=0)
     sends[1] = lost._replace(transaction=1)
@@ -268,7 +268,7 @@ BY_HAND = {
     "sent again elsewhere": _passed_by(copied=True),
     **{f"applied {n}": trace for n, trace in enumerate(_applied_twice_at_once())},
 }
-"""What has been told wrong once: both engines tell of it what the oracle does."""
+"""Regressions: both engines have the oracle's verdicts on traces that were once judged wrongly."""
 
 
 @spark_exhaustively
@@ -306,7 +306,7 @@ def test_one_input_applied_twice_at_once_counts_in_the_order_of_versions() -> No
         assert not [key for key in found if key[0] == "key_order_violation"]
 
 
-def test_random_traces_have_every_anomaly_with_every_verdict_that_it_can_have() -> None:
+def test_random_traces_have_every_anomaly_with_every_possible_verdict() -> None:
     seen = {key[::2][:2] for seed in range(400) for key in Oracle(random_trace(seed)).found()}
     assert {anomaly for anomaly, _ in seen} == set(ANOMALIES)
     only_violated = {"nonmonotonic_send", "effect_duplicate", "zombie_write"}

@@ -63,7 +63,7 @@ def _nothing(_: pytest.MonkeyPatch) -> None:
 
 
 def _aborted_are_not_told(patch: pytest.MonkeyPatch) -> None:
-    """Readers with read_committed are told of no aborted transaction, and show all records."""
+    """Readers with read_committed see no aborted transaction, and show all records."""
     patch.setattr(ProducerStates, "aborted_between", lambda *_: ())
 
 
@@ -119,7 +119,7 @@ def _offsets_end_otherwise(patch: pytest.MonkeyPatch) -> None:
 
 
 def _open_ones_are_shown(patch: pytest.MonkeyPatch) -> None:
-    """Leaders show read_committed what isn't decided."""
+    """Leaders return undecided records to read_committed."""
 
     def visible_end(partition: Partition, isolation: FetchIsolation) -> int:
         log = partition.log
@@ -203,7 +203,7 @@ def traces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return root
 
 
-# That Spark says the same of any transactions is also tested by far shorter runs.
+# Spark's verdicts on any transactions are also tested by far shorter runs.
 @pytest.fixture(
     scope="module",
     params=["duckdb", pytest.param("spark", marks=[pytest.mark.exhaustive, pytest.mark.spark])],
@@ -211,7 +211,7 @@ def traces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def audited(
     request: pytest.FixtureRequest, traces: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, Found], list[dict[str, Any]]]:
-    """What was found in each run, and the witnesses of all."""
+    """The findings of each run, and the witnesses of all."""
     out = tmp_path_factory.mktemp("audited") / "out"
     if request.param == "spark":
         out.mkdir()

@@ -22,9 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 ROWS, PLANTED = 600_000, 50
 
 
-def test_audit_of_600_000_rows_survives_the_death_of_a_worker(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_audit_of_600_000_rows_survives_a_killed_worker(cluster: Cluster, tmp_path: Path) -> None:
     trace, out = tmp_path / "trace", tmp_path / "out"
     write_large_trace(trace, Shape(rows=ROWS, planted=PLANTED))
     expected = json.loads((trace / "expected.json").read_text("utf-8"))

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.pipeline.one_session"]
 SHORT_JOBS = ("waits", "sweep")
-"""What `make test` does on a cluster: by Spark alone, and by its Python workers."""
+"""The jobs of `make test` on a cluster: by Spark alone, and by its Python workers."""
 
 TIMES = ("computed_s", "elapsed_s")
 ALL_DONE = r"Spark: ([1-9][\d,]*) of \1 stages, ([1-9][\d,]*) of \2 tasks done"
@@ -160,7 +160,7 @@ def test_jobs_through_connect_have_the_results_of_one_machine(
 
 
 @pytest.mark.exhaustive
-def test_an_analysis_survives_the_death_of_a_worker(
+def test_analysis_survives_a_killed_worker(
     cluster: Cluster, analyzed: Inputs, tmp_path: Path
 ) -> None:
     before = len(cluster.master.lines)

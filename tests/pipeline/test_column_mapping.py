@@ -1,4 +1,4 @@
-"""Mappings: what they say, and in which words one is refused."""
+"""Mappings: their meaning, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_invalid_mapping_is_refused(tmp_path: Path, text: str, said: str) -> Non
         read_mapping(_file(tmp_path, text))
 
 
-def test_a_mapping_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_mapping_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"none\.toml: can't be read: No such file"):
         read_mapping(tmp_path / "none.toml")
 
 
-def test_lines_of_other_names(reader: ReadingEngine, tmp_path: Path) -> None:
+def test_lines_are_read_by_mapped_names(reader: ReadingEngine, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {**LINE, "at_us": 1_000, "place": 3},
         {**LINE, "at_us": 250, "place": 0},
@@ -98,7 +98,7 @@ def test_lines_of_other_names(reader: ReadingEngine, tmp_path: Path) -> None:
     ]
 
 
-def test_parquet_of_other_names_and_types(
+def test_parquet_is_read_by_mapped_names_and_types(
     reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path / "trace", hand_operations)
@@ -141,7 +141,9 @@ acks = { from = "level", values = { all = -1 } }
 
 
 @pytest.mark.parametrize("parquet", [False, True])
-def test_other_words_for_the_same(reader: ReadingEngine, tmp_path: Path, parquet: bool) -> None:
+def test_values_are_read_by_mapped_words(
+    reader: ReadingEngine, tmp_path: Path, parquet: bool
+) -> None:
     words = [
         *(("info", "all"), ("ok", "1"), ("2", "0"), ("INFO", "all"), ("", "all"), ("ok", "01")),
         *(("ok", "3"), ("ok", "all "), (None, "all")),
@@ -185,7 +187,9 @@ def test_other_words_for_the_same(reader: ReadingEngine, tmp_path: Path, parquet
     ]
 
 
-def test_codes_of_types_and_constants_that_are_texts(reader: ReadingEngine, tmp_path: Path) -> None:
+def test_codes_of_any_type_and_text_constants_are_mapped(
+    reader: ReadingEngine, tmp_path: Path
+) -> None:
     codes = [0, 1, "1", 2, True]
     rows = [
         {**_SEND, "acks": 1, "code": code, "sequence": place} for place, code in enumerate(codes)

@@ -1,4 +1,4 @@
-"""Two groups of runs on one page: what differs is said, and what may be chance is not."""
+"""Two groups of runs on one page: differences are reported, and random variation is not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_two_folders_are_compared_then_two_scenarios_then_two_runs() -> None:
     assert two_groups(runs[:1]) == {}
 
 
-def test_the_interval_is_that_of_welch() -> None:
+def test_interval_is_welchs() -> None:
     # Variances 1 and 4, three of each: errors 1/3 and 4/3, 25/9 / (1/18 + 16/18) = 2.94 degrees.
     half = welch_half_width([1, 2, 3], [8, 10, 12], 0.95)
     assert half == pytest.approx(t_quantile(0.975, 2) * (5 / 3) ** 0.5)
@@ -66,7 +66,7 @@ def test_the_interval_is_that_of_welch() -> None:
     assert welch_half_width([1, 1], [2, 2], 0.95) is None, "nothing tells how much others differ"
 
 
-def test_differences_are_told_with_their_sizes() -> None:
+def test_differences_are_reported_with_their_sizes() -> None:
     figures = [
         Comparison(EXPIRED, [1.0, 1.1, 1.2], [3.0, 3.1, 3.2], 0.5),
         Comparison(Figure("The median", "ms"), [30.0] * 3, [15.0, 15.1, 14.9], 1.0),
@@ -83,7 +83,7 @@ def test_differences_are_told_with_their_sizes() -> None:
     ]
 
 
-def test_comparison_of_single_runs_tells_nothing_of_chance() -> None:
+def test_comparison_of_single_runs_has_no_significance() -> None:
     groups = {"a": _runs("a", 1), "b": _runs("b", 4)}
     figures = [Comparison(EXPIRED, [0.0], [1.0, 1.0, 1.0, 1.0], None)]
     assert _said(groups, figures) == [
@@ -121,7 +121,7 @@ def test_duplicate_of_a_lost_response_counts_once_and_zero_has_no_figure() -> No
 
 
 @pytest.mark.parametrize("skewed", [False, True])
-def test_chance_alone_is_seldom_called_a_difference(skewed: bool) -> None:
+def test_random_variation_is_seldom_reported_as_a_difference(skewed: bool) -> None:
     """Of 300 pairs of groups that differ by chance alone, each with 15 figures."""
     chance = random.Random(1)
     wrong = 0
@@ -166,7 +166,9 @@ def test_groups_that_differ_by_seeds_alone_are_not_called_different(
 
 
 @pytest.mark.slow
-def test_comparison_tells_a_slow_follower_from_a_steady_one(traces: Path, tmp_path: Path) -> None:
+def test_comparison_distinguishes_a_slow_follower_from_a_steady_one(
+    traces: Path, tmp_path: Path
+) -> None:
     said = _compared(traces, tmp_path / "out", "one", "slow")
     told = [
         one for one in said if one.startswith("The share of operations in Produce that expired")
@@ -178,7 +180,7 @@ def test_comparison_tells_a_slow_follower_from_a_steady_one(traces: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_comparison_of_two_runs_tells_nothing_of_chance(traces: Path, tmp_path: Path) -> None:
+def test_comparison_of_two_runs_has_no_significance(traces: Path, tmp_path: Path) -> None:
     said = _compared(traces, tmp_path / "out", "one/1", "slow/1")
     assert said[0].startswith("Whether a difference is more than chance nobody can tell from 1 run")
     assert not [one for one in said if "which is" in one]

@@ -1,4 +1,4 @@
-"""`audit(connection)`: the tables of somebody's own DuckDB, of which nothing is changed."""
+"""`audit(connection)`: the tables of a user's own DuckDB, which are not changed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_findings_are_relations_and_no_table_is_left() -> None:
         assert connection.execute("FROM audit").fetchall() == [("mine",)]
 
 
-def test_a_table_or_a_column_that_is_missing_is_named() -> None:
+def test_missing_table_or_column_is_named() -> None:
     with _connection("sends") as connection, pytest.raises(ValueError, match="no table reads"):
         audit(connection)
     with _connection("sends", "reads") as connection:
@@ -64,7 +64,7 @@ def test_a_table_or_a_column_that_is_missing_is_named() -> None:
         audit(connection, expect=["orders"])
 
 
-def test_the_example_in_the_docs(
+def test_documented_example_runs(
     slow_follower_trace: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

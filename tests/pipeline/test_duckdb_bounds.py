@@ -1,4 +1,4 @@
-"""DuckDB's bounds: what does not fit is refused before it starts, and nothing is left behind."""
+"""DuckDB's bounds: too large jobs are refused before they start, and leave no files behind."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("bound", ["BYTES_PER_ROW", "MEMORY_PER_ROW"])
-def test_too_many_rows_are_refused_with_the_command_that_takes_them(
+def test_too_many_rows_are_refused_with_a_command_for_them(
     bound: str,
     traces: Path,
     temporary: Path,
@@ -72,7 +72,7 @@ def test_too_many_rows_are_refused_with_the_command_that_takes_them(
         audit(traces)
 
 
-def test_files_that_stay_in_place_give_the_same(
+def test_files_read_in_place_give_the_same_results(
     traces: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied = run_job("audit", [traces], engine="duckdb", page=True).rows
@@ -111,7 +111,7 @@ def test_memory_bounds_the_rows_and_names_the_option(
         *((bad, None) for bad in ("1025TiB", "99999999999999999999TiB", "9" * 400 + "g")),
     ],
 )
-def test_sizes_of_memory(text: str, size: int | None) -> None:
+def test_memory_sizes_are_parsed(text: str, size: int | None) -> None:
     if size is not None:
         assert memory_size(text) == size
         return
@@ -128,7 +128,7 @@ def test_job_beyond_its_memory_limit_names_the_option(
         ),
         duckdb_connection(memory=64 << 20) as connection,
     ):
-        # What a list holds does not go to the disk.
+        # The contents of a list are not spilled to the disk.
         connection.execute("SELECT len(list(range)) FROM range(40000000)").fetchall()
     assert list(temporary.iterdir()) == []
 
@@ -184,7 +184,7 @@ def test_signal_leaves_no_process_or_file(
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_signal_that_is_dropped_is_given_again() -> None:
+def test_dropped_signal_is_delivered_again() -> None:
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), stop_computation():  # noqa: PT012 - it drops one
         try:
@@ -196,7 +196,7 @@ def test_a_signal_that_is_dropped_is_given_again() -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_query_is_interrupted_as_python_is() -> None:
+def test_query_is_interrupted_like_python() -> None:
     query = (
         "CREATE TEMP TABLE made AS SELECT count(*) AS n FROM range(30000000) one, range(6000) two "
         "WHERE one.range * two.range % 7 = 3"

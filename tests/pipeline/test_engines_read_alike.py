@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
     ("seed", "mapping"),
     [(1, MAPPING), pytest.param(2, None, marks=pytest.mark.exhaustive)],
 )
-def test_both_engines_read_the_same(
+def test_both_engines_read_the_same_rows(
     spark: SparkSession, tmp_path: Path, seed: int, mapping: dict[str, dict[str, Any]] | None
 ) -> None:
     dirty = DirtyTraces(seed, mapping)

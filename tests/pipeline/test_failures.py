@@ -93,7 +93,7 @@ def test_spark_failure_names_exhausted_resource_place_and_setting(
     assert message.partition("\n")[0].partition("\tat")[0][-40:] in line, "Spark's own words"
 
 
-def test_the_line_is_the_one_that_tells_most() -> None:
+def test_failure_line_is_the_most_informative_one() -> None:
     message = (
         "An error occurred while calling o37.collect.\n"
         ": org.apache.spark.SparkException: Exception thrown in awaitResult: \n"

@@ -1,4 +1,4 @@
-"""The audit in a test: of a folder, of a simulation, of a cluster; and what its failure shows."""
+"""The audit in a test: of a folder, a simulation, a cluster; and the message of its failure."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_findings_are_a_sequence_in_the_order_of_the_table(simulated: Simulation
     assert all(found.witnesses for found in findings)
 
 
-def test_audit_of_a_simulation_without_records_says_so() -> None:
+def test_audit_of_a_simulation_without_records_is_reported() -> None:
     with pytest.raises(ValueError, match=r"nothing was recorded: Simulation\(..., recorded=True\)"):
         Simulation(lossy()).audit()
 
@@ -206,6 +206,6 @@ def test_cluster_audits_its_clients() -> None:
     assert cluster.audit(known).count("duplicate") == findings.count("duplicate")
 
 
-def test_audit_of_a_cluster_without_records_says_so() -> None:
+def test_audit_of_a_cluster_without_records_is_reported() -> None:
     with pytest.raises(ClusterError, match="nothing was recorded"):
         ThreadedCluster().audit()

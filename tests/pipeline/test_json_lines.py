@@ -1,4 +1,4 @@
-"""Lines of JSON on DuckDB: the fast way has what the way for one line has."""
+"""Lines of JSON on DuckDB: the fast reader has the rows of the reader for one line."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("line", [*(line for line, _ in LINES), *STRANGE])
-def test_a_line_alone_and_among_plain_ones(tmp_path: Path, line: bytes) -> None:
+def test_line_is_read_alike_alone_and_among_plain_ones(tmp_path: Path, line: bytes) -> None:
     plain = json.dumps(OPERATION).encode()
     for lines in ([line], [plain, line], [line, plain], [plain, line, plain]):
         assert _read(_write(tmp_path, lines)) == _one_by_one(lines)
@@ -86,12 +86,14 @@ def test_a_line_alone_and_among_plain_ones(tmp_path: Path, line: bytes) -> None:
 
 @settings(max_examples=100, derandomize=True)
 @given(st.lists(mangled, min_size=1, max_size=3))
-def test_mangled_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
+def test_mangled_lines_are_read_as_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
+) -> None:
     path = _write(tmp_path_factory.mktemp("mangled"), lines)
     assert _read(path) == _one_by_one(lines)
 
 
-def test_an_object_in_two_lines_beside_a_line_of_two(tmp_path: Path) -> None:
+def test_objects_and_lines_that_do_not_match_are_bad_rows(tmp_path: Path) -> None:
     lines = [b'{"broker": 1}{"broker": 2}', b'{"more": {}', b', "broker": 3}', b'{"a":[{}', b"{}]}"]
     for count in range(1, 6):
         rows = _read(_write(tmp_path, lines[:count]))
@@ -99,7 +101,7 @@ def test_an_object_in_two_lines_beside_a_line_of_two(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 100, 5_000])
-def test_blocks_end_anywhere(
+def test_blocks_may_end_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
     DirtyTraces(3).write_json(tmp_path / "run", 30)

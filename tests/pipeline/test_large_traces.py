@@ -1,4 +1,4 @@
-"""The traces that the audit is measured with have what was planted in them, and nothing else."""
+"""The traces that the audit is measured with have the planted anomalies, and no others."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _TIMES = ("created_us", "send_us", "arrived_us", "served_us", "settled_us", "ans
 
 
 def _sends(seed: int) -> list[Row]:
-    """Sends of many groups: few and many, quick and slow, with times that nobody knows."""
+    """Sends of many groups: few and many, quick and slow, with unknown times."""
     chance = random.Random(seed)
     rows = []
     for group in range(40):
@@ -105,14 +105,14 @@ def test_each_span_has_its_times(engine: Engine) -> None:
             assert row[f"latency_{name}_us"] == round(exact, DECIMALS), row
 
 
-def test_the_rows_are_in_the_order_in_which_they_are_shown(engine: Engine) -> None:
+def test_rows_are_in_the_order_of_display(engine: Engine) -> None:
     found = latencies_of(engine, _table(_sends(2))).to_pylist()
     spans = list(LATENCY_SPANS)
     keys = [(row["run_id"], row["group"], spans.index(row["span"])) for row in found]
     assert keys == sorted(keys)
 
 
-def test_both_engines_tell_the_same(spark: SparkSession) -> None:
+def test_both_engines_have_the_same_latencies(spark: SparkSession) -> None:
     sends = _table(_sends(3))
     with duckdb.connect() as connection:
         assert_same(latencies_of(connection, sends), latencies_of(spark, sends))

@@ -1,4 +1,4 @@
-"""The notebook in docs runs from its first cell to its last, and prints what it shows."""
+"""The notebook in docs runs from its first cell to its last, and prints its documented output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    # What its kernel says of itself: it listens on loopback alone.
+    # A warning of the kernel's: it listens on loopback alone.
     pytest.mark.filterwarnings("default"),
 ]
 
@@ -23,7 +23,7 @@ NOTEBOOK = ROOT / "docs" / "finding.ipynb"
 
 
 def _shown(notebook: nbformat.NotebookNode) -> list[str]:
-    """What each cell of code prints."""
+    """The output of each cell of code."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert {output.output_type for cell in cells for output in cell.outputs} <= {"stream"}
     return ["".join(output.text for output in cell.outputs) for cell in cells]

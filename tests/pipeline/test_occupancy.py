@@ -85,7 +85,7 @@ def _rows(engine: Engine, operations: pa.Table, spans: pa.Table) -> list[Row]:
     return rows
 
 
-def test_a_trace_by_hand(
+def test_occupancy_of_a_handmade_trace_is_exact(
     engine: Engine,
     write_trace: Callable[..., Path],
     hand_operations: list[Any],
@@ -136,7 +136,7 @@ _wait = st.tuples(
     runs=st.lists(st.lists(_wait, min_size=1, max_size=12), min_size=8, max_size=8),
     width_us=st.sampled_from([1, 7, 10, 40, 100]),
 )
-def test_any_waits_agree_with_a_count_at_every_microsecond(
+def test_occupancy_of_any_waits_equals_a_count_at_every_microsecond(
     engine: Engine, runs: list[list[Wait]], width_us: int
 ) -> None:
     # Many runs at once: Spark's time is per job, not per row.
@@ -162,6 +162,6 @@ def test_any_waits_agree_with_a_count_at_every_microsecond(
         (10**18, 5 * 10**15),
     ],
 )
-def test_width_of_buckets(duration_us: int, width_us: int) -> None:
+def test_bucket_width_follows_the_length_of_the_run(duration_us: int, width_us: int) -> None:
     assert bucket_width_us(duration_us) == width_us
     assert -(-duration_us // width_us) <= MOST_POINTS

@@ -118,7 +118,7 @@ def test_hot_keys_are_those_with_the_most_time_parked(
             assert (row["entries"], row["expired"]) == (entries[row["key"]], expired[row["key"]])
 
 
-def test_the_occupancy_of_a_key_is_counted_at_every_microsecond(
+def test_key_occupancy_equals_a_count_at_every_microsecond(
     tables: dict[str, list[Row]], operations: list[Row]
 ) -> None:
     wanted = tables["hot_keys"][0]
@@ -170,7 +170,7 @@ def test_peaks_name_the_operations_parked_at_that_moment(
         assert row["faults"] == (["crash", "stall 1"] if run_id == "run-1" else [])
 
 
-def test_a_size_that_only_falls_has_its_peak_at_the_start_of_the_bucket(
+def test_falling_size_has_its_peak_at_the_start_of_the_bucket(
     spark: SparkSession, spans: pa.Table
 ) -> None:
     own = [
@@ -198,7 +198,7 @@ def test_a_size_that_only_falls_has_its_peak_at_the_start_of_the_bucket(
     assert (row["at_us"], row["size"], row["faults"]) == (100, 1, None)
 
 
-def test_the_slowest_come_with_their_keys(engine: Engine, operations: list[Row]) -> None:
+def test_slowest_operations_have_their_keys(engine: Engine, operations: list[Row]) -> None:
     rows = slowest_of(engine, pa.Table.from_pylist(operations, schema=SCHEMA), 3).to_pylist()
     assert len(rows) == 2 * 2 * 3
     for run_id, purgatory in {(row["run_id"], row["purgatory"]) for row in operations}:

@@ -1,4 +1,4 @@
-"""Where results may go, and what is left when an analysis fails."""
+"""The folders of results, and their contents after a failed analysis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_new_folder_and_an_empty_one_are_taken(tmp_path: Path) -> None:
+def test_new_and_empty_folders_are_accepted(tmp_path: Path) -> None:
     check_output(tmp_path / "new", [], overwrite=False)
     check_output(tmp_path, [], overwrite=False)
 
@@ -32,7 +32,7 @@ def test_results_are_replaced_only_when_asked_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_with_anything_else_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
+def test_folder_with_other_content_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "report.html").touch()
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(OutputError, match=r"holds 'thesis\.tex', which is no result"):
@@ -46,18 +46,18 @@ def test_results_and_traces_stay_apart(tmp_path: Path, out: str) -> None:
         check_output(tmp_path / out, [tmp_path / "trace"], overwrite=True)
 
 
-def test_a_file_is_not_replaced(tmp_path: Path) -> None:
+def test_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     with pytest.raises(OutputError, match="is a file"):
         check_output(tmp_path / "out", [], overwrite=True)
 
 
-def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+def test_too_long_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="xxx: can't be read: File name too long"):
         check_output(tmp_path / ("x" * 300), [], overwrite=False)
 
 
-def test_results_appear_at_the_end(tmp_path: Path) -> None:
+def test_results_are_visible_only_when_complete(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "out"
     with output_folder(out) as folder:
         (folder / "report.html").write_text("new")
@@ -66,7 +66,7 @@ def test_results_appear_at_the_end(tmp_path: Path) -> None:
     assert _names(out.parent) == {"out"}
 
 
-def test_a_failure_leaves_the_earlier_results(tmp_path: Path) -> None:
+def test_failure_keeps_the_earlier_results(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "report.html").write_text("earlier")
@@ -80,7 +80,7 @@ def test_a_failure_leaves_the_earlier_results(tmp_path: Path) -> None:
     assert _names(tmp_path) == {"out"}
 
 
-def test_a_place_that_can_not_be_made(tmp_path: Path) -> None:
+def test_uncreatable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(OutputError, match="file: File exists"),

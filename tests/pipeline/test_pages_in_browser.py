@@ -78,7 +78,7 @@ def _sweep() -> str:
         ),
     ],
 )
-def test_a_page_is_for_everybody_on_any_screen(
+def test_page_is_accessible_on_any_screen(
     browser: Browser, pages: Path, name: str, schemes: dict[int, list[Literal["light", "dark"]]]
 ) -> None:
     """Axe takes up to half a minute for a page and a colour scheme, on a slow machine."""
@@ -106,11 +106,11 @@ def test_a_page_is_for_everybody_on_any_screen(
         context.close()
 
 
-def test_a_report_is_below_two_megabytes(pages: Path) -> None:
+def test_report_is_below_two_megabytes(pages: Path) -> None:
     assert (pages / "analyze.html").stat().st_size < 2_000_000
 
 
-def test_a_filter_hides_the_rows_and_lines_of_others(browser: Browser, pages: Path) -> None:
+def test_filter_hides_rows_and_lines_of_other_values(browser: Browser, pages: Path) -> None:
     page = browser.new_page()
     try:
         page.goto((pages / "analyze.html").as_uri())
@@ -131,7 +131,9 @@ def test_a_filter_hides_the_rows_and_lines_of_others(browser: Browser, pages: Pa
         page.close()
 
 
-def test_plots_of_time_zoom_together_and_a_link_leads_there(browser: Browser, pages: Path) -> None:
+def test_plots_over_time_zoom_together_and_their_link_restores_the_zoom(
+    browser: Browser, pages: Path
+) -> None:
     ranges = """[...document.querySelectorAll(".js-plotly-plot")]
         .filter(plot => plot.layout.xaxis.ticksuffix === " s")
         .map(plot => plot.layout.xaxis.range)"""
@@ -193,7 +195,7 @@ def _click_point(page: Page, plot: str, line: int, point: int) -> str:
     return str(page.evaluate("location.hash.slice(1)"))
 
 
-def test_a_click_on_a_point_leads_to_its_row(browser: Browser, pages: Path) -> None:
+def test_click_on_a_point_leads_to_its_row(browser: Browser, pages: Path) -> None:
     page = browser.new_page(viewport={"width": 1_280, "height": 900})
     try:
         page.goto((pages / "analyze.html").as_uri())
@@ -222,7 +224,7 @@ def test_a_click_on_a_point_leads_to_its_row(browser: Browser, pages: Path) -> N
         page.close()
 
 
-def test_every_row_that_a_plot_leads_to_is_in_the_page(browser: Browser, pages: Path) -> None:
+def test_each_row_linked_from_a_plot_is_in_the_page(browser: Browser, pages: Path) -> None:
     """But those of the map of expiries, whose table has the worst rows alone."""
     page = browser.new_page()
     try:

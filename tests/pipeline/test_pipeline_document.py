@@ -1,4 +1,4 @@
-"""docs/pipeline.md: its Python runs and prints what it shows, and its tables are the real ones.
+"""docs/pipeline.md: its Python prints its documented output, and its tables are the real ones.
 
 The analysis that it makes is also held against what the simulator itself says of the run.
 """
@@ -71,7 +71,7 @@ def test_examples_print_their_documented_output(printed: tuple[Path, list[str]])
 @pytest.mark.parametrize(
     "table", [t for t in TABLES if t not in ("waits_over_time", "slowest", "ids")]
 )
-def test_the_tables_have_the_columns_that_are_described(
+def test_tables_have_the_documented_columns(
     spark: SparkSession, printed: tuple[Path, list[str]], table: str
 ) -> None:
     page = PAGES.get(table, "pipeline")
@@ -83,7 +83,7 @@ def test_the_tables_have_the_columns_that_are_described(
         assert spark.read.parquet(f"file:{printed[0] / 'waits_over_time'}").columns == schema.names
 
 
-def test_duckdb_writes_the_same(
+def test_duckdb_writes_the_same_tables(
     printed: tuple[Path, list[str]], slow_follower_trace: Path, tmp_path: Path
 ) -> None:
     # The trace's folder stands in the table `runs`, so it is to have the name that it has there.
@@ -93,7 +93,7 @@ def test_duckdb_writes_the_same(
     assert_same_results(printed[0], tmp_path / "out")
 
 
-def test_the_numbers_that_are_named() -> None:
+def test_documented_numbers_are_right() -> None:
     pipeline, occupancy = (
         " ".join((DOCUMENT_FOLDER / f"{name}.md").read_text(encoding="utf-8").split())
         for name in ("pipeline", "occupancy")
@@ -110,7 +110,7 @@ def test_the_readme_shows_the_verdict_on_the_demo(printed: tuple[Path, list[str]
     assert f"Order and duplicates: {verdict_line(audit)} Report:" in readme
 
 
-def test_the_simulator_s_own_table_of_the_same_run(
+def test_waits_agree_with_the_simulators_own_table(
     printed: tuple[Path, list[str]], slow_follower_trace: Path
 ) -> None:
     out, trace = printed[0], slow_follower_trace
@@ -139,7 +139,7 @@ def test_the_simulator_s_own_table_of_the_same_run(
                 assert exact * (1 - MAX_RELATIVE_ERROR) - 1e-6 <= expected[name] <= exact + 1e-6
                 compare += 1
     assert compare >= 30
-    # What is left is the rows over all kinds, which the simulator's table does not have.
+    # The other rows are those over all kinds, which the simulator's table does not have.
     assert {kind for _, kind, _ in found} == {"all"}
     _check_occupancy(trace, out / "occupancy")
 

@@ -1,4 +1,4 @@
-"""However a program that started Spark ends, its Java and its workers end within 5 seconds."""
+"""The ends of a program that started Spark: its Java and its workers end within 5 seconds."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _started(command: str, folder: Path, number: int) -> Iterator[subprocess.Pop
 
 
 @pytest.mark.parametrize("command", _COMMANDS)
-def test_a_java_that_never_starts_ends_with_the_command(command: str, folder: Path) -> None:
+def test_hanging_start_of_java_ends_with_the_command(command: str, folder: Path) -> None:
     for number, status in _STATUSES.items():
         with _started(command, folder, number) as process:
             process.send_signal(number)
@@ -139,7 +139,7 @@ def test_killed_process_group_leaves_no_process(folder: Path) -> None:
     assert list((folder / "temporary-0").glob("purgatory-*")) == []
 
 
-def test_a_terminal_that_is_closed_ends_the_command_and_its_java(folder: Path) -> None:
+def test_closed_terminal_ends_the_command_and_its_java(folder: Path) -> None:
     number, terminal = pty.fork()
     if number == 0:
         os.chdir(folder)

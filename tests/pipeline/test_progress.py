@@ -1,4 +1,4 @@
-"""Progress: what is counted of stages and tasks, and what of it is shown where."""
+"""Progress: the counts of stages and tasks, and their display."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Terminal(io.StringIO):
 
 
 class Stage(NamedTuple):
-    """What a Spark Connect server tells of a stage."""
+    """A Spark Connect server's report of a stage."""
 
     stage_id: int
     num_tasks: int
@@ -50,13 +50,13 @@ class Stage(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What the status tracker tells of a job."""
+    """The status tracker's report of a job."""
 
     stageIds: list[int]  # noqa: N815
 
 
 class StageInfo(NamedTuple):
-    """What the status tracker tells of a stage."""
+    """The status tracker's report of a stage."""
 
     numTasks: int  # noqa: N815
     numActiveTasks: int  # noqa: N815
@@ -64,7 +64,7 @@ class StageInfo(NamedTuple):
 
 
 class Tracker:
-    """A status tracker whose answers a test sets; it stands in for the context, too."""
+    """A status tracker whose responses a test sets; a stand-in for the context, too."""
 
     def __init__(self) -> None:
         self.active: list[int] = []
@@ -96,7 +96,7 @@ def test_counts_are_sums_over_stages() -> None:
     )
 
 
-def test_skipped_stages_count_nowhere_and_finished_jobs_are_asked_for_once() -> None:
+def test_skipped_stages_are_not_counted_and_finished_jobs_are_polled_once() -> None:
     tracker = Tracker()
     source = StatusTrackerSource(cast("Any", tracker))
     assert source.progress() == sum_stages([])
@@ -109,7 +109,7 @@ def test_skipped_stages_count_nowhere_and_finished_jobs_are_asked_for_once() -> 
     assert tracker.asked == [0, 0]
 
 
-def test_a_job_that_came_and_went_between_two_looks_is_counted() -> None:
+def test_job_that_starts_and_ends_between_two_polls_is_counted() -> None:
     tracker = Tracker()
     source = StatusTrackerSource(cast("Any", tracker))
     tracker.jobs, tracker.stages = {0: [0]}, {0: StageInfo(2, 0, 2)}
@@ -127,7 +127,7 @@ def test_skipped_stages_of_a_connect_server_are_dropped_at_the_end() -> None:
 
 
 @pytest.mark.spark
-def test_lines_tell_of_the_jobs_where_there_is_no_terminal(spark: SparkSession) -> None:
+def test_progress_is_lines_without_a_terminal(spark: SparkSession) -> None:
     said = io.StringIO()
     with spark_progress(spark, True, said):
         assert spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()[0][0] == 4950
@@ -139,7 +139,7 @@ def test_lines_tell_of_the_jobs_where_there_is_no_terminal(spark: SparkSession) 
 
 
 @pytest.mark.spark
-def test_a_terminal_has_a_bar_that_is_taken_away(spark: SparkSession) -> None:
+def test_progress_bar_is_removed_from_the_terminal(spark: SparkSession) -> None:
     terminal = Terminal()
     with spark_progress(spark, None, terminal):
         spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()
@@ -184,7 +184,7 @@ def test_start_of_spark_is_shown_before_its_import() -> None:
 
 
 @pytest.mark.spark
-def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
+def test_sparks_bar_replaces_that_of_the_start_on_a_terminal(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = Terminal()
@@ -196,7 +196,7 @@ def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
         while "planning" not in terminal.getvalue():
             assert time.monotonic() < give_up_s, terminal.getvalue()
             time.sleep(0.01)
-    # Nothing has begun: it isn't told as done.
+    # A start without stages is not shown as done.
     drawn = terminal.getvalue()
     assert "0 of 0" not in drawn
     end_start()
@@ -216,7 +216,7 @@ def test_remaining_time_is_estimated_from_finished_work() -> None:
     assert estimate.remaining(EngineProgress("8 of 8", 8, 8), 130.0) == ""
 
 
-def test_a_step_that_begins_anew_is_estimated_by_itself() -> None:
+def test_restarted_step_is_estimated_by_itself() -> None:
     estimate = Estimate()
     estimate.remaining(EngineProgress("90 %", 90, 100), 100.0)
     assert estimate.remaining(EngineProgress("10 %", 10, 100), 200.0) == ", about 1 s left"
@@ -255,7 +255,7 @@ def test_progress_of_a_failed_engine_ends_with_its_last_state() -> None:
     assert told.getvalue().splitlines()[-1] == "Some engine: 1 of 4"
 
 
-def test_a_connection_that_a_signal_closed_has_no_progress_and_no_traceback() -> None:
+def test_connection_closed_by_a_signal_has_no_progress_and_no_traceback() -> None:
     with duckdb_connection(progress=False) as connection:
         connection.close()
         assert _query_progress(connection) is None
@@ -281,7 +281,7 @@ def test_a_step_of_duckdb_is_shown_on_standard_error_alone(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])
-def test_on_a_terminal_the_start_is_there_before_the_engine(engine: str, tmp_path: Path) -> None:
+def test_terminal_shows_the_start_before_the_engine(engine: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     command = [sys.executable, "-m", "purgatory", "waits", str(tmp_path / "empty")]
     child, terminal = pty.fork()

@@ -10,7 +10,7 @@ import pytest
 import purgatory.pipeline as package
 
 
-def test_each_job_is_a_function_of_the_package_whatever_was_imported_before() -> None:
+def test_each_job_is_a_function_of_the_package_after_any_import() -> None:
     code = """
 import sys
 import purgatory.pipeline
@@ -27,6 +27,6 @@ assert waits is again
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
 
 
-def test_a_name_that_is_no_job_is_an_attribute_error() -> None:
+def test_unknown_job_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing_such"):
         _ = package.nothing_such  # type: ignore[attr-defined]

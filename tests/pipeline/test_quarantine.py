@@ -1,4 +1,4 @@
-"""Bad rows: told by reason and place, and never lost."""
+"""Bad rows: reported by reason and place, and never lost."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_each_bad_line_has_its_reason_and_its_number(reader: ReadingEngine, tmp_
     }
 
 
-def test_numbers_that_no_run_has_are_set_aside(reader: ReadingEngine, tmp_path: Path) -> None:
+def test_impossible_numbers_are_quarantined(reader: ReadingEngine, tmp_path: Path) -> None:
     for table in ("sends", "reads", "transactions"):
         rows = [json.dumps(row) for name, row, _ in ROWS if name == table]
         (tmp_path / f"{table}.jsonl").write_text("\n".join(rows))
@@ -198,7 +198,7 @@ mangled = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(mangled, min_size=60, max_size=150))
-def test_rows_in_are_rows_out_and_quarantined(
+def test_input_rows_are_read_or_quarantined(
     reader: ReadingEngine, tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
 ) -> None:
     found = reader.read(_json_trace(tmp_path_factory.mktemp("mangled") / "run", lines))
@@ -210,7 +210,7 @@ def test_rows_in_are_rows_out_and_quarantined(
 
 
 @pytest.mark.spark
-def test_line_numbers_go_on_through_the_blocks_of_a_file(
+def test_line_numbers_continue_over_the_blocks_of_a_file(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     good, torn = json.dumps(OPERATION).encode(), b'{"broker":'
@@ -252,7 +252,7 @@ def test_long_bad_row_is_kept_up_to_its_limit(reader: ReadingEngine, tmp_path: P
     assert len(bad["content"]) == MOST_CONTENT
 
 
-def test_bad_rows_of_parquet(
+def test_bad_rows_of_parquet_are_quarantined(
     reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     changes: dict[int, tuple[dict[str, Any], str]] = {
@@ -278,7 +278,7 @@ def test_bad_rows_of_parquet(
         reader.read(trace, strict=True)
 
 
-def test_files_that_are_left_out_as_a_whole(
+def test_unreadable_files_are_quarantined_as_a_whole(
     reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path / "traces" / "1", hand_operations, parts=4)
@@ -327,7 +327,7 @@ def test_an_interrupted_run_is_read_as_far_as_it_got(
     assert [row[name] for name in names] == [str(left), None, None, "unfinished file"]
 
 
-def test_a_clean_trace_of_version_1_has_nulls_where_version_2_has_more(
+def test_clean_trace_of_version_1_has_nulls_for_columns_of_version_2(
     reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     found = reader.read(write_trace(tmp_path, hand_operations), strict=True)

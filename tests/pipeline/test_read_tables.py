@@ -1,4 +1,4 @@
-"""Traces on DuckDB: what of its reading is its own."""
+"""Traces on DuckDB: the parts of its reading that Spark does not share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _as_duckdb(kinds: Mapping[str, str]) -> dict[str, str]:
     return {name: _KINDS[kind] for name, kind in kinds.items()}
 
 
-def test_tables_have_all_columns_and_replace_others(
+def test_tables_have_all_columns_and_replace_earlier_ones(
     write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     connection = duckdb.connect()
@@ -59,7 +59,7 @@ def test_tables_have_all_columns_and_replace_others(
         assert len(connection.table("operations")) == len(hand_operations)
 
 
-def test_only_the_tables_that_are_asked_for(tmp_path: Path) -> None:
+def test_only_requested_tables_are_read(tmp_path: Path) -> None:
     DirtyTraces(1).write_json(tmp_path / "run", 20)
     connection = duckdb.connect()
     tables = read_tables(connection, read_trace_set([tmp_path]), ["reads"])
@@ -68,7 +68,7 @@ def test_only_the_tables_that_are_asked_for(tmp_path: Path) -> None:
         connection.table("sends")
 
 
-def test_a_file_that_is_broken_behind_its_footer(
+def test_file_with_a_whole_footer_and_broken_data_is_an_error(
     write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path, hand_operations * 1_000, parts=2)
@@ -79,7 +79,7 @@ def test_a_file_that_is_broken_behind_its_footer(
         read_tables(duckdb.connect(), read_trace_set([trace]))
 
 
-def test_parts_whose_types_only_differ_in_sign_or_in_more_columns(
+def test_parts_may_differ_in_sign_of_types_and_in_further_columns(
     write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path, hand_operations, parts=2)
@@ -97,7 +97,7 @@ def test_parts_whose_types_only_differ_in_sign_or_in_more_columns(
 
 
 @pytest.mark.parametrize("folder", ["a=1", "[x]{y}*?\\", "it's $run ü%20"])
-def test_folders_with_any_letters(
+def test_folder_names_may_have_any_letters(
     write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path, folder: str
 ) -> None:
     bad = hand_operations[0]._replace(start_us=-1)
@@ -112,7 +112,7 @@ def test_folders_with_any_letters(
     ]
 
 
-def test_a_column_that_has_the_name_of_a_row_number(
+def test_column_named_as_the_row_number_is_read(
     write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path, hand_operations)
@@ -127,7 +127,7 @@ def test_a_column_that_has_the_name_of_a_row_number(
     assert len(connection.table("operations")) == len(hand_operations)
 
 
-def test_a_text_that_is_no_utf8(
+def test_text_outside_utf8_is_an_error(
     write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path, hand_operations)

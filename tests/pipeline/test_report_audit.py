@@ -1,4 +1,4 @@
-"""What the report says of an audit: the verdict in a sentence, and which witnesses are drawn."""
+"""The report's section on an audit: the verdict in a sentence, and which witnesses are drawn."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_permitting_or_unknown_setting_is_named_once() -> None:
 
 
 @pytest.mark.parametrize("audit", [[], [_row("duplicate", "none", 0)]])
-def test_audit_without_anomalies_says_so(audit: list[Row]) -> None:
+def test_audit_without_anomalies_is_reported(audit: list[Row]) -> None:
     assert verdict_line(audit) == "no anomaly of order or duplicates was found"
 
 
@@ -128,7 +128,7 @@ def test_no_case_has_two_rows_in_the_table() -> None:
     assert cells == ["duplicate, 38 after a lost answer", "lost ack duplicate"]
 
 
-def test_a_send_reaches_to_its_answer_and_one_without_is_a_point() -> None:
+def test_send_extends_to_its_response_and_is_a_point_without_one() -> None:
     figure = timeline([SEND, {**SEND, "until_us": None}, _event("read", 2500, value_id=8)])
     assert [trace["x"] for trace in figure["data"]] == [[1.0, 2.0], [1.0], [2.5]]
     assert [trace["y"][0] for trace in figure["data"]] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""The pages that --report asks for: with sentences, each case once, whole or not at all."""
+"""The pages of --report: with sentences, each case once, whole or not at all."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_wait_section_begins_with_expired_operations(simulated: Path, tmp_path: 
     assert [one.name for one in tmp_path.iterdir()] == ["waits.html"]
 
 
-def test_windows_of_time_are_drawn_and_a_run_with_them_is_not_called_empty(
+def test_windows_of_time_are_drawn_and_their_run_is_not_reported_as_empty(
     simulated: Path, tmp_path: Path
 ) -> None:
     page = _paged("waits", simulated / "steady", tmp_path / "waits.html", "--window", "500ms")
@@ -63,7 +63,7 @@ def test_the_occupancy_opens_with_its_peaks_and_draws_them(simulated: Path, tmp_
     assert "click on a broker" not in page, "there are rows over all brokers alone"
 
 
-def test_the_audit_opens_with_what_it_found_and_shows_each_case_once(
+def test_audit_section_opens_with_its_findings_and_shows_each_case_once(
     simulated: Path, tmp_path: Path
 ) -> None:
     page = _paged("audit", simulated / "slow-follower", tmp_path / "audit.html")
@@ -79,7 +79,7 @@ def test_the_audit_opens_with_what_it_found_and_shows_each_case_once(
     assert "waits" not in "".join(_said(page))
 
 
-def test_the_page_is_there_where_a_violation_ends_the_command(
+def test_page_is_written_if_a_violation_ends_the_command(
     simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "audit.html"
@@ -110,7 +110,7 @@ def test_a_run_may_have_any_id(tmp_path: Path) -> None:
     assert "Produce" in _paged("waits", tmp_path, tmp_path / "waits.html")
 
 
-def test_section_of_an_audit_without_anomalies_says_so(simulated: Path, tmp_path: Path) -> None:
+def test_audit_section_reports_no_anomalies(simulated: Path, tmp_path: Path) -> None:
     page = _paged("audit", simulated / "steady", tmp_path / "audit.html")
     assert "Nothing went wrong: no record was lost, duplicated or reordered." in _said(page)
 
@@ -129,7 +129,7 @@ def test_audit_of_an_interrupted_run_names_sends_and_no_waits(
 
 
 @pytest.mark.parametrize("job", ["waits", "occupancy", "audit"])
-def test_a_page_that_is_there_is_kept_unless_it_may_be_replaced(
+def test_existing_page_is_kept_unless_replacement_is_allowed(
     job: str, simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.html"

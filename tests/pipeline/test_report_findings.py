@@ -67,7 +67,7 @@ def _results(folder: Path) -> Results:
 def analyzed(
     request: pytest.FixtureRequest, shipped: ShippedRun, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path, list[Finding]]:
-    """A shipped scenario: its name, its trace, and what is said of it."""
+    """A shipped scenario: its name, its trace, and its findings."""
     folder = tmp_path_factory.mktemp(request.param)
     trace = shipped(request.param).trace
     run_job("analyze", [trace], folder / "out", engine="duckdb")
@@ -112,7 +112,7 @@ def _recount_expired(operations: Sequence[Row], texts: Sequence[str]) -> None:
 
 
 def _recount_unanswered(sends: Sequence[Row], reads: Sequence[Row], texts: Sequence[str]) -> None:
-    """Each group with unanswered attempts has a sentence with these counts, and copies as well."""
+    """Each group with unanswered attempts has a sentence with these counts and the duplicates."""
     places: dict[int, set[tuple[Any, ...]]] = {}
     for row in reads:
         place = (row["topic"], row["partition"], row["offset"])
@@ -153,7 +153,7 @@ def _waits(**counts: int) -> list[Row]:
     return [{**row, "outcome": outcome, "operations": count} for outcome, count in counts.items()]
 
 
-def test_an_empty_trace_says_so() -> None:
+def test_empty_trace_is_reported() -> None:
     assert _texts(runs=[_run()]) == ["Nothing happened: the trace has no operations."]
 
 
@@ -163,7 +163,7 @@ def test_incomplete_trace_is_named_first_and_never_valid() -> None:
     assert said[0].text.startswith("The trace is incomplete: requests that were pending")
 
 
-def test_a_fault_is_no_cause_where_it_was_in_force_for_a_small_part_of_the_time() -> None:
+def test_fault_in_force_for_a_small_part_of_the_time_is_no_cause() -> None:
     kill = {"kind": "kill", "broker": 1, "at_ms": 4000, "duration_ms": 500}
     later = {"kind": "new_kind", "broker": None, "at_ms": 8500, "duration_ms": None}
     expired = {"purgatory": "Produce", "watch_key": None, "expired": 2}
@@ -227,7 +227,7 @@ def test_findings_have_the_times_of_their_witnesses(
     assert text == f"{polls} jumped over records{when}. This violates the guarantees."
 
 
-def test_writers_that_may_be_several_are_no_news() -> None:
+def test_possible_concurrent_writers_are_not_reported() -> None:
     found = {"anomaly": "multi_writer", "group": "g", "setting": "single_writer=false", "count": 27}
     assert _texts(runs=[_run()], audit=[{**found, "verdict": "permitted"}]) == [
         "Nothing went wrong: no record was lost, duplicated or reordered."
@@ -268,7 +268,7 @@ def test_timed_out_produces_are_found_again_among_the_attempts(
     assert text.endswith(f"are stored. {said}" if said else "are stored.")
 
 
-def test_acks_of_none_are_no_harm() -> None:
+def test_unacknowledged_sends_with_acks_0_are_no_problem() -> None:
     row = {"group": "g", "outcome": "unknown", "error": "*", "attempts": 9, "records": 9}
     row |= {"stored": 9, "doubled": 0, "copies": 0, "from_us": 0, "until_us": 5}
     said = findings(Results([_run()], attempts=[row]))

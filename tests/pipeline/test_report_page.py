@@ -262,7 +262,7 @@ def _elements(page: str) -> list[tuple[str, dict[str, str | None]]]:
     return parser.tags
 
 
-def test_nothing_is_loaded_and_the_library_is_there_once() -> None:
+def test_page_loads_nothing_and_has_the_library_once() -> None:
     page = _page("run-1", "run-2")
     tags = _elements(page)
     loading = {"src", "href", "srcset", "data", "action", "poster"}
@@ -278,7 +278,7 @@ def test_nothing_is_loaded_and_the_library_is_there_once() -> None:
     assert len(re.findall(r"plotly\.js \(cartesian - minified\) v\d", page)) == 1
 
 
-def test_plotly_takes_every_plot_and_has_nothing_to_add() -> None:
+def test_plotly_accepts_every_plot_without_changes() -> None:
     page = _page("run-1")
     drawn = re.compile(r'Plotly\.newPlot\("[^"]+", (\[.*?\]), (\{.*?\}), SETTINGS\);</script>')
     plots = drawn.findall(page)
@@ -299,7 +299,7 @@ def test_names_are_text_and_never_markup() -> None:
     assert "img" not in {tag for tag, _ in _elements(page)}
 
 
-def test_every_plot_has_a_name_and_its_figures_in_a_table() -> None:
+def test_each_plot_has_a_name_and_a_table_of_its_figures() -> None:
     page = _page("run-1")
     tags = _elements(page)
     labels = [attributes["aria-label"] for _, attributes in tags if attributes.get("role") == "img"]
@@ -325,7 +325,7 @@ def test_every_plot_has_a_name_and_its_figures_in_a_table() -> None:
     assert "4.000" not in row[0]
 
 
-def test_columns_do_not_depend_on_what_is_read_later() -> None:
+def test_columns_do_not_depend_on_later_elements() -> None:
     """Plots take the width that they find when they are read; browsers apply `:has()` later."""
     page = _page("run-1")
     assert '<div class="story beside">' in page
@@ -355,7 +355,7 @@ def test_faults_are_named_and_marked_over_all_purgatories() -> None:
     assert (band["x0"], band["x1"]) == (0.25, 0.75)
 
 
-def test_the_map_has_partitions_in_order_and_nothing_where_no_operation_waited() -> None:
+def test_map_has_partitions_in_order_and_no_cells_without_waits() -> None:
     rows = [row for row in _expiry("t") if (row["broker"], row["watch_key"]) != (0, "t-10")]
     (heat,) = expiry_map(rows)["data"]
     assert (heat["y"], heat["x"]) == (["t-2", "t-10"], ["0", "1"])
@@ -426,9 +426,7 @@ def test_a_browser_draws_all_of_the_page_alone(
 
 
 @pytest.mark.browser
-def test_tables_fit_their_cards_and_headings_go_down_step_by_step(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_tables_fit_their_cards_and_headings_are_nested(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     for run_ids in (["slow-follower-1"], ["slow-follower-1", "slow-follower-2"]):
         page.write_text(_page(*run_ids), encoding="utf-8")

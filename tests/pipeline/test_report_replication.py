@@ -69,7 +69,7 @@ def test_each_window_has_the_most_that_a_replica_was_behind(tmp_path: Path) -> N
     }
 
 
-def test_another_leader_is_what_replicas_are_compared_with(tmp_path: Path) -> None:
+def test_replicas_are_compared_with_their_new_leader(tmp_path: Path) -> None:
     changes = [_partition(0, 0, ["0", "1"]), _log_end(0, 0, 9), _log_end(0, 1, 5)]
     rows = _by_window(_run(tmp_path / "trace", [*changes, _partition(150, 1, ["1"])]))
     assert rows[0, 1] == (9, 0), "before the end of its log was known"

@@ -134,11 +134,11 @@ def test_the_keys_with_the_most_expired_operations_are_kept(engine: Engine) -> N
     ]
 
 
-def test_a_trace_without_keys_tells_of_brokers(engine: Engine) -> None:
+def test_trace_without_keys_counts_by_broker(engine: Engine) -> None:
     assert _counts(_expired(engine, with_keys=False)) == [(0, None, 2, 1), (1, None, 2, 0)]
 
 
-def test_both_engines_tell_the_same_of_keys_that_tie(spark: SparkSession) -> None:
+def test_both_engines_choose_the_same_tied_keys(spark: SparkSession) -> None:
     operations = random_operations(9, 900)
     with duckdb.connect() as connection:
         by_duckdb = expiry_of(connection, operations, most_keys=7)

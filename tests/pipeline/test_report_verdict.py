@@ -66,13 +66,13 @@ def _verdict(**tables: Any) -> tuple[str | None, str]:
         ({}, (None, "No failures.")),
     ],
 )  # fmt: skip
-def test_the_verdict_is_the_worst_that_was_found(
+def test_verdict_is_the_worst_of_the_findings(
     tables: dict[str, Any], expected: tuple[str | None, str]
 ) -> None:
     assert _verdict(**tables) == expected
 
 
-def test_every_sum_adds_up(simulated: Path, tmp_path: Path) -> None:
+def test_each_sum_equals_its_parts(simulated: Path, tmp_path: Path) -> None:
     run_job("analyze", [simulated / "slow-follower"], tmp_path / "out", engine="duckdb")
     names = ("runs", "waits", "latencies", "attempts")
     tables = {name: pq.read_table(tmp_path / "out" / name).to_pylist() for name in names}

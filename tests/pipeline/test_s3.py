@@ -47,7 +47,7 @@ class Store:
         self._client.create_bucket(Bucket="bucket")
 
     def require_credentials(self, wanted: bool) -> None:
-        """Have each request refused that nobody known to the server has signed."""
+        """Have the server refuse each request without a known signature."""
         allowed = b"0" if wanted else b"inf"
         kind = {"Content-Type": "text/plain"}
         place = f"{self.address}/moto-api/reset-auth"
@@ -131,7 +131,7 @@ def _of_folder(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return {one.name: pq.read_table(one).to_pylist() for one in folder.iterdir() if one.is_dir()}
 
 
-def test_commands_print_the_same_of_s3_as_of_a_folder(
+def test_commands_print_the_same_for_s3_as_for_a_folder(
     store: Store,
     slow_follower_trace: Path,
     trace: Path,
@@ -154,7 +154,7 @@ def test_commands_print_the_same_of_s3_as_of_a_folder(
             if job == "analyze" and isinstance(out, Path):
                 continue  # the page of a folder is tested elsewhere; its tables are the same
             roots = [uri] if "://" in uri else [str(runs / "ü ?#+&"), str(runs / "second")]
-            # Nothing was sent in the second run.
+            # The second run has no sends.
             empty = ["--allow-empty"] if job == "audit" else []
             assert main([job, *roots, "--engine", "duckdb", "--out", str(out), *empty]) == 0
             printed = capsys.readouterr()
@@ -202,7 +202,7 @@ def test_audit_function_reads_s3(store: Store, slow_follower_trace: Path) -> Non
         purgatory.audit([uri, slow_follower_trace])
 
 
-def test_a_listing_has_more_than_one_page(
+def test_listing_follows_further_pages(
     store: Store, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.put_folder(trace, "runs/z")
@@ -269,7 +269,7 @@ def _waits(trace: Path, *words: str) -> list[str]:
     return ["waits", str(trace), "--engine", "duckdb", "--out", "s3://bucket/results/waits", *words]
 
 
-def test_results_are_replaced_when_that_is_allowed(
+def test_results_are_replaced_if_allowed(
     store: Store, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("_SUCCESS", "waits/part-00000.parquet", "quarantine/part-00000.parquet"):
@@ -347,7 +347,7 @@ main(sys.argv[2:])
 """
 
 
-def test_a_kill_between_the_steps_leaves_no_mark_of_completeness(store: Store, trace: Path) -> None:
+def test_kill_between_the_steps_leaves_no_mark_of_completeness(store: Store, trace: Path) -> None:
     for name in _WHOLE:
         store.put(name, b"earlier")
     killed = subprocess.run(
@@ -406,7 +406,7 @@ def test_signal_while_files_are_copied_leaves_no_files(
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("threads", ["trace", "copy"])
-def test_a_signal_while_a_thread_is_started_leaves_neither_it_nor_files(
+def test_signal_while_a_thread_starts_leaves_no_thread_or_files(
     store: Store,
     write_trace: WriteTrace,
     hand_operations: list[Any],

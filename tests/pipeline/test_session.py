@@ -1,4 +1,4 @@
-"""The session's settings, and what is said of a master that is none."""
+"""The session's settings, and the errors of invalid masters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GIB = 1 << 30
 
 
 @pytest.mark.spark
-def test_settings(spark: SparkSession) -> None:
+def test_session_has_its_required_settings(spark: SparkSession) -> None:
     context = spark.sparkContext
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"
@@ -81,13 +81,13 @@ def test_spark_error_is_one_line_and_its_log_has_the_stack(
 @pytest.mark.parametrize(
     "master", ["", "local[0]", "local[two]", "spark://host", "laptop", "yarn!", "sc://", "sc://a:b"]
 )
-def test_a_master_that_spark_does_not_know(master: str) -> None:
+def test_unknown_master_is_refused(master: str) -> None:
     with pytest.raises(SessionError, match=r"is no Spark master: give local\[\*\]"):
         check_master(master)
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[*, 3]", "yarn"])
-def test_masters_that_need_no_answer(master: str) -> None:
+def test_masters_without_an_address_are_not_contacted(master: str) -> None:
     check_master(master)
 
 
@@ -137,7 +137,7 @@ with spark_session("local[1]", memory=memory) as session:
     ("asked", "of_user", "heap"),
     [((), "1200m", 1200), (("512",), "1200m", 512), ((), None, heap_bytes() >> 20)],
 )
-def test_settings_of_the_user_win_and_memory_wins_against_them(
+def test_user_settings_take_precedence_and_memory_precedes_them(
     asked: tuple[str, ...], of_user: str | None, heap: int, tmp_path: Path
 ) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -174,7 +174,7 @@ def test_missing_package_of_the_connect_client_is_named(monkeypatch: pytest.Monk
     assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
 
 
-def test_loopback_is_kept_to_where_it_reaches() -> None:
+def test_loopback_is_used_if_it_reaches_the_master() -> None:
     assert is_on_loopback("local[2]")
     assert is_on_loopback("spark://127.0.0.1:7077,localhost:7078")
     assert is_on_loopback("spark://[::1]:7077")
@@ -187,7 +187,7 @@ def test_loopback_is_kept_to_where_it_reaches() -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-def test_out_of_memory_error_says_how_to_give_more(tmp_path: Path) -> None:
+def test_out_of_memory_error_names_the_option_for_more(tmp_path: Path) -> None:
     trace = tmp_path / "run"
     trace.mkdir()
     (trace / "operations.jsonl").write_text('{"run_id": "' + "x" * 60_000_000 + '"}\n')
@@ -239,7 +239,7 @@ for line in sys.argv[1:]:
 
 
 def _started_with_fakes(folder: Path, *lines: str) -> list[str]:
-    """Status and standard error of commands, each with a Java that dies as its first word says."""
+    """Status and standard error of commands, each with a Java that dies as its first word names."""
     java = folder / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(_FAKE_JAVA)
@@ -261,7 +261,7 @@ def _started_with_fakes(folder: Path, *lines: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_java_that_dies_at_any_stage_of_its_start_is_a_fault_that_passes(tmp_path: Path) -> None:
+def test_java_killed_at_any_stage_of_its_start_is_a_transient_error(tmp_path: Path) -> None:
     stages = [
         *("asked", "asked-memory", "launching", "launching-by-15", "booting", "booting-by-15"),
         *("booting-by-memory", "short", "mute", "told", "told-by-15", "told-by-memory"),
@@ -275,7 +275,7 @@ def test_java_that_dies_at_any_stage_of_its_start_is_a_fault_that_passes(tmp_pat
         assert " / " not in line, (stage, line)
 
 
-def test_each_command_that_starts_spark_tells_so_of_java_that_dies(tmp_path: Path) -> None:
+def test_each_spark_command_reports_a_killed_java(tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(
         'name = "acks"\nscenario = "steady"\n[grid]\n"producers[*].acks" = [1]\n'
     )
@@ -295,11 +295,11 @@ def test_each_command_that_starts_spark_tells_so_of_java_that_dies(tmp_path: Pat
         assert status == "75", (line, said)
         *before, last = said.split(" / ")
         assert last.startswith(f"purgatory {line.split()[1]}: "), (line, said)
-        # What they say when they begin.
+        # The line that they print when they begin.
         assert len(before) == (line in begun), (line, said)
 
 
-def test_option_that_java_refuses_is_bad_input(tmp_path: Path) -> None:
+def test_option_refused_by_java_is_bad_input(tmp_path: Path) -> None:
     (line,) = _started_with_fakes(tmp_path, "refused waits trace --engine spark")
     assert line.startswith(
         "2 purgatory waits: Spark's Java refused to start: Unrecognized VM option 'Fast' (its log: "
@@ -350,9 +350,9 @@ for stop_at in map(int, sys.argv[1:]):
 
 
 def _killed_at_calls(folder: Path, *calls: int) -> list[str]:
-    """What becomes of starts in which Java is killed at these calls of Python's into it.
+    """The outcomes of starts in which Java is killed at these calls of Python's into it.
 
-    At 0, it is killed as PySpark has a context, and makes a session of it.
+    At 0, Java is killed when PySpark has a context, and makes a session of it.
     """
     ran = subprocess.run(
         [sys.executable, "-c", _KILLED_AT_A_CALL, *map(str, calls)],
@@ -387,7 +387,7 @@ def test_java_killed_at_any_call_of_the_start_is_reported(tmp_path: Path) -> Non
 
 @pytest.mark.spark
 @pytest.mark.parametrize("named_by", ["variable", "file"])
-def test_another_collector_of_the_user_wins(
+def test_collector_of_the_user_takes_precedence(
     named_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if named_by == "variable":

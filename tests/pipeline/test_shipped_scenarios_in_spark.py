@@ -1,4 +1,4 @@
-"""The shipped scenarios: waits and audit agree with the simulator's own tables and books.
+"""The shipped scenarios: waits and audit agree with the simulator's own tables and counts.
 
 The books see the brokers' logs; the audit has only what clients sent and read. DuckDB audits all of
 them, and Spark those in which most goes wrong; all, where all tests run.
@@ -68,7 +68,7 @@ def counts(written: Path) -> Mapping[tuple[str, str, str | None], Rows]:
     [("retry-reorder", "leader-failover"), pytest.param(SCENARIOS, marks=pytest.mark.exhaustive)],
     ids=["where most goes wrong", "all"],
 )
-def test_spark_writes_the_same(
+def test_spark_writes_the_same_audits(
     scenarios: Sequence[str], spark: SparkSession, written: Path, traces: Path, tmp_path: Path
 ) -> None:
     found = read_trace_set([traces / one for one in scenarios])
@@ -85,7 +85,7 @@ def test_spark_writes_the_same(
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_audit_agrees_with_the_simulators_own_books(
+def test_audit_agrees_with_the_simulators_counts(
     scenario: str, traces: Path, counts: Mapping[tuple[str, str, str | None], Rows]
 ) -> None:
     def counted(group: str, *anomalies: str) -> int:
@@ -105,7 +105,7 @@ def test_the_audit_agrees_with_the_simulators_own_books(
         assert counted(name, "retry_reorder", "nonmonotonic_send") == group["reorderings"], name
         assert counted(name, "unseen") == 0, name
         if group["acks"] == 0:
-            # Nothing was acknowledged: what is lost shows as gaps, but not behind the last record.
+            # Without acknowledgements, losses show as gaps, but not behind the last record.
             assert counted(name, "lost_write") == 0, name
             assert bool(group["lost"]) == bool(counted(name, "sequence_gap")), name
             assert counted(name, "sequence_gap") <= group["lost"], name
@@ -114,7 +114,7 @@ def test_the_audit_agrees_with_the_simulators_own_books(
 
 
 def _copies(trace: Path) -> dict[str, Counter[int]]:
-    """How often too many each value was stored, by producer group; counted by hand."""
+    """The duplicates of each value, by producer group; counted by hand."""
     group_of = {
         row["value_id"]: row["group"]
         for row in pq.read_table(trace / "sends", columns=["value_id", "group"]).to_pylist()
@@ -153,7 +153,7 @@ def test_retry_reorder_is_convicted_and_with_idempotence_acquitted(
     assert "one-in-flight" not in accused
 
 
-def test_a_witness_has_the_rows_from_which_its_timeline_is_drawn(written: Path) -> None:
+def test_witness_has_the_rows_of_its_timeline(written: Path) -> None:
     rows = pq.read_table(written / "witnesses").to_pylist()
     reorders = [
         row
@@ -191,7 +191,7 @@ def test_both_tables_of_waits_agree_on_every_shipped_scenario(
 
 
 @pytest.mark.exhaustive
-def test_duckdb_tells_the_same_waits_and_occupancy(spark: SparkSession, traces: Path) -> None:
+def test_duckdb_has_the_same_waits_and_occupancy(spark: SparkSession, traces: Path) -> None:
     # Of one scenario: Spark takes minutes for the peaks of all of them.
     surveyed = find_traces([traces / "slow-follower"])
     frame = read_table(spark, surveyed, "operations").persist()

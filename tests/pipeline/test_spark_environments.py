@@ -1,6 +1,6 @@
 """Spark as its users have it: other releases, little memory, ANSI mode, another zone and locale.
 
-Whatever it is, an analysis gives the results that DuckDB gives here.
+In each environment, an analysis has the results that DuckDB has here.
 """
 
 from __future__ import annotations

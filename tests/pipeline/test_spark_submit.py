@@ -1,4 +1,4 @@
-"""What docs/storage.md says of spark-submit, on a real standalone cluster: its lines run."""
+"""The lines of docs/storage.md for spark-submit, run on a real standalone cluster."""
 
 from __future__ import annotations
 

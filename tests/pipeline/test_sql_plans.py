@@ -1,4 +1,4 @@
-"""How Spark carries out the statements of the jobs: without what does not scale."""
+"""Spark's plans for the statements of the jobs: without operators that do not scale."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _small_tables() -> Mapping[str, SmallTable]:
     return ANALYZE.small_tables([], RowCheck({}, {}, (), {}), {})
 
 
-def test_rows_are_multiplied_only_where_they_are_few(plans: Mapping[str, str]) -> None:
+def test_only_few_rows_are_multiplied(plans: Mapping[str, str]) -> None:
     assert len(plans) > 30
     multiplying = {
         name
@@ -117,7 +117,7 @@ def test_no_statement_needs_python_or_one_task_for_all_rows(plans: Mapping[str, 
         ), name
 
 
-def test_windows_are_of_a_run_at_most(plans: Mapping[str, str]) -> None:
+def test_windows_span_one_run_at_most(plans: Mapping[str, str]) -> None:
     windows = {
         re.sub(r"#\d+L?", "", window) for plan in plans.values() for window in _WINDOW.findall(plan)
     }

@@ -1,4 +1,4 @@
-"""Ids that are texts: the same rows from each engine, and the texts where a person reads."""
+"""Ids that are texts: the same rows from each engine, and the texts in output for people."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _written(folder: Path, *, parquet: bool = False, **tables: Sequence[Mapping[
 
 
 @pytest.mark.parametrize("parquet", [False, True])
-def test_each_text_is_an_id_of_its_own(
+def test_different_texts_are_different_ids(
     reader: ReadingEngine, tmp_path: Path, parquet: bool
 ) -> None:
     sends = [_send(text, place) for place, text in enumerate(_ALIKE)]
@@ -97,7 +97,7 @@ def _number(text: str) -> int:
     return -1 - int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:15], 16)
 
 
-def test_a_number_is_itself_in_quotes_too_and_nothing_else_is_an_id(
+def test_number_in_quotes_is_the_same_id_and_other_values_are_none(
     reader: ReadingEngine, tmp_path: Path
 ) -> None:
     values: list[Any] = [7, "7", -7, "-7", 1.5, True, ["a"], {"a": 1}, 2**63, None]
@@ -111,7 +111,7 @@ def test_a_number_is_itself_in_quotes_too_and_nothing_else_is_an_id(
     ]
 
 
-def test_two_texts_that_become_one_number_are_refused_by_name(
+def test_texts_with_colliding_ids_are_refused_by_name(
     reader: ReadingEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cell_types, "_DIGITS", 1)
@@ -122,7 +122,7 @@ def test_two_texts_that_become_one_number_are_refused_by_name(
 
 
 @pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
-def test_the_audit_says_the_texts(
+def test_audit_shows_the_texts(
     engine: Engine, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if engine == "spark":
@@ -150,7 +150,7 @@ def test_the_audit_says_the_texts(
     assert "7" not in numbers
 
 
-def test_findings_say_the_texts(tmp_path: Path) -> None:
+def test_findings_show_the_texts(tmp_path: Path) -> None:
     sends = [_send("order-0", 0), _send("order-1", 1), _send("order-2", 2)]
     reads = [_read("order-0", 0), _read("order-2", 2)]
     findings = purgatory.audit(_written(tmp_path / "run", sends=sends, reads=reads))

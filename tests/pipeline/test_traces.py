@@ -1,4 +1,4 @@
-"""What is refused of a trace, and in which words."""
+"""The reading of traces, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def test_two_traces_with_one_run_id_are_both_named(trace: Path) -> None:
     assert f"{copy} and {trace} both have the run id 'by-hand-1'" in str(caught.value)
 
 
-def test_a_folder_without_traces(tmp_path: Path) -> None:
+def test_folder_without_traces_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"contains no trace \(a folder with run\.json, or"):
         find_traces([tmp_path])
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"nowhere: there is no such folder"):
         find_traces([tmp_path / "nowhere"])
 
 
-def test_a_folder_of_a_table_makes_a_trace(tmp_path: Path) -> None:
+def test_folder_of_tables_is_a_trace(tmp_path: Path) -> None:
     for table in ("operations", "sends"):
         (tmp_path / "mine" / table).mkdir(parents=True)
         (tmp_path / "mine" / table / f"{table}.jsonl").touch()
@@ -81,9 +81,7 @@ def test_a_folder_of_a_table_makes_a_trace(tmp_path: Path) -> None:
     assert (found.run_id, list(map(len, found.files.values()))) == ("mine", [1, 1, 0, 0, 0, 0])
 
 
-def test_a_folder_that_can_not_be_searched_is_named(
-    trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsearchable_folder_is_named(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, scandir = trace.parent / "hidden", os.scandir
     hidden.mkdir()
 
@@ -97,7 +95,7 @@ def test_a_folder_that_can_not_be_searched_is_named(
         read_trace_set([trace.parent])
 
 
-def test_a_table_s_folder_that_can_not_be_read_is_quarantined(trace: Path) -> None:
+def test_unreadable_folder_of_a_table_is_quarantined(trace: Path) -> None:
     shutil.rmtree(trace / "sends")
     (trace / "sends").symlink_to("sends")
     with pytest.raises(TraceError, match="sends: can't be read: Too many levels of symbolic"):
@@ -107,31 +105,31 @@ def test_a_table_s_folder_that_can_not_be_read_is_quarantined(trace: Path) -> No
     assert [(file.table, file.reason) for file in found.quarantined] == [("sends", "torn file")]
 
 
-def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+def test_too_long_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="xxx: can't be read: File name too long"):
         find_traces([tmp_path / ("x" * 300)])
 
 
-def test_a_folder_whose_name_is_no_utf_8(trace: Path) -> None:
+def test_folder_name_outside_utf_8_is_refused(trace: Path) -> None:
     os.rename(trace, os.fsencode(trace) + b"\xff")
     with pytest.raises(TraceError, match=r"trace\\xff': the name of .* must be UTF-8; rename it"):
         find_traces([trace.parent])
 
 
 @pytest.mark.parametrize("name", ["run_id", "scenario"])
-def test_a_text_with_half_a_character(trace: Path, name: str) -> None:
+def test_text_with_half_a_character_is_refused(trace: Path, name: str) -> None:
     _edit_head(trace, **{name: "a\ud800b"})
     with pytest.raises(TraceError, match=rf"{name} must be whole characters, and is 'a\\ud800b'"):
         read_trace(trace)
 
 
-def test_a_file_in_place_of_a_folder(trace: Path) -> None:
+def test_file_in_place_of_a_folder_is_refused(trace: Path) -> None:
     with pytest.raises(TraceError, match=r"run\.json: is a file"):
         find_traces([trace / "run.json"])
 
 
 @pytest.mark.parametrize("version", [4, 0, "1", True, None])
-def test_a_schema_version_that_is_not_known(trace: Path, version: object) -> None:
+def test_unknown_schema_version_is_refused(trace: Path, version: object) -> None:
     _edit_head(trace, schema_version=version)
     with pytest.raises(
         TraceError, match=rf"schema_version is {version!r}, and .* reads 1, 2 and 3"
@@ -140,7 +138,7 @@ def test_a_schema_version_that_is_not_known(trace: Path, version: object) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "\x00"])
-def test_a_head_that_is_no_object(trace: Path, text: str) -> None:
+def test_head_that_is_no_object_is_refused(trace: Path, text: str) -> None:
     (trace / "run.json").write_text(text, encoding="utf-8")
     with pytest.raises(TraceError, match=r"run\.json: (can't be read as JSON|must be an object)"):
         read_trace(trace)
@@ -158,13 +156,13 @@ def test_a_head_that_is_no_object(trace: Path, text: str) -> None:
         ("tables", [], "dict"),
     ],
 )
-def test_a_field_of_another_type(trace: Path, name: str, value: object, kind: str) -> None:
+def test_field_of_another_type_is_refused(trace: Path, name: str, value: object, kind: str) -> None:
     _edit_head(trace, **{name: value})
     with pytest.raises(TraceError, match=rf"{name} must be of type {kind}, and is"):
         read_trace(trace)
 
 
-def test_faults_are_read_where_a_trace_names_them(trace: Path) -> None:
+def test_faults_are_read_from_the_head(trace: Path) -> None:
     assert read_trace(trace).faults == []
     stall = {"kind": "stall_follower", "broker": 2, "at_ms": 4000, "duration_ms": 100}
     _edit_head(trace, faults=[stall, {"kind": "lose_responses", "at_ms": 7, "count": 1}])
@@ -184,32 +182,32 @@ def test_faults_are_read_where_a_trace_names_them(trace: Path) -> None:
         ([{"kind": "stall", "at_ms": 1, "broker": 2.0}], "broker must be of type int"),
     ],
 )
-def test_faults_that_can_not_be(trace: Path, faults: object, said: str) -> None:
+def test_impossible_faults_are_refused(trace: Path, faults: object, said: str) -> None:
     _edit_head(trace, faults=faults)
     with pytest.raises(TraceError, match=said):
         read_trace(trace)
 
 
-def test_a_seed_beyond_64_bits(trace: Path) -> None:
+def test_seed_beyond_64_bits_is_refused(trace: Path) -> None:
     _edit_head(trace, seed=2**63)
     with pytest.raises(TraceError, match="seed must fit 64 bits"):
         read_trace(trace)
 
 
 @pytest.mark.parametrize("table", ["operations", "sends", "reads"])
-def test_a_missing_table(trace: Path, table: str) -> None:
+def test_missing_table_is_refused(trace: Path, table: str) -> None:
     shutil.rmtree(trace / table)
     with pytest.raises(TraceError, match=f"the table '{table}' is missing"):
         read_trace(trace)
 
 
-def test_a_part_that_was_removed(trace: Path) -> None:
+def test_removed_part_is_noticed(trace: Path) -> None:
     (trace / "operations" / "part-00001.parquet").unlink()
     with pytest.raises(TraceError, match=r"operations: has 1 parts, and run\.json says 2"):
         read_trace(trace)
 
 
-def test_rows_that_were_removed(trace: Path) -> None:
+def test_removed_rows_are_noticed(trace: Path) -> None:
     part = trace / "operations" / "part-00001.parquet"
     pq.write_table(pq.read_table(part).slice(1), part)
     with pytest.raises(TraceError, match=r"operations: has 7 rows, and run\.json says 8"):
@@ -231,20 +229,20 @@ def test_an_interrupted_trace_may_have_any_number_of_parts(trace: Path) -> None:
         read_trace(trace)
 
 
-def test_a_part_that_is_no_parquet(trace: Path) -> None:
+def test_part_that_is_no_parquet_is_refused(trace: Path) -> None:
     (trace / "sends" / "part-00000.parquet").write_bytes(b"PAR1, but no more")
     with pytest.raises(TraceError, match=r"part-00000\.parquet: can't be read as Parquet"):
         read_trace(trace)
 
 
-def test_a_column_that_is_missing(trace: Path) -> None:
+def test_missing_column_is_named(trace: Path) -> None:
     part = trace / "operations" / "part-00000.parquet"
     pq.write_table(pq.read_table(part).drop_columns(["end_us"]), part)
     with pytest.raises(TraceError, match=r"the column 'end_us' \(bigint\) is missing"):
         read_trace(trace)
 
 
-def test_a_column_of_another_type(trace: Path) -> None:
+def test_column_of_another_type_is_refused(trace: Path) -> None:
     part = trace / "operations" / "part-00000.parquet"
     table = pq.read_table(part)
     at = table.column_names.index("wait_us")
@@ -268,7 +266,7 @@ def test_head_of_version_1_has_no_client_settings(trace: Path) -> None:
     assert (found.producers, found.consumers) == (None, None)
 
 
-def test_the_settings_of_clients(trace: Path) -> None:
+def test_client_settings_are_read_from_the_head(trace: Path) -> None:
     producers = [{"group": "orders", "acks": -1, "idempotence": True, "more": [1]}]
     consumers = [{"group": "billing", "assignment": "assign"}]
     _edit_head(trace, schema_version=2, producers=producers, consumers=consumers)
@@ -285,14 +283,14 @@ def test_the_settings_of_clients(trace: Path) -> None:
         ([{"group": "orders", "acks": "all"}], "acks must be of type int, and is 'all'"),
     ],
 )
-def test_settings_that_can_not_be(trace: Path, producers: object, said: str) -> None:
+def test_impossible_client_settings_are_refused(trace: Path, producers: object, said: str) -> None:
     _edit_head(trace, schema_version=2, producers=producers)
     with pytest.raises(TraceError, match=said):
         read_trace(trace)
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_column_that_differs_by_case_from_one_that_is_read_is_let_pass(
+def test_column_that_differs_only_by_case_is_ignored(
     reader: ReadingEngine, trace: Path, as_json: bool
 ) -> None:
     rows = [row | {"Broker": "another", "OUTCOME": 7} for row in _rows_of(trace)]
@@ -314,7 +312,7 @@ def test_a_column_that_differs_by_case_from_one_that_is_read_is_let_pass(
 
 
 @pytest.mark.spark
-def test_a_session_that_looks_at_no_case_refuses_such_a_file_in_one_line(
+def test_case_insensitive_session_refuses_such_a_file_in_one_line(
     spark: SparkSession, trace: Path
 ) -> None:
     part = trace / "operations" / "part-00000.parquet"

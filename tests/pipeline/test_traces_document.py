@@ -1,4 +1,4 @@
-"""docs/traces.md: its Python prints what it shows, its mapping can be read, its reasons are all."""
+"""docs/traces.md: its Python prints its output, its mapping is valid, its reasons are complete."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Spark brings no file system for S3. Hadoop's `ViewFileSystemOverloadScheme` takes the scheme's
 place here, and keeps the files of a bucket in a folder: discovery, reading and writing go through
-the same calls. What S3 itself does otherwise, such as a move that copies, is not tested.
+the same calls. Differences of S3 itself, such as a move that copies, are not tested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WriteTrace = Callable[..., Path]
 
 
 class Bucket(NamedTuple):
-    """A store, and the folder of this machine that has what is in it."""
+    """A store, and the folder of this machine with its files."""
 
     uri: str
     folder: Path
@@ -42,7 +42,7 @@ class Bucket(NamedTuple):
 
 @pytest.fixture(scope="module")
 def bucket(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bucket:
-    """What the scheme s3a finds as `bucket`; a store of another name is not there."""
+    """The folder that the scheme s3a finds as `bucket`; a store of another name does not exist."""
     folder = tmp_path_factory.mktemp("bucket")
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     view = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
@@ -77,7 +77,7 @@ def _names(folder: Path) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("job", ["waits", pytest.param("occupancy", marks=pytest.mark.exhaustive)])
-def test_commands_print_the_same_of_a_store_as_of_a_folder(
+def test_commands_print_the_same_for_a_store_as_for_a_folder(
     job: str,
     spark: SparkSession,
     store: Bucket,
@@ -148,7 +148,7 @@ def test_quarantine_and_strict_error_name_the_uri(
         read_traces(spark, [f"{store.uri}/a"], strict=True)
 
 
-def test_a_root_is_listed_once(
+def test_root_is_listed_once(
     spark: SparkSession, store: Bucket, write_trace: WriteTrace, hand_operations: list[Any]
 ) -> None:
     for number in range(5):
@@ -196,7 +196,7 @@ def test_unreadable_uri_is_one_line(
         raise AssertionError(line)
 
 
-def test_duckdb_takes_folders_and_s3() -> None:
+def test_duckdb_accepts_folders_and_s3() -> None:
     assert without_hadoop(Path("a")) == Path("a")
     for text in ("s3a://bucket/x", "S3://bucket/x"):
         assert without_hadoop(Uri(text)) == Uri("s3://bucket/x")
@@ -205,7 +205,7 @@ def test_duckdb_takes_folders_and_s3() -> None:
         without_hadoop(one)
 
 
-def test_local_files_have_a_scheme_too(tmp_path: Path) -> None:
+def test_local_files_may_have_a_scheme(tmp_path: Path) -> None:
     for text in (f"file://{tmp_path}", f"file:{tmp_path}", str(tmp_path)):
         assert parse_location(text) == tmp_path
     assert parse_location("a:b/c") == Path("a:b/c")
@@ -215,7 +215,7 @@ def test_local_files_have_a_scheme_too(tmp_path: Path) -> None:
         parse_location("file://a/b")
 
 
-def test_results_take_their_place_when_all_are_there(spark: SparkSession, store: Bucket) -> None:
+def test_complete_results_are_moved_into_place(spark: SparkSession, store: Bucket) -> None:
     files, out, place = HadoopFiles(spark), Uri(f"{store.uri}/out"), store.folder / "out"
     with pytest.raises(ZeroDivisionError), uri_output_folder(files, out) as folder:
         (folder / "report.html").write_text(str(1 / 0), "utf-8")
@@ -255,7 +255,7 @@ def test_former_results_come_back_if_a_move_fails(
     assert _names(store.folder) == {"out"}
 
 
-def test_a_place_for_results_that_is_taken(spark: SparkSession, store: Bucket) -> None:
+def test_occupied_place_for_results_is_refused(spark: SparkSession, store: Bucket) -> None:
     files, out = HadoopFiles(spark), Uri(f"{store.uri}/out")
     check_uri_output(files, out, [f"{store.uri}/output"], False)
     for one in (f"{store.uri}/out", f"{store.uri}/out/run", store.uri):

@@ -63,7 +63,7 @@ def _expiry_ratio(groups: dict[Key, list[int]], key: Key) -> float | None:
     return len(groups.get((*key[:3], "expired"), [])) / len(groups[key])
 
 
-def test_a_trace_by_hand(
+def test_waits_of_a_handmade_trace_are_exact(
     engine: Engine,
     write_trace: Callable[..., Path],
     hand_operations: list[Any],

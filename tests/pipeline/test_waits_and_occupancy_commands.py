@@ -1,4 +1,4 @@
-"""``purgatory waits`` and ``purgatory occupancy`` as a person meets them."""
+"""The commands ``purgatory waits`` and ``purgatory occupancy``."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_waits_names_runs_without_operations_and_interrupted_ones(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.usefixtures("shared_session")
-def test_bad_rows_are_set_aside_and_counted_and_stop_a_strict_command(
+def test_bad_rows_are_quarantined_and_counted_and_stop_a_strict_command(
     engine: str,
     write_trace: WriteTrace,
     hand_operations: list[Any],

@@ -27,7 +27,7 @@ def _run(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> list[str]:
-    """What the Python of a document prints."""
+    """The lines that the Python of a document prints."""
 
     @contextmanager
     def shared_session(master: str) -> Iterator[SparkSession]:
@@ -70,7 +70,7 @@ def test_the_python_of_occupancy_runs(
     assert lines[-1] == "2 hottest keys"
 
 
-def test_the_columns_are_the_described_ones(spark: SparkSession, slow_follower_trace: Path) -> None:
+def test_columns_are_the_documented_ones(spark: SparkSession, slow_follower_trace: Path) -> None:
     traces = find_traces([slow_follower_trace])
     operations = read_table(spark, traces, "operations")
     spans = run_spans(spark, traces, operations)

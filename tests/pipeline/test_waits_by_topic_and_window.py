@@ -1,4 +1,4 @@
-"""Waits by topic and by window of time, approximate percentiles, and what is refused."""
+"""Waits by topic and by window of time, approximate percentiles, and refused arguments."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_an_operation_on_two_topics_counts_under_each_and_once_over_all(
     assert shares == {"completed": 0.5, "expired": 0.5, "all": 1.0}
 
 
-def test_traces_that_tell_no_keys_have_one_unknown_topic(spark: SparkSession) -> None:
+def test_traces_without_keys_have_one_unknown_topic(spark: SparkSession) -> None:
     frame = spark.createDataFrame(
         pa.Table.from_pylist([_operation(0, 10, None, "completed")], schema=SCHEMA)
     ).drop("watch_keys")
@@ -95,7 +95,7 @@ def test_traces_that_tell_no_keys_have_one_unknown_topic(spark: SparkSession) ->
     assert topics == {"*", None}
 
 
-def test_an_operation_counts_in_the_window_in_which_it_started(engine: Engine) -> None:
+def test_operation_counts_in_the_window_of_its_start(engine: Engine) -> None:
     rows = _table(
         engine,
         [
@@ -122,13 +122,13 @@ def test_an_operation_counts_in_the_window_in_which_it_started(engine: Engine) -
         (0, 100, "all"): (2, 1.0, 0.5, 700),
         (100, 200, "completed"): (1, 1.0, None, 1),
         (100, 200, "all"): (1, 1.0, 0.0, 1),
-        # Nobody knows how long one that is pending would have waited.
+        # The wait of a pending operation is unknown.
         (300, 400, "pending"): (1, 1.0, None, 9),
         (300, 400, "all"): (1, 1.0, None, None),
     }
 
 
-def test_approximate_percentiles_keep_the_error_that_is_stated(engine: Engine) -> None:
+def test_approximate_percentiles_keep_the_stated_error(engine: Engine) -> None:
     chance = random.Random(7)
     outcomes = {
         "completed": lambda: int(chance.lognormvariate(10, 3)),

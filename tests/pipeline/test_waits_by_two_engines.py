@@ -1,4 +1,4 @@
-"""Spark and DuckDB tell the same waits and occupancy: each cell, its type, and the rows' order."""
+"""Spark and DuckDB have the same waits and occupancy: each cell, its type, and the rows' order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
         (300, {"percentiles": "approximate"}),
     ],
 )
-def test_waits(spark: SparkSession, number: int, how: dict[str, Any]) -> None:
+def test_both_engines_have_the_same_waits(
+    spark: SparkSession, number: int, how: dict[str, Any]
+) -> None:
     longest_us = 10**9 if "percentiles" in how else 600
     operations = random_operations(number, number, longest_us)
     with duckdb.connect() as connection:
@@ -43,7 +45,7 @@ def test_waits(spark: SparkSession, number: int, how: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 7])
-def test_slowest(spark: SparkSession, number: int) -> None:
+def test_both_engines_have_the_same_slowest_operations(spark: SparkSession, number: int) -> None:
     operations = random_operations(5, 500)
     with duckdb.connect() as connection:
         by_duckdb = slowest_of(connection, operations, number)
@@ -55,7 +57,9 @@ def test_slowest(spark: SparkSession, number: int) -> None:
     ("number", "width_us"),
     [(0, 50), (900, 7), pytest.param(900, 500, marks=pytest.mark.exhaustive)],
 )
-def test_occupancy(spark: SparkSession, number: int, width_us: int) -> None:
+def test_both_engines_have_the_same_occupancy(
+    spark: SparkSession, number: int, width_us: int
+) -> None:
     operations = random_operations(number, number)
     runs = ["run-1", "run-2", "run-3"]
     # One run ends before its last operations do, and one at once.

@@ -1,4 +1,4 @@
-"""Which engine does a job where Spark, Java or DuckDB is missing, and what is said of it."""
+"""The choice of an engine if Spark, Java or DuckDB is missing, and its messages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_duckdb_is_chosen_without_pyspark_and_reported(
     assert printed.err.count("\n") == 1
 
 
-def test_without_java_duckdb_does_it(
+def test_duckdb_is_chosen_without_java(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _without_java(monkeypatch)
@@ -58,7 +58,7 @@ def test_without_java_duckdb_does_it(
 
 
 @pytest.mark.parametrize("master", ["sc://connect:15002", "spark://master:7077", "yarn"])
-def test_a_master_elsewhere_is_a_request_for_spark(
+def test_remote_master_selects_spark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], master: str
 ) -> None:
     _without_java(monkeypatch)
@@ -71,7 +71,7 @@ def test_missing_spark_is_reported_without_any_engine(monkeypatch: pytest.Monkey
     assert choose_engine("audit", None, "local[*]") == "spark"
 
 
-def test_a_command_runs_to_its_end_where_there_is_no_java(
+def test_command_completes_without_java(
     monkeypatch: pytest.MonkeyPatch,
     slow_follower_trace: Path,
     tmp_path: Path,

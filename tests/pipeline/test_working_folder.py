@@ -1,4 +1,4 @@
-"""Folders for what a job makes on its way: a signal at any step leaves none of them."""
+"""Folders for a job's temporary files: a signal at any step leaves none of them."""
 
 from __future__ import annotations
 

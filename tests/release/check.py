@@ -28,13 +28,13 @@ from tests.release.extras_alone import ALL, Alone
 
 _VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 _QUICK_S = 10
-"""A missing extra is told before anything slow: within this time, Python's start included."""
+"""A missing extra is reported before anything slow: within this time, with Python's start."""
 
 _faults: list[str] = []
 
 
 def main() -> int:
-    """Check, tell, and return 1 if anything is wrong."""
+    """Check, print the problems, and return 1 if there are any."""
     parser = argparse.ArgumentParser(description="Whether a release can be made of this tree.")
     parser.add_argument("--python", action="append", help="only these; default: all from 3.11 on")
     parser.add_argument("--extra", action="append", help="only these; '' is no extra")
@@ -163,7 +163,7 @@ def _test_unpacked(source: Path, folder: Path) -> None:
 
 
 def faults_of_wheel(wheel: Path) -> Iterator[str]:
-    """Yield what a wheel has that it should not have, and what it lacks."""
+    """Yield the superfluous and the missing files of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     packages = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
@@ -282,7 +282,7 @@ def _said(words: Sequence[str], ran: subprocess.CompletedProcess[str]) -> str:
 
 
 def _start_and_stop(inside: Path, words: Sequence[str], where: str) -> None:
-    """Start what serves, wait until it says where, and end it as Ctrl-C does."""
+    """Start a server, wait for its address, and end it as Ctrl-C does."""
     with subprocess.Popen(
         [inside.parent / "purgatory", *words],
         stdout=subprocess.PIPE,

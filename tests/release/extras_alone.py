@@ -1,6 +1,6 @@
-"""What each extra's commands do where it is installed alone, and what the others' say there.
+"""The commands of each extra that is installed alone, and the messages of the others' there.
 
-A command is told by its words; ``TRACE`` stands for a trace, ``OUT`` for a folder to be made.
+A command is given by its words; ``TRACE`` stands for a trace, ``OUT`` for a folder to be made.
 """
 
 from __future__ import annotations

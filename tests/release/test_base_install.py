@@ -1,4 +1,4 @@
-"""What is said and works where no extra is installed: `pip install kafka-purgatory` alone."""
+"""An installation without extras, by `pip install kafka-purgatory`: its messages and commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPTIONAL = (
     *("aiohttp", "confluent_kafka", "cramjam", "crc32c", "duckdb", "kio", "numpy", "pandas"),
     *("pyarrow", "pydantic", "pyspark", "rich", "click", "uvloop"),
 )
-"""What extras bring: these can't be imported in the programs below."""
+"""The packages of extras: these can't be imported in the programs below."""
 
 
 def without_extras(program: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +61,7 @@ def test_an_import_names_the_extra_that_it_needs(program: str, who: str, extra: 
     assert last.endswith(f" is missing): pip install 'kafka-purgatory[{extra}]'")
 
 
-def test_a_module_of_ours_that_is_missing_is_not_taken_for_a_library() -> None:
+def test_missing_own_module_is_not_reported_as_a_library() -> None:
     missing = "import sys; sys.modules['purgatory.cluster.cluster'] = None"
     ran = subprocess.run(
         [sys.executable, "-c", f"{missing}\nimport purgatory.cluster"],

@@ -1,4 +1,4 @@
-"""What a distribution is built from: a README that an index can show, the project's addresses."""
+"""The sources of a distribution: a README that an index can show, the project's addresses."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def build() -> ModuleType:
 
 
 def addresses(text: str) -> list[str]:
-    """Return where a Markdown text links to."""
+    """Return the targets of a Markdown text's links."""
     return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
-def test_on_an_index_no_link_leads_to_a_file_that_is_not_there(build: ModuleType) -> None:
+def test_readme_on_an_index_has_no_dead_links(build: ModuleType) -> None:
     text = build.index_readme(README.read_text(), "")
     assert [one for one in addresses(text) if not urlsplit(one).netloc] == []
     for words in ("Getting started", "asyncio.Condition", "Requests enter a purgatory"):
@@ -55,7 +55,7 @@ def test_the_metadata_name_the_repository(build: ModuleType) -> None:
     assert urls["Changelog"] == f"{REPOSITORY}/blob/main/docs/changelog.md"
 
 
-def test_a_copy_is_of_what_belongs_to_a_distribution_and_can_be_written(
+def test_copied_build_is_writable_and_has_only_files_of_the_distribution(
     build: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -71,11 +71,11 @@ def test_a_copy_is_of_what_belongs_to_a_distribution_and_can_be_written(
 
 
 @pytest.mark.parametrize("name", ["get_requires_for_build_wheel", "get_requires_for_build_sdist"])
-def test_to_ask_what_a_build_needs_writes_nothing_into_the_tree(
+def test_build_requirements_write_nothing_into_the_tree(
     build: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     # The environment's own setuptools may be too old for the project's metadata: a build has
-    # the one that pyproject.toml asks for. What it writes there, it writes where it stands.
+    # the one that pyproject.toml asks for. Files that it writes are in its working directory.
     def setuptools_own(*_: object) -> list[str]:
         assert (Path.cwd() / "pyproject.toml").exists() and Path.cwd() != ROOT
         (Path.cwd() / "purgatory/core/written.c").write_text("")

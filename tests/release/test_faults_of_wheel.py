@@ -1,4 +1,4 @@
-"""That the release's check sees what a wheel has too much, and what it lacks."""
+"""The release's check finds superfluous and missing files of a wheel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def faults(folder: Path, names: list[str]) -> list[str]:
     return list(faults_of_wheel(path))
 
 
-def test_a_whole_wheel_has_none(tmp_path: Path) -> None:
+def test_whole_wheel_has_no_faults(tmp_path: Path) -> None:
     assert len(NATIVE) > 5
     assert faults(tmp_path, WHOLE) == []
 

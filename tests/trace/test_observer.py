@@ -1,4 +1,4 @@
-"""The observer of a cluster's state: what it reports, and the rows that come of it."""
+"""The observer of a cluster's state: its reports, and their rows."""
 
 from __future__ import annotations
 

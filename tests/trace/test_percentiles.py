@@ -1,4 +1,4 @@
-"""One rule for percentiles, whoever computes them."""
+"""One rule for percentiles, in each of their implementations."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_simulation_analysis_and_live_jobs_agree_on_percentiles(
 
 
 def live(spark: SparkSession, operations: pa.Table) -> dict[str, Any]:
-    """The one window of operations as `purgatory stream` tells it."""
+    """The one window of operations in the results of `purgatory stream`."""
     texts, numbers = (
         pa.array([None] * len(operations), pa.string()),
         pa.array([0] * len(operations)),

@@ -1,4 +1,4 @@
-"""The trace: parts, completeness, and what it refuses to overwrite."""
+"""The trace: parts, completeness, and folders that it never overwrites."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_trace_is_incomplete_until_it_is_finished(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_an_optional_table_is_there_once_it_has_a_row(tmp_path: Path) -> None:
+def test_optional_table_exists_once_it_has_a_row(tmp_path: Path) -> None:
     trace = writer(tmp_path / "trace")
     trace.commit(CommitRow("readers", "events", 2, 11, 900, transaction=7, held=True))
     trace.transaction(TransactionRow(7, "copier", 3, "committed", "producer", 5, 10, 20, 30))
@@ -107,7 +107,7 @@ def test_folder_without_a_trace_is_never_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").read_text(encoding="utf-8") == "years of work"
 
 
-def test_an_empty_folder_takes_a_trace(tmp_path: Path) -> None:
+def test_trace_is_written_into_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "trace").mkdir()
     writer(tmp_path / "trace").finish(1, {})
     assert run_file(tmp_path / "trace")["complete"] is True

@@ -1,4 +1,4 @@
-"""The table of transactions: each once, whatever of its records comes twice or not at all."""
+"""The table of transactions: each once, even if its records come twice or not at all."""
 
 from __future__ import annotations
 

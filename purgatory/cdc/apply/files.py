@@ -101,8 +101,7 @@ def _records(
 
 
 def _check_only_partition(line: bytes, location: str) -> None:
-    """Raise ChangesError at a copy of a schema change: a file does not say which partition each of
-    its lines is from."""
+    """Raise ChangesError at a copy of a schema change: lines of a file have no partition."""
     with suppress(InvalidChangeError):
         copies = parse_change(line).copies
         if copies > 1:

@@ -39,7 +39,7 @@ class PendingRecord(NamedTuple):
         number: its own within that position.
         group: the name of its group; None: a group of its own.
         xoffset: its number within the group.
-        expected: the number of records in the group, if this record says it; 0: it is the last one
+        expected: the number of records in the group, if this record has it; 0: it is the last one
             without a number, so all numbers up to the highest are expected.
     """
 

@@ -2,7 +2,7 @@
 
 Each topic partition of a micro-batch is a task, which applies it over its own connection; by
 transaction, one task has all of them. The offsets are in the target only: a query starts from
-there, and nobody needs its checkpoint.
+there, and its checkpoint is not needed.
 """
 
 from __future__ import annotations

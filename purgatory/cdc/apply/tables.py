@@ -84,7 +84,7 @@ class TableMapping:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How rows of a source's table with certain columns are written into the target.
+    """The way in which rows of a source's table with certain columns are written into the target.
 
     Args:
         columns: of the row, that the table has.

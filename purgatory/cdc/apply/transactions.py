@@ -278,8 +278,8 @@ def _check_positions(items: Sequence[Item], partitions: Sized) -> None:
 def _check_completable(writer: Writer, topic: str, partitions: Iterable[int]) -> None:
     """Raise if the first pending group can't become complete any more.
 
-    That is when all partitions are behind it, and so many records are pending that it is unlikely
-    that a partition of the topic has not been read at all.
+    A group can't become complete once all partitions are behind it, and so many records are pending
+    that it is unlikely that a partition of the topic has not been read at all.
     """
     target = writer.target
     if target.pending_count(topic, MAX_PENDING_BEHIND + 1) <= MAX_PENDING_BEHIND:

@@ -71,7 +71,7 @@ def capture_changes(config: CaptureConfig) -> int:
     """Capture until stopped, or, with ``once``, up to the current end of the binlog.
 
     A capture resumes behind the records in the topic; without any, at the end of the binlog. Each
-    change is in the topic once, in order within its key's partition, whatever is killed.
+    change is in the topic once, in order within its key's partition, even if processes are killed.
 
     Returns:
         The number of records that were sent.

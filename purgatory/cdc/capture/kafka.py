@@ -1,6 +1,6 @@
 """The Kafka side of a capture: client settings, topics, and recovery of the position.
 
-The last record of each partition says which changes are there: everything for that partition, up to
+The last record of each partition determines which changes are there: all for that partition, up to
 its place. Records of a killed capture may not be replicated yet, and not be visible: recovery first
 writes a heartbeat, acknowledged by all replicas, and reads what lies before it.
 """

@@ -2,8 +2,8 @@
 
 A `Position` is the end of a transaction, from which the server's binlog can be read. A
 `RecordPosition` identifies one record: all records of a transaction have the position of its end,
-and `xoffset` numbers them from 0. Record positions grow, so the last record of a partition says
-which changes the partition has.
+and `xoffset` numbers them from 0. Record positions grow, so the last record of a partition
+determines which changes the partition has.
 """
 
 from __future__ import annotations

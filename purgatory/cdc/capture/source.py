@@ -173,7 +173,7 @@ class TableFilter:
     tables: frozenset[str] = frozenset()
 
     def in_lower_case(self) -> TableFilter:
-        """For a source with `lower_case_table_names`."""
+        """The filter for a source with `lower_case_table_names`."""
         database = None if self.database is None else self.database.lower()
         return TableFilter(database, frozenset(table.lower() for table in self.tables))
 

@@ -86,7 +86,7 @@ class SchemaChange:
         return [*(self.steps or ()), {"do": "rename-table", "database": database, "table": table}]
 
     def with_json_as_text(self) -> SchemaChange:
-        """With the type that MariaDB gives JSON columns."""
+        """The change with the type that MariaDB gives JSON columns."""
         text = ColumnDefinition("", "longtext", charset="utf8mb4")
         columns = [
             replace(text, name=column.name) if column.type_name == "json" else column
@@ -102,7 +102,7 @@ class SchemaChange:
         return replace(self, steps=steps)
 
     def in_lower_case(self) -> SchemaChange:
-        """With the table names of a server with `lower_case_table_names`."""
+        """The change with the table names of a server with `lower_case_table_names`."""
         new = self.new_name
         steps = self.steps and [
             {**step, **{name: step[name].lower() for name in ("database", "table") if name in step}}

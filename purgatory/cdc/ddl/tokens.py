@@ -1,7 +1,7 @@
 """The tokenizer for MariaDB's and MySQL's SQL: words, names, strings and signs.
 
-Statements in the binlog have been parsed by the server, so the tokenizer does not validate them. It
-needs the sql_mode of the session, which decides what a backslash and a double quote mean.
+Statements in the binlog have been parsed by the server, so the tokenizer does not validate them.
+The sql_mode of the session decides what a backslash and a double quote mean.
 `docs/dependencies.md` explains why no library does it.
 
 Executable comments are read. Those for other versions were made plain comments by the server when

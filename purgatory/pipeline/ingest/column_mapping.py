@@ -40,19 +40,19 @@ class Source:
 
     @property
     def takes_texts(self) -> bool:
-        """Whether values are read as text, whatever their type."""
+        """Whether values of any type are read as text."""
         return self.values is not None or self.is_id
 
 
 ColumnMapping = Mapping[str, Mapping[str, Source]]
-"""For each table, the sources of the columns that are not simply there under their own names."""
+"""The sources of each table's columns that are not simply there under their own names."""
 
 
 def read_mapping(path: Path) -> ColumnMapping:
     """The mapping in a file.
 
     Raises:
-        TraceError: it can't be read, or says what can't be; the text names the line or the key.
+        TraceError: it can't be read, or is invalid; the text names the line or the key.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ def parse_mapping(document: Mapping[str, Any], where: str = "mapping") -> Column
     """A mapping given as data, as the TOML file would have it.
 
     Raises:
-        TraceError: it says what can't be; the text begins with `where` and names the key.
+        TraceError: it is invalid; the text begins with `where` and names the key.
     """
     mapping: dict[str, dict[str, Source]] = {}
     for table, columns in document.items():

@@ -140,7 +140,7 @@ def _require_distinct_ids(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _json_cell(name: str, kind: str, source: Source) -> Cell:
-    """A column of a block of lines, which says in `_wrong` what its own types rule out."""
+    """A column of a block of lines; `_wrong` marks values that its own types rule out."""
     if source.name is None:
         return constant(source, kind, DUCKDB)
     if source.values is not None:

@@ -47,7 +47,7 @@ class HadoopFiles:
         self._settings: Any = session._jsparkSession.sessionState().newHadoopConf()
 
     def status(self, text: str) -> tuple[str, bool] | None:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with self._file_system(text) as (files, path):
             if not files.exists(path):
                 return None
@@ -55,7 +55,7 @@ class HadoopFiles:
             return status.getPath().toString(), status.isDirectory()
 
     def files_below(self, text: str) -> Iterator[tuple[str, int]]:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with self._file_system(text) as (files, path):
             entries = files.listFiles(path, True)
             while entries.hasNext():
@@ -63,18 +63,18 @@ class HadoopFiles:
                 yield entry.getPath().toString(), entry.getLen()
 
     def names_in(self, text: str) -> list[str]:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with self._file_system(text) as (files, path):
             return [entry.getPath().getName() for entry in files.listStatus(path)]
 
     def open(self, text: str, size_bytes: int) -> IO[bytes]:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with self._file_system(text) as (files, path):
             stream = _Stream(self, text, files.open(path), size_bytes)
         return io.BufferedReader(stream, _BLOCK_BYTES)
 
     def check_gzip(self, text: str) -> None:
-        """As `StoreFiles`; Java reads the file."""
+        """See `StoreFiles`; Java reads the file."""
         with self._file_system(text) as (files, path):
             stream = files.open(path)
             try:
@@ -84,25 +84,25 @@ class HadoopFiles:
                 stream.close()
 
     def write(self, text: str, content: bytes) -> None:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with self._file_system(text) as (files, path):
             stream = files.create(path, False)
             stream.write(bytearray(content))
             stream.close()
 
     def delete(self, text: str) -> None:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with self._file_system(text) as (files, path):
             if not files.delete(path, True):
                 self._require(not files.exists(path), f"{text}: can't be removed")
 
     def delete_at_the_end(self, text: str) -> None:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         # After an interrupt, the connection of this thread is unusable.
         run_in_thread(lambda: self.delete(text))
 
     def rename(self, text: str, to: str) -> None:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with self._file_system(text) as (files, path):
             done = files.rename(path, self._jvm.org.apache.hadoop.fs.Path(to))
             self._require(done, f"{text}: can't be moved to {to}")

@@ -64,7 +64,7 @@ class JsonCells:
         if source.values is not None:
             return _storable(_text(value))
         if source.takes_texts and not isinstance(value, str):
-            # An id: SQL takes it as text, whatever it is.
+            # An id of any type: SQL takes it as text.
             number = _WRONG if isinstance(value, bool | dict | list) else _to_integer(value, 63)
             return _WRONG if number is _WRONG else str(number)
         if kind == "string" or source.takes_texts:
@@ -78,7 +78,7 @@ class JsonCells:
         return _to_integer(value, _BITS[kind])
 
     def _texts(self, value: Any) -> Any:
-        """A list of texts, from a list or from the text of one, whatever follows in the text."""
+        """A list of texts, from a list or from the text of one; text behind it is ignored."""
         if isinstance(value, str) and value.startswith("["):
             try:
                 value, _ = self._decoder.raw_decode(value)

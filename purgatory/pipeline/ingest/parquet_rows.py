@@ -74,7 +74,7 @@ def insert_good(
         f"WHERE {_to_duckdb(reason_sql(table))} IS NULL"
     )
     inserted = connection.execute(text).fetchone()
-    assert inserted is not None, "an insert tells its rows"
+    assert inserted is not None, "an insert returns its number of rows"
     return int(inserted[0])
 
 
@@ -165,7 +165,7 @@ class Piece:
         rows = self.raw.take(pa.array([line - self.first for line in lines], pa.int64()))
         for index, column in enumerate(rows.schema):
             if pa.types.is_float32(column.type):
-                # The shortest number that its type tells from others: as a double, it has more.
+                # The shortest number that is unique in its type: as a double, it has more digits.
                 exact = rows[index].cast(pa.string()).cast(pa.float64())
                 rows = rows.set_column(index, column.name, exact)
         return [

@@ -172,7 +172,7 @@ def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:
         source: which field.
         kind: the type that it must have.
         row: the SQL of the object with its fields as text.
-        line: the SQL of the line, for what the text alone does not tell.
+        line: the SQL of the line, for rules that need more than the text of the fields.
     """
     if source.name is None:
         return constant(source, kind)

@@ -1,6 +1,6 @@
 """The files of S3, by Arrow: without Java, and with the credentials of AWS's own variables.
 
-Ground rules: folders are what the names of objects tell, so none is made; each operation is a
+Ground rules: folders are prefixes of the names of objects, so none is made; each operation is a
 request or some, tried three times at most, and raises StoreError with one line where it fails.
 Several threads may share one object, which is Arrow's own.
 """
@@ -43,7 +43,7 @@ class S3Files:
         self._files = _connect()
 
     def status(self, text: str) -> tuple[str, bool] | None:
-        """As `StoreFiles`; a bucket that is not there is an error."""
+        """See `StoreFiles`; a bucket that is not there is an error."""
         key = _key(text)
         bucket = key.partition("/")[0]
         with _store_errors(text):
@@ -57,7 +57,7 @@ class S3Files:
         return text.rstrip("/"), kind == fs.FileType.Directory
 
     def files_below(self, text: str) -> Iterator[tuple[str, int]]:
-        """As `StoreFiles`: a request for each 1,000 files."""
+        """See `StoreFiles`: a request for each 1,000 files."""
         selected = fs.FileSelector(_key(text), recursive=True)
         with _store_errors(text):
             entries = _interruptible(lambda: self._files.get_file_info(selected))
@@ -66,18 +66,18 @@ class S3Files:
                 yield f"s3://{entry.path}", entry.size
 
     def names_in(self, text: str) -> list[str]:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with _store_errors(text):
             entries = self._files.get_file_info(fs.FileSelector(_key(text)))
         return [entry.base_name for entry in entries]
 
     def open(self, text: str, _size_bytes: int) -> IO[bytes]:
-        """As `StoreFiles`. Errors of reading are OSErrors of Arrow."""
+        """See `StoreFiles`. Errors of reading are OSErrors of Arrow."""
         with _store_errors(text):
             return cast(IO[bytes], self._files.open_input_file(_key(text)))
 
     def check_gzip(self, text: str) -> None:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with (
             self.open(text, 0) as raw,
             gzip.open(raw) as file,
@@ -86,12 +86,12 @@ class S3Files:
                 pass
 
     def write(self, text: str, content: bytes) -> None:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with _store_errors(text), self._files.open_output_stream(_key(text)) as stream:
             stream.write(content)
 
     def delete(self, text: str) -> None:
-        """As `StoreFiles`. An empty folder that it was in is left as an empty object."""
+        """See `StoreFiles`. An empty folder that it was in is left as an empty object."""
         with _store_errors(text):
             kind = self._files.get_file_info(_key(text)).type
             if kind == fs.FileType.Directory:
@@ -100,12 +100,12 @@ class S3Files:
                 self._files.delete_file(_key(text))
 
     def delete_at_the_end(self, text: str) -> None:
-        """As `StoreFiles`."""
+        """See `StoreFiles`."""
         with suppress(StoreError):
             self.delete(text)
 
     def rename(self, text: str, to: str) -> None:
-        """As `StoreFiles`: copies all files, then deletes the old ones."""
+        """See `StoreFiles`: copies all files, then deletes the old ones."""
         for file, _ in list(self.files_below(text)):
             with _store_errors(file):
                 self._files.copy_file(_key(file), _key(to + file.removeprefix(text)))

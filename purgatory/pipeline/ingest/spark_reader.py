@@ -344,7 +344,7 @@ def require_distinct_ids(texts: DataFrame) -> None:
 
 
 def _check_case(session: SparkSession, path: TracePath, twin: str) -> None:
-    """Refuse a session that can't tell a column from one that is read; those started here can."""
+    """Refuse a session that ignores case and so confuses two columns; those started here don't."""
     if session.conf.get("spark.sql.caseSensitive") != "true":
         raise TraceError(
             f"{path}: the column {twin!r} has the name of another but for upper and lower case, "

@@ -101,7 +101,7 @@ class _Copier:
 
     def _copy(self, number: int, part: Part) -> Part:
         path = part.path
-        copy = self._folder / f"{number}{Path(path.name).suffix}"  # .gz tells what is compressed
+        copy = self._folder / f"{number}{Path(path.name).suffix}"  # .gz marks a compressed file
         try:
             with path.open("rb") as source, copy.open("wb") as target:
                 while not self._stopped.is_set() and (chunk := source.read(_CHUNK_BYTES)):

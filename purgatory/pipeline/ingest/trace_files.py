@@ -52,7 +52,7 @@ class Fault:
 class TraceHead:
     """The head of a trace, from `run.json`; without the file, its defaults.
 
-    `tables` has the numbers of parts and rows, or is None where the head does not say. `producers`
+    `tables` has the numbers of parts and rows, or is None where the head has none. `producers`
     and `consumers` are the settings of the groups, or None where they are not known. `seed` is None
     where another program wrote the trace. `observed`: brokers or a proxy wrote it.
     """
@@ -159,7 +159,7 @@ def field(head: Mapping[str, Any], name: str, kind: type[T], path: TracePath) ->
 
 
 def _faults(head: Mapping[str, Any], path: TracePath) -> list[Fault]:
-    """The faults that `run.json` names; a trace need not say any."""
+    """The faults that `run.json` names; a trace may have none."""
     if "faults" not in head:
         return []
     faults = []
@@ -192,11 +192,10 @@ def _settings(
     return groups
 
 
-# The files of a trace's tables: which there are, and what their own heads tell.
+# The files of a trace's tables: which there are, and the contents of their footers.
 #
-# Of Parquet, the footer tells the rows and the columns' types. Lines of JSON tell nothing before
-# they are read; compressed ones are read through once, so that a torn file is known before Spark
-# meets it.
+# The footer of Parquet has the rows and the columns' types. Lines of JSON have none; compressed
+# ones are read through once, so that a torn file is found before Spark meets it.
 
 
 JSON_ENDINGS = (".jsonl", ".jsonl.gz")
@@ -225,9 +224,9 @@ _SPARK_KINDS = {
 class Part:
     """A file of one table.
 
-    `rows` is None where only reading tells. `kinds` are the columns that are read and their types
-    in Spark's words, in order; None for lines of JSON. `twin` is a column that has the name of one
-    that is read but for upper and lower case. `copy` is where it was copied to from a store.
+    `rows` is None if the file must be read to count them. `kinds` are the columns that are read and
+    their types in Spark's words, in order; None for lines of JSON. `twin` is a column that has the
+    name of one that is read but for upper and lower case. `copy` is a copy of a store's file here.
     """
 
     path: TracePath

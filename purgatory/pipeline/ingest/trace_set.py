@@ -1,11 +1,11 @@
 """Traces: finding and checking them (of the schema versions of `trace_schema`).
 
 A trace is a folder: `run.json` with the head of the run, and Parquet parts or lines of JSON for
-each table. Everything that can be told from the folder itself, the head and the parts' footers is
-checked here, before Spark starts: Spark's own errors come late and take pages.
+each table. The folder itself, the head and the parts' footers are checked here as far as possible,
+before Spark starts: Spark's own errors come late and take pages.
 
 Ground rules: unreadable files are quarantined, with the reason and the path. `read_trace_set`
-quarantines it and goes on with the rest; `find_traces` and `read_trace` raise the first of it.
+quarantines it and continues with the rest; `find_traces` and `read_trace` raise the first of it.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def read_trace(folder: TracePath, mapping: ColumnMapping | None = None) -> Trace
 def _read_all(
     folders: Sequence[TracePath], mapping: ColumnMapping | None, strict: bool
 ) -> Iterator[tuple[Trace | None, _Quarantine]]:
-    """Read traces in turn; those that a store has several at a time, since each answer takes long.
+    """Read traces in turn; those of a store several at a time, since each response takes long.
 
     Strict, the first refusal in the order of the folders is raised.
     """
@@ -196,8 +196,8 @@ def _read_all(
         with ThreadPoolExecutor(_AT_A_TIME, "trace") as pool:
             try:
                 with defer_signals():  # an unrecorded thread would not be joined
-                    answers = pool.map(read, folders)
-                yield from answers
+                    traces = pool.map(read, folders)
+                yield from traces
             finally:
                 stopped.set()  # before the pool waits for its threads
 

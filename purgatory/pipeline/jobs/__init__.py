@@ -1,1 +1,1 @@
-"""The jobs of the pipeline, by PySpark's functions: both engines run what they say."""
+"""The jobs of the pipeline: chains of SQL statements that both engines run."""

@@ -464,7 +464,7 @@ AUDIT = Job(
         "expect": Option(
             "words",
             (),
-            "What must hold, whatever the settings permit; may be given again.",
+            "Expectations that must hold, even if settings permit otherwise; may be given again.",
             words=tuple(EXPECTATIONS),
         ),
         "witnesses": Option(

@@ -55,7 +55,7 @@ WAITS_ORDER: Order = (
     ("outcome", OUTCOMES),
     ("outcome", None),
 )
-"""By run, time, purgatory, topic, kind and outcome; rows over all of these come last."""
+"""The order by run, time, purgatory, topic, kind and outcome; rows over all of these come last."""
 
 WAIT_ORDERS = {"waits": WAITS_ORDER, "slowest": by("run_id", "purgatory", "rank")}
 """The tables of the command `waits`, and the order of each."""

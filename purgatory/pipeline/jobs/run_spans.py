@@ -63,7 +63,7 @@ def fault_rows(traces: Sequence[Trace]) -> list[tuple[object, ...]]:
 def span_rows(traces: Sequence[Trace], last_us: Mapping[str, int]) -> list[tuple[str, int, int]]:
     """The spans of runs, with the columns of `SPANS`.
 
-    A run ends where its head says, or where its last operation ends if that came later.
+    A run ends at the end in its head, or with its last operation if that ended later.
 
     Args:
         traces: the runs.

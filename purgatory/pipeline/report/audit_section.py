@@ -171,7 +171,7 @@ def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
 def _choose_witnesses(witnesses: Sequence[Row]) -> tuple[list[list[Row]], int]:
     """The first cases of each anomaly in turn, the worst verdicts first; and how many are left.
 
-    Cases with the same rows of the trace are one: a duplicate is often that of a lost answer too.
+    Cases with the same rows of the trace are one: a duplicate is often that of a lost response too.
     """
     order = list(_VERDICTS)
     turns = [
@@ -264,7 +264,7 @@ _OTHER_LOOK = ("#56b4e9", "circle-open")
 
 
 def timeline(events: Sequence[Row]) -> Figure:
-    """One row per event in the order of their times; a send reaches from its start to its answer.
+    """One row per event in the order of their times; a send extends from its start to its response.
 
     Args:
         events: of one witness, in their order; at least one.

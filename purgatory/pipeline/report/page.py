@@ -50,8 +50,8 @@ class PagePart:
 
 # A page of HTML that holds all it needs: its style, its tables, its plots and what draws them.
 #
-# The page may not load anything, and says so itself by a content security policy, which browsers
-# keep to. Whatever text is put into it is text, never markup.
+# The page may not load anything: its content security policy, which browsers enforce, forbids it.
+# All text that is put into it is escaped, never markup.
 
 
 _STYLE = resources.files(__package__).joinpath("report.css").read_text(encoding="utf-8")
@@ -248,7 +248,7 @@ FILTERS = """<form class="filters" hidden aria-label="Filter">
 
 
 def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = "table") -> str:
-    """A plot with its caption, which says so if a click on a point leads to its row.
+    """A plot with its caption, which mentions if a click on a point leads to its row.
 
     Args:
         name: an identifier that the page has once.

@@ -1,8 +1,8 @@
 """The plots of the report, as figures of plotly in plain data.
 
 Every function takes rows of the result tables and gives one figure. Colors are those of Okabe and
-Ito, which people tell apart whatever their color vision; no figure says by color alone what its
-labels or tables don't say too. Labels stand over what they name, not beside it, so that a narrow
+Ito, which are distinct for any color vision; no figure shows by color alone what its labels or
+tables don't show too. Labels stand over what they name, not beside it, so that a narrow
 screen has its whole width for the plot. Backgrounds are left to the page, and so are the colors of
 text and grids, which the page sets by the classes of plotly's elements: it may be light or dark.
 """
@@ -273,7 +273,7 @@ def wait_axis(shortest_ms: float, longest_ms: float) -> Figure:
 
 
 def _duration(power: int) -> str:
-    """A power of ten of milliseconds in the unit that people say it in."""
+    """A power of ten of milliseconds in its usual unit."""
     if power < 0:
         return f"{10 ** (power + 3)} µs"
     return f"{10**power} ms" if power < 3 else f"{10 ** (power - 3):,} s"
@@ -349,7 +349,7 @@ _RATIO_COLORS = [[0.0, "#f2e9d8"], [0.001, "#fdd49e"], [0.5, "#e6550d"], [1.0, "
 
 
 def wait_bins(distribution: Sequence[Row]) -> Figure:
-    """How many operations of one run waited how long, a panel per purgatory, by outcome.
+    """The numbers of one run's operations by wait, a panel per purgatory, by outcome.
 
     Args:
         distribution: the run's rows of the table of that name; at least one.
@@ -405,7 +405,7 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
             "rangemode": "normal",
         }
         for column, (name, color, dash) in _LINES.items():
-            settled = [row for row in rows if row[column] is not None]
+            known = [row for row in rows if row[column] is not None]
             data.append(
                 {
                     "type": "scatter",
@@ -413,10 +413,10 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
                     "name": name,
                     "legendgroup": name,
                     "showlegend": number == 1,
-                    "x": [_middle_s(row) for row in settled],
-                    "y": [plotted_ms(row[column]) for row in settled],
-                    "customdata": [row["operations"] for row in settled],
-                    "ids": row_ids(settled),
+                    "x": [_middle_s(row) for row in known],
+                    "y": [plotted_ms(row[column]) for row in known],
+                    "customdata": [row["operations"] for row in known],
+                    "ids": row_ids(known),
                     "hovertemplate": f"%{{x}} s: {name} %{{y:,.3f}} ms of %{{customdata:,}}"
                     "<extra></extra>",
                     "line": {"width": 1.6, "color": color, "dash": dash},

@@ -40,9 +40,9 @@ class _Replicas:
 
     def __init__(self) -> None:
         self.lags: dict[int, dict[_Partition, int]] = {}
-        """By broker and partition, of its replicas."""
+        """The lags of each broker's replicas by partition."""
         self.out_of_sync: Counter[int] = Counter()
-        """By broker, the partitions that it is a replica of without being in their ISR."""
+        """The number of each broker's replicas that are not in the ISR."""
         self._ends: dict[_Partition, dict[int, int]] = {}
         self._leaders: dict[_Partition, int | None] = {}
         self._replicas: dict[_Partition, dict[int, bool]] = {}
@@ -77,7 +77,7 @@ class _Replicas:
             yield broker, lag
 
     def of_brokers(self) -> dict[int, tuple[int, int]]:
-        """For each broker, the most that a replica is behind, and how many are not in the ISR."""
+        """The longest lag of a replica of each broker, and how many are not in the ISR."""
         return {
             broker: (max(lags.values(), default=0), self.out_of_sync[broker])
             for broker, lags in self.lags.items()

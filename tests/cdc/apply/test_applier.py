@@ -18,7 +18,7 @@ from tests.cdc.change_log import TOPIC, as_list, closing_target, random_log, rec
 from tests.cdc.postgres import Postgres
 
 
-def test_a_server_that_was_killed_and_comes_back_gets_each_change_once(postgres: Postgres) -> None:
+def test_restarted_server_gets_each_change_once(postgres: Postgres) -> None:
     url = postgres.make_schema("killed")
     log, rows = random_log(2, 90)
     with Applier(partial(open_target, url), ApplyOptions()) as applier:
@@ -41,10 +41,10 @@ def test_a_server_that_was_killed_and_comes_back_gets_each_change_once(postgres:
         ("after", Applied(skipped=30)),
     ],
 )
-def test_a_server_that_is_killed_in_a_transaction_gets_each_change_once(
+def test_server_killed_in_a_transaction_gets_each_change_once(
     postgres: Postgres, point: str, became: Applied
 ) -> None:
-    """Within it, before its commit, and behind that, of which the client hears nothing."""
+    """The points: within it, before its commit, and after that, without the client's response."""
     url = postgres.make_schema(f"killed_{point}")
     log, rows = random_log(2, 60)
     armed: list[str] = []
@@ -82,7 +82,7 @@ def test_a_server_that_is_killed_in_a_transaction_gets_each_change_once(
         assert rows_of(target) == as_list(rows)
 
 
-def test_a_connection_that_was_cut_in_a_transaction_is_no_loss(postgres: Postgres) -> None:
+def test_connection_cut_in_a_transaction_loses_no_change(postgres: Postgres) -> None:
     url = postgres.make_schema("cut")
     log, rows = random_log(2, 60)
     with Applier(partial(open_target, url), ApplyOptions()) as applier:

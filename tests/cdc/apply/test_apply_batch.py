@@ -34,7 +34,7 @@ from tests.cdc.change_log import (
 )
 
 
-def test_insert_update_and_delete_leave_the_rows_that_the_source_has(target: Target) -> None:
+def test_insert_update_and_delete_leave_the_sources_rows(target: Target) -> None:
     log = [
         record(0, data={"id": 1, "name": "a"}),
         record(1, data={"id": 2, "name": "b"}),
@@ -49,7 +49,7 @@ def test_insert_update_and_delete_leave_the_rows_that_the_source_has(target: Tar
     assert rows_of(target) == [{"id": 1, "name": "c"}, {"id": 3, "name": None}]
 
 
-def test_a_batch_that_comes_again_is_skipped(target: Target) -> None:
+def test_redelivered_batch_is_skipped(target: Target) -> None:
     log, rows = random_log(1, 60)
     apply_batch(target, TOPIC, 0, log[:40])
     assert apply_batch(target, TOPIC, 0, log[:40]) == Applied(skipped=40)
@@ -57,7 +57,7 @@ def test_a_batch_that_comes_again_is_skipped(target: Target) -> None:
     assert rows_of(target) == as_list(rows)
 
 
-def test_an_older_batch_does_not_bring_an_older_state_back(target: Target) -> None:
+def test_older_batch_does_not_restore_an_older_state(target: Target) -> None:
     log = [
         record(0, data={"id": 1, "n": 0}),
         record(1, type="update", data={"id": 1, "n": 1}, old={"n": 0}),
@@ -68,7 +68,7 @@ def test_an_older_batch_does_not_bring_an_older_state_back(target: Target) -> No
     assert rows_of(target) == []
 
 
-def test_partitions_and_topics_have_offsets_of_their_own(target: Target) -> None:
+def test_partitions_and_topics_have_their_own_offsets(target: Target) -> None:
     apply_batch(target, TOPIC, 0, [record(0, data={"id": 1})])
     apply_batch(target, TOPIC, 1, [record(0, partition=1, data={"id": 2})])
     apply_batch(target, "other", 0, [record(0, data={"id": 3})._replace(topic="other")])
@@ -80,7 +80,7 @@ def test_partitions_and_topics_have_offsets_of_their_own(target: Target) -> None
     ]
 
 
-def test_a_primary_key_that_changes_moves_its_row(target: Target) -> None:
+def test_changed_primary_key_moves_its_row(target: Target) -> None:
     log = [
         record(0, data={"id": 1, "name": "a"}),
         record(1, type="update", data={"id": 2, "name": "a"}, old={"id": 1}),
@@ -169,7 +169,7 @@ def test_types_come_from_the_first_values(target: Target) -> None:
     assert row["list"] in ([1, {"a": None}], '[1,{"a":null}]')
 
 
-def test_types_come_from_the_definition_where_the_log_has_it(target: Target) -> None:
+def test_types_come_from_the_definition_in_the_log_if_there_is_one(target: Target) -> None:
     columns = [
         {"name": "id", "type": "int", "signed": True},
         {"name": "wide", "type": "bigint", "signed": False},
@@ -220,7 +220,7 @@ def test_a_new_column_in_the_middle_is_added_and_is_null_before(target: Target) 
     assert [(row["id"], row["late"]) for row in rows_of(target)] == [(1, "y"), (2, None), (3, "x")]
 
 
-def test_a_column_that_went_away_stays_with_what_it_had(target: Target) -> None:
+def test_dropped_column_keeps_its_values(target: Target) -> None:
     log = [
         record(0, data={"id": 1, "gone": "x"}),
         record(1, type="update", data={"id": 1, "n": 2}, old={"n": 1}),
@@ -229,7 +229,7 @@ def test_a_column_that_went_away_stays_with_what_it_had(target: Target) -> None:
     assert rows_of(target) == [{"gone": "x", "id": 1, "n": 2}]
 
 
-def test_another_connection_that_widened_the_table_is_no_trouble(target: Target, url: str) -> None:
+def test_table_widened_by_another_connection_is_accepted(target: Target, url: str) -> None:
     apply_batch(target, TOPIC, 0, [record(0, data={"id": 1})])
     other = open_target(url)
     from purgatory.cdc.apply.exactly_once import Writer
@@ -247,7 +247,7 @@ def test_another_connection_that_widened_the_table_is_no_trouble(target: Target,
     other.close()
 
 
-def test_names_that_need_quotes_are_taken_as_they_are(target: Target) -> None:
+def test_names_that_need_quotes_are_kept(target: Target) -> None:
     fields: Any = {"table": 'ord"ers %s; --', "primary_key_columns": ["select", "ö %"]}
     data = {"select": 1, "ö %": "k", 'a"b': "v"}
     log = [
@@ -270,7 +270,7 @@ def test_specified_column_types_precede_types_of_values(target: Target) -> None:
     assert rows_of(target, "copy") == [{"id": "5", "later": None}]
 
 
-def test_the_key_of_the_record_names_the_primary_key_where_its_value_does_not(
+def test_record_key_names_the_primary_key_if_its_value_does_not(
     target: Target,
 ) -> None:
     key = b'{"database":"shop","table":"orders","pk.id":5}'
@@ -278,7 +278,7 @@ def test_the_key_of_the_record_names_the_primary_key_where_its_value_does_not(
     assert apply_batch(target, TOPIC, 0, log) == Applied(applied=1)
 
 
-def test_stopping_at_a_bad_change_keeps_what_is_before_it(target: Target) -> None:
+def test_stop_at_a_bad_change_keeps_earlier_changes(target: Target) -> None:
     log = [record(0, data={"id": 1}), raw(1, b"{"), record(2, data={"id": 2})]
     options = ApplyOptions(stop_on_quarantine=True)
     for _ in range(2):
@@ -290,7 +290,7 @@ def test_stopping_at_a_bad_change_keeps_what_is_before_it(target: Target) -> Non
     assert rows_of(target) == [{"id": 1}, {"id": 2}]
 
 
-def test_stopping_at_a_change_that_the_database_refuses_keeps_what_is_before_it(
+def test_stop_at_a_change_refused_by_the_database_keeps_earlier_changes(
     target: Target,
 ) -> None:
     target._run("CREATE TABLE orders (id bigint PRIMARY KEY, n bigint CHECK (n < 10))")

@@ -1,4 +1,4 @@
-"""On a standalone cluster a worker is killed midway: each change takes effect once all the same."""
+"""A worker of a standalone cluster that is killed midway: each change takes effect once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ RECORDS = 6_000
 pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 
-def test_a_worker_that_is_killed_midway_loses_and_doubles_nothing(
-    postgres: Postgres, tmp_path: Path
-) -> None:
+def test_killed_worker_loses_and_duplicates_no_change(postgres: Postgres, tmp_path: Path) -> None:
     log, rows = random_log(11, RECORDS, keys=500)
     url = postgres.make_schema("cluster")
     config = ClusterConfig(brokers=1, topics=[TopicSpec(TOPIC, 2)])

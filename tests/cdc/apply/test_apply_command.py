@@ -1,4 +1,4 @@
-"""The command apply, over files, and what it says when something is wrong."""
+"""The command apply, over files, and its errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lines_of(seed: int, number: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("by", ["row", "transaction"])
-def test_a_file_that_grows_is_applied_from_where_the_target_is(
+def test_grown_file_is_applied_from_the_targets_offset(
     tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str], by: str
 ) -> None:
     lines = lines_of(5, 90)
@@ -52,7 +52,7 @@ def test_a_file_that_grows_is_applied_from_where_the_target_is(
         assert rows_of(target) == as_list(random_log(5, 90)[1])
 
 
-def test_a_file_whose_name_is_no_utf_8_is_refused(
+def test_file_name_outside_utf_8_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = Path(os.fsdecode(os.fsencode(tmp_path) + b"/log\xff.jsonl"))
@@ -62,7 +62,7 @@ def test_a_file_whose_name_is_no_utf_8_is_refused(
     assert "log\\xff.jsonl': the path of a file must be UTF-8; rename it" in said
 
 
-def test_a_compressed_file_that_is_damaged_is_named(
+def test_damaged_compressed_file_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log.jsonl.gz"
@@ -72,7 +72,7 @@ def test_a_compressed_file_that_is_damaged_is_named(
     assert said.startswith(f"purgatory apply: {log}: can't be read: Error -3 while decompressing")
 
 
-def test_a_file_that_ends_in_the_middle_of_a_transaction_says_so_each_time(
+def test_file_with_an_unfinished_transaction_is_reported_each_time(
     tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def change(number: int, xid: int, **end: object) -> bytes:
@@ -112,7 +112,7 @@ def test_compressed_files_empty_lines_and_bad_lines(
         assert quarantined(target) == [(6, "malformed"), (7, "malformed")]
 
 
-def test_stopping_at_a_bad_line_exits_with_1_and_names_it(
+def test_stop_at_a_bad_line_exits_with_1_and_names_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log.jsonl"
@@ -202,14 +202,14 @@ BAD_ARGUMENTS = {
 }
 
 
-def test_a_target_that_is_away_is_a_fault_that_passes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_target_is_a_transient_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["apply", "log", "--to", "postgresql://nobody@127.0.0.1:1/x"]) == TRANSIENT_FAILURE
     err = capsys.readouterr().err
     assert "can't be reached" in err
     assert err.count("\n") == 1
 
 
-def test_a_target_that_refuses_stays_bad_input(
+def test_refusing_target_is_bad_input(
     postgres: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["apply", "log", "--to", f"{postgres.url()}_that_is_not"]) == INVALID_INPUT
@@ -226,7 +226,7 @@ def test_invalid_arguments_are_one_line(
     assert err.count("\n") == 1
 
 
-def test_a_change_of_a_schema_stops_until_it_is_passed_by(
+def test_schema_change_stops_until_it_is_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log.jsonl"
@@ -273,7 +273,7 @@ def test_file_of_several_partitions_is_one_line_each_time(
         assert told.count("\n") == 1
 
 
-def test_a_master_elsewhere_is_a_request_for_spark(
+def test_remote_master_selects_spark(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object, **_settings: object) -> None:

@@ -1,4 +1,4 @@
-"""Killed anywhere and started again: the target equals the source, and the audit says so."""
+"""Apply killed anywhere and restarted: the target equals the source, and the audit agrees."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ def _make_table(connection: duckdb.DuckDBPyConnection, traces: Path, name: str) 
 
 @pytest.fixture(scope="module")
 def audited(traces: Path) -> dict[str, Counter[tuple[str, str]]]:
-    """What the audit says of each run, of which each ended: how many of each anomaly and verdict.
+    """The audit of each run, all of which ended: how many of each anomaly and verdict.
 
-    By DuckDB, much sooner than by Spark; that both say the same is tested where the audit is.
+    DuckDB audits, much sooner than Spark; the tests of the audit compare both.
     """
     readers = ConsumerSettings("apply", assignment="subscribe", isolation="read_committed")
     found: dict[str, Counter[tuple[str, str]]] = {}
@@ -140,7 +140,7 @@ def test_apply_killed_around_each_transaction_has_each_change_once(
         write_trace(target, traces / name, name)
 
 
-def test_the_audit_finds_nothing_but_that_batches_were_delivered_again(
+def test_audit_finds_only_redelivered_batches(
     wrong_ways: dict[str, bool], audited: dict[str, Counter[tuple[str, str]]]
 ) -> None:
     together = {name: found for name, found in audited.items() if name not in wrong_ways}
@@ -150,7 +150,7 @@ def test_the_audit_finds_nothing_but_that_batches_were_delivered_again(
         assert {anomaly for anomaly, _ in counts} <= {"reprocess", "nonmonotonic_poll"}
 
 
-def test_with_the_offset_stored_first_work_is_lost_and_the_audit_names_it(
+def test_audit_finds_changes_lost_with_the_offset_stored_first(
     wrong_ways: dict[str, bool], audited: dict[str, Counter[tuple[str, str]]]
 ) -> None:
     assert not wrong_ways["offset-first"]
@@ -158,7 +158,7 @@ def test_with_the_offset_stored_first_work_is_lost_and_the_audit_names_it(
     assert audited["offset-first"] == {("offset_without_result", "violation"): lost}
 
 
-def test_with_the_results_stored_first_work_is_repeated_and_the_audit_names_it(
+def test_audit_finds_changes_repeated_with_the_results_stored_first(
     wrong_ways: dict[str, bool], audited: dict[str, Counter[tuple[str, str]]]
 ) -> None:
     counts = audited["results-first"]

@@ -51,7 +51,7 @@ class Log:
             )
 
     def schema(self, kind: str, *steps: dict[str, Any], **fields: Any) -> None:
-        """A change of a schema, told in all partitions."""
+        """A schema change, recorded in all partitions."""
         self._position += 100
         said: dict[str, Any] = {"steps": list(steps)} if steps else {}
         for partition in range(PARTITIONS):
@@ -62,7 +62,7 @@ class Log:
             )
 
     def mark(self, value: bytes | None = b'{"type": "heartbeat", "database": "purgatory"}') -> None:
-        """What has no position, in both partitions."""
+        """A record without a position, in both partitions."""
         for partition, there in enumerate(self.records):
             there.append(raw(len(there), value, partition=partition))
 
@@ -107,7 +107,7 @@ def change(**step: Any) -> dict[str, Any]:
 
 
 @both_ways
-def test_a_truncate_takes_what_is_before_it_in_all_partitions_and_nothing_behind_it(
+def test_truncate_removes_earlier_rows_of_all_partitions_and_no_later_ones(
     target: Target, way: Way
 ) -> None:
     log = created()
@@ -127,7 +127,7 @@ def test_a_truncate_takes_what_is_before_it_in_all_partitions_and_nothing_behind
 
 
 @both_ways
-def test_a_heartbeat_does_not_change_the_order_between_partitions(target: Target, way: Way) -> None:
+def test_heartbeat_does_not_change_the_order_between_partitions(target: Target, way: Way) -> None:
     log = created()
     log.row(1, n=1)
     log.mark()
@@ -185,7 +185,7 @@ def reversed_partitions(log: Log) -> list[list[Record]]:
 
 @both_ways
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_each_column_may_get_the_name_that_another_gives_up(
+def test_columns_may_take_names_that_others_give_up(
     target: Target, way: Way, order: Sequence[int]
 ) -> None:
     log = created()
@@ -201,7 +201,7 @@ def test_each_column_may_get_the_name_that_another_gives_up(
 
 
 @both_ways
-def test_columns_and_tables_can_change_places(target: Target, way: Way) -> None:
+def test_columns_and_tables_swap_names(target: Target, way: Way) -> None:
     log = created()
     definition = {**CREATE["def"], "table": "other"}
     log.schema("table-create", table="other", **{"def": definition})
@@ -241,9 +241,7 @@ def test_pending_and_repeated_records_create_no_table(target: Target) -> None:
 
 
 @both_ways
-def test_a_table_that_is_dropped_and_made_anew_has_its_new_columns(
-    target: Target, way: Way
-) -> None:
+def test_recreated_table_has_its_new_columns(target: Target, way: Way) -> None:
     log = created()
     log.row(0, n=1)
     log.row(1, n=1)
@@ -276,9 +274,7 @@ def test_a_table_like_another_has_its_columns_and_its_key(target: Target, way: W
 
 @both_ways
 @pytest.mark.parametrize("is_like", [False, True])
-def test_a_table_that_is_made_if_there_is_none_stays_as_it_is(
-    target: Target, way: Way, is_like: bool
-) -> None:
+def test_create_if_not_exists_keeps_the_table(target: Target, way: Way, is_like: bool) -> None:
     narrow = [COLUMNS[0], {**COLUMNS[2], "column-type": "varchar(5)"}, {**COLUMNS[1], "name": "m"}]
     definition = {**CREATE["def"], "table": "narrow", "columns": narrow}
     log = Log()
@@ -293,7 +289,7 @@ def test_a_table_that_is_made_if_there_is_none_stays_as_it_is(
 
 
 @both_ways
-def test_a_database_with_a_dot_in_its_name_is_not_taken_for_another(
+def test_database_with_a_dot_in_its_name_is_not_confused_with_another(
     target: Target, way: Way
 ) -> None:
     log = Log()
@@ -369,7 +365,7 @@ def test_inapplicable_schema_change_stops_and_can_be_skipped(
     assert target.select_own("purgatory_pending") == []
 
 
-def test_a_drop_that_does_not_say_when_it_comes_in_other_partitions_stops(target: Target) -> None:
+def test_drop_of_unknown_order_among_partitions_stops(target: Target) -> None:
     writer = Writer(target)
     apply_rows(writer, TOPIC, 1, [record(0, partition=1, data={"id": 1})])
     log = [record(0, data={"id": 2}), record(1, type="table-drop", data=None)]

@@ -1,4 +1,4 @@
-"""What a supervisor sees of `purgatory apply`: one line, and a status that says what to do."""
+"""`purgatory apply` under a supervisor: one line, and a status that determines what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BOTH_ENGINES = pytest.mark.parametrize(
 def _applying(
     folder: Path, engine: str = "spark"
 ) -> Iterator[tuple[ThreadedCluster, subprocess.Popen[str], IO[str]]]:
-    """A command that has applied 50 changes of a topic, and what it says from then on."""
+    """A command that has applied 50 changes of a topic, and its output from then on."""
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")
         produce(kafka, "changes", random_log(3, 50)[0])
@@ -51,7 +51,7 @@ def _applying(
 
 
 @pytest.mark.spark
-def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) -> None:
+def test_killed_java_is_a_transient_error(tmp_path: Path) -> None:
     with _applying(tmp_path) as (_, running, stderr):
         # As when memory is short.
         os.kill(_java_with_workers_of(running.pid), signal.SIGKILL)
@@ -62,7 +62,7 @@ def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) ->
 
 
 @_BOTH_ENGINES
-def test_a_topic_that_is_deleted_under_the_query_ends_it(tmp_path: Path, engine: str) -> None:
+def test_deleted_topic_ends_the_query(tmp_path: Path, engine: str) -> None:
     with _applying(tmp_path, engine) as (kafka, running, stderr):
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         admin.delete_topics(["changes"])["changes"].result()
@@ -79,7 +79,7 @@ def test_a_topic_that_is_deleted_under_the_query_ends_it(tmp_path: Path, engine:
 
 
 @pytest.mark.spark
-def test_a_java_process_that_is_killed_while_it_starts_is_one_too(tmp_path: Path) -> None:
+def test_java_killed_while_it_starts_is_a_transient_error(tmp_path: Path) -> None:
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")
         ran = subprocess.run(
@@ -116,7 +116,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.spark
 @pytest.mark.exhaustive
-def test_a_reader_that_is_up_too_late_for_spark_is_started_again(tmp_path: Path) -> None:
+def test_query_is_restarted_after_a_late_reader(tmp_path: Path) -> None:
     late = tmp_path / "late-python"
     late.write_text(
         "#!/bin/sh\n"
@@ -165,7 +165,7 @@ def test_apply_killed_at_each_first_commit_reaches_the_end(tmp_path: Path, engin
 
 
 @pytest.mark.spark
-def test_workers_fork_from_a_process_that_has_imported_what_their_tasks_use() -> None:
+def test_workers_fork_from_a_process_with_their_tasks_imports() -> None:
     program = (
         "import sys; from unittest.mock import patch\n"
         "from purgatory.cdc.apply import daemon\n"
@@ -196,7 +196,7 @@ def _command(kafka: ThreadedCluster, folder: Path, engine: str = "spark") -> lis
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Whoever is killed leaves folders behind: they go with the folder of the test."""
+    """A killed process leaves folders behind: they are removed with the folder of the test."""
     return {**os.environ, "TMPDIR": str(folder)}
 
 

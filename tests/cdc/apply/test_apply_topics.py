@@ -58,7 +58,7 @@ def settings(kafka: ThreadedCluster, topic: str, url: str) -> TopicSettings:
     )
 
 
-def test_a_topic_is_applied_and_the_next_run_goes_on_where_the_target_is(
+def test_next_run_of_a_topic_resumes_at_the_targets_offset(
     engine: Engine, kafka: ThreadedCluster, topic: str, url: str
 ) -> None:
     log, rows = random_log(3, 400, keys=60)
@@ -75,7 +75,7 @@ def test_a_topic_is_applied_and_the_next_run_goes_on_where_the_target_is(
         assert quarantined(target) == [(400, "malformed")]
 
 
-def test_by_transaction_all_partitions_are_applied_together(
+def test_all_partitions_are_applied_together_by_transaction(
     engine: Engine, kafka: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     def change(xid: int, xoffset: int, partition: int) -> Record:
@@ -98,9 +98,7 @@ def test_by_transaction_all_partitions_are_applied_together(
     assert engine(wanted) == Applied(applied=2, pending=-1)
 
 
-def test_brokers_that_are_killed_and_come_back_lose_and_double_nothing(
-    engine: Engine, tmp_path: Path
-) -> None:
+def test_restarted_brokers_lose_and_duplicate_no_change(engine: Engine, tmp_path: Path) -> None:
     log, rows = random_log(5, 600, keys=60)
     other = [record(n, partition=1, table="other", data={"id": n}) for n in range(300)]
     url = f"sqlite:///{tmp_path / 'target.db'}"
@@ -129,7 +127,7 @@ def test_brokers_that_are_killed_and_come_back_lose_and_double_nothing(
         assert effects == [(0, n) for n in range(600)] + [(1, n) for n in range(300)]
 
 
-def test_bad_records_among_good_ones_are_quarantined_and_the_stream_goes_on(
+def test_bad_records_are_quarantined_and_the_stream_continues(
     engine: Engine, kafka: ThreadedCluster, topic: str, url: str
 ) -> None:
     with closing_target(url) as target:
@@ -171,7 +169,7 @@ def test_bad_records_among_good_ones_are_quarantined_and_the_stream_goes_on(
     assert became == Applied(applied=5, quarantined=6)
 
 
-def test_error_of_a_stream_is_one_line(
+def test_stream_error_is_one_line(
     engine: Engine, kafka: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path / 'target.db'}"

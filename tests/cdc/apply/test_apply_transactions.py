@@ -27,7 +27,7 @@ def change(offset: int, xid: int, xoffset: int, key: int, last: bool = False, n:
     )
 
 
-def test_a_transaction_waits_until_its_last_change_is_there(target: Target) -> None:
+def test_transaction_waits_for_its_last_change(target: Target) -> None:
     writer = Writer(target)
     assert apply_transactions(writer, [change(0, 1, 0, 1), change(1, 1, 1, 2)]) == Applied(
         pending=2
@@ -103,12 +103,12 @@ def test_random_logs_in_random_batches_with_replays_give_the_sources_table(
     assert rows_of(target) == as_list(rows)
 
 
-def test_the_last_change_may_lack_its_number_as_maxwell_writes_it(target: Target) -> None:
+def test_last_change_of_maxwell_may_lack_its_number(target: Target) -> None:
     last = record(1, xid=1, commit=True, data={"id": 2, "n": 0})
     assert apply_transactions(Writer(target), [change(0, 1, 0, 1), last]) == Applied(applied=2)
 
 
-def test_bad_changes_are_set_aside_and_the_rest_of_their_transaction_is_applied(
+def test_bad_changes_are_quarantined_and_the_rest_of_their_transaction_is_applied(
     target: Target,
 ) -> None:
     no_key = record(1, xid=1, xoffset=1, data={"n": 0})
@@ -117,7 +117,7 @@ def test_bad_changes_are_set_aside_and_the_rest_of_their_transaction_is_applied(
     assert quarantined(target) == [(1, "missing key"), (3, "malformed")]
 
 
-def test_stopping_at_a_bad_change_keeps_the_transactions_before_it(target: Target) -> None:
+def test_stop_at_a_bad_change_keeps_earlier_transactions(target: Target) -> None:
     writer = Writer(target, ApplyOptions(stop_on_quarantine=True))
     no_key = record(2, xid=2, xoffset=1, commit=True, data={"n": 0}, position="b.000001:200")
     log = [change(0, 1, 0, 1, last=True), change(1, 2, 0, 2), no_key, change(3, 3, 0, 3, last=True)]
@@ -142,7 +142,7 @@ def test_gap_in_the_log_is_reported_before_pending_records_fill_the_target(
     assert target.select_own("purgatory_pending") == []
 
 
-def test_a_transaction_that_grows_is_not_taken_for_one_that_lacks_a_change(
+def test_growing_transaction_is_not_reported_as_incomplete(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_PENDING_BEHIND", 3)

@@ -85,7 +85,7 @@ APPLIED = [
     "CREATE TABLE {t}k (id INT NOT NULL, É INT, e INT, PRIMARY KEY (ID)); "
     "INSERT INTO {t}k VALUES (1, 2, 3); ALTER TABLE {t}k CHANGE é Ê BIGINT, DROP E; "
     "UPDATE {t}k SET ê = 5",
-    # What the server stored in old rows.
+    # The values that the server stored in old rows.
     "ALTER TABLE {t} ADD a YEAR NOT NULL DEFAULT 99, ADD b FLOAT(7,2) DEFAULT 1.239, "
     "ADD c BIT(8) DEFAULT '5', ADD e VARCHAR(9) DEFAULT +5, ADD f DECIMAL(6,2) DEFAULT 1e-1, "
     "ADD g INT DEFAULT 0x41, ADD h INT DEFAULT (5), ADD i DATE DEFAULT '2024-1-5', "
@@ -270,7 +270,7 @@ def keyless(source: MariaDb, cluster: ThreadedCluster) -> list[Record]:
 
 
 @pytest.mark.parametrize("way", ["row", "transaction"])
-def test_a_table_without_a_key_is_set_aside_until_it_has_one(
+def test_table_without_a_key_is_quarantined_until_it_has_one(
     target: Target, keyless: list[Record], source: MariaDb, way: str
 ) -> None:
     # As of a run that ended in the middle.

@@ -1,4 +1,4 @@
-"""Transactions that are larger than memory is meant to be: whole or not at all, under kills."""
+"""Transactions beyond the memory limit: whole or not at all, under kills."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROOT = Path(__file__).parents[3]
 
 
 class KilledError(BaseException):
-    """Ends the work as a kill does: nobody catches it."""
+    """Ends the work as a kill does: never caught."""
 
 
 def killing(target: Target, after: int) -> Target:
@@ -106,9 +106,7 @@ def low_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_transaction_that_is_larger_than_a_chunk_is_there_as_a_whole_or_not_at_all(
-    target: Target, url: str, seed: int
-) -> None:
+def test_transaction_larger_than_a_chunk_is_atomic(target: Target, url: str, seed: int) -> None:
     writer = Writer(target)
     reader = open_target(url)
     seen = set()

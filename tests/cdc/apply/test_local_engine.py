@@ -1,4 +1,4 @@
-"""The engine without Java: the same rows, each once, whatever interrupts it."""
+"""The engine without Java: the same rows, each once, under any interruption."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def log_of(seed: int, number: int, by_transaction: bool) -> tuple[list[Record], 
 
 
 class _EndTest(Exception):
-    """Ends an engine that would go on."""
+    """Ends an engine that would continue."""
 
 
 def assert_equal(settings: TopicSettings, log: Sequence[Record], rows: list[object]) -> None:
@@ -106,7 +106,7 @@ def test_existing_and_new_records_are_applied_and_the_next_run_resumes_behind_th
 def test_repeatedly_killed_apply_reaches_the_end(
     kafka: ThreadedCluster, settings: TopicSettings, by_transaction: bool
 ) -> None:
-    """Each time at another point of another batch."""
+    """The points of kills: each at another point of another batch."""
     log, rows = log_of(4, 900, by_transaction)
     settings = replace(settings, by_transaction=by_transaction, max_records=50)
     produce(kafka, settings.topics[0], log)
@@ -150,7 +150,7 @@ apply_topics(settings, connect=connect)
 """
 
 
-def test_a_change_that_stops_it_leaves_all_before_it_committed(
+def test_stop_at_a_change_leaves_earlier_changes_committed(
     kafka: ThreadedCluster, settings: TopicSettings
 ) -> None:
     produce(kafka, settings.topics[0], [record(0, data={"id": 1}), raw(1, b"{")])
@@ -163,7 +163,7 @@ def test_a_change_that_stops_it_leaves_all_before_it_committed(
         assert [row[2] for row in target.select_own("purgatory_offsets")] == [1]
 
 
-def test_brokers_and_targets_that_are_unreachable_are_transient_errors(
+def test_unreachable_brokers_and_targets_are_transient_errors(
     settings: TopicSettings,
 ) -> None:
     client = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafkaConsumer.pollTimeoutMs": "1000"}
@@ -175,7 +175,7 @@ def test_brokers_and_targets_that_are_unreachable_are_transient_errors(
     assert raised.value.is_transient
 
 
-def test_lost_records_stop_it(kafka: ThreadedCluster, settings: TopicSettings) -> None:
+def test_lost_records_stop_the_run(kafka: ThreadedCluster, settings: TopicSettings) -> None:
     produce(kafka, settings.topics[0], [record(0, data={"id": 1})])
     assert apply_topics(settings) == Applied(applied=1)
     with closing_target(settings.target_url) as target, target.transaction():

@@ -1,4 +1,4 @@
-"""What can't be applied is quarantined with its offset and reason, and nothing else suffers."""
+"""Inapplicable changes are quarantined with their offset and reason, and no others."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ BAD_DATA: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize("bad", BAD_BYTES, ids=lambda bad: repr(bad[:30]))
-def test_bytes_that_are_no_change_are_set_aside(target: Target, bad: bytes) -> None:
+def test_invalid_bytes_are_quarantined(target: Target, bad: bytes) -> None:
     log = [record(0, data={"id": 1}), raw(1, bad), record(2, data={"id": 2})]
     assert apply_batch(target, TOPIC, 0, log) == Applied(applied=2, quarantined=1)
     assert quarantined(target) == [(1, BAD_BYTES[bad])]
@@ -78,7 +78,7 @@ def test_bytes_that_are_no_change_are_set_aside(target: Target, bad: bytes) -> N
     assert rows_of(target) == [{"id": 1}, {"id": 2}]
 
 
-def test_values_that_do_not_fit_are_set_aside_each_with_its_reason(target: Target) -> None:
+def test_unfit_values_are_quarantined_with_their_reasons(target: Target) -> None:
     log = [record(0, type="table-create", data=None, **DEFINITION)]
     for number, (data, _) in enumerate(BAD_DATA):
         log.append(record(2 * number + 1, data=data))
@@ -93,8 +93,8 @@ def test_values_that_do_not_fit_are_set_aside_each_with_its_reason(target: Targe
 
 
 @pytest.mark.parametrize("column", ["share", "wide"])
-def test_a_number_that_no_column_of_its_type_has_is_set_aside(target: Target, column: str) -> None:
-    # It is text here, since Python writes no such number; a column that is new has decimals.
+def test_number_beyond_its_column_type_is_quarantined(target: Target, column: str) -> None:
+    # The number is text here, since Python writes no such number; a new column has decimals.
     log = [record(0, type="table-create", data=None, **DEFINITION), record(1, data={"id": 1})]
     value = json.dumps({"database": "shop", "table": "orders", "type": "insert",
                         "primary_key_columns": ["id"], "data": {"id": 2, column: "#"}})  # fmt: skip
@@ -116,7 +116,7 @@ def test_a_number_in_json_keeps_all_its_digits(target: Target, number: str) -> N
     assert found == {"x": [Decimal(number), "é"]}
 
 
-def test_row_that_the_database_refuses_is_found_among_thousands(target: Target) -> None:
+def test_row_refused_by_the_database_is_found_among_thousands(target: Target) -> None:
     target._run(
         "CREATE TABLE orders (id bigint PRIMARY KEY, n bigint CHECK (n <> 13), "
         "mail text NOT NULL UNIQUE)"
@@ -135,7 +135,7 @@ def test_row_that_the_database_refuses_is_found_among_thousands(target: Target) 
     assert len(rows_of(target)) == 1997
 
 
-def test_a_text_that_is_longer_than_its_column_is_too_large(target: Target, url: str) -> None:
+def test_text_longer_than_its_column_is_too_large(target: Target, url: str) -> None:
     if url.startswith("sqlite"):
         target._run("CREATE TABLE orders (id bigint PRIMARY KEY, t text)")
         options = ApplyOptions(max_value_bytes=1000)
@@ -147,7 +147,7 @@ def test_a_text_that_is_longer_than_its_column_is_too_large(target: Target, url:
     assert quarantined(target) == [(0, "value too large")]
 
 
-def test_with_creation_off_unknown_tables_and_columns_are_set_aside(target: Target) -> None:
+def test_unknown_tables_and_columns_are_quarantined_without_creation(target: Target) -> None:
     target._run("CREATE TABLE orders (id bigint PRIMARY KEY)")
     log = [
         record(0, data={"id": 1}),
@@ -160,7 +160,7 @@ def test_with_creation_off_unknown_tables_and_columns_are_set_aside(target: Targ
     assert quarantined(target) == [(1, "unknown table"), (2, "unknown column")]
 
 
-def test_a_table_with_another_key_or_of_another_source_is_not_written_to(target: Target) -> None:
+def test_table_with_another_key_or_source_is_not_written_to(target: Target) -> None:
     target._run("CREATE TABLE keyed (a bigint PRIMARY KEY, id bigint)")
     target._run("CREATE TABLE bare (id bigint)")
     log = [
@@ -182,7 +182,7 @@ def test_a_table_with_another_key_or_of_another_source_is_not_written_to(target:
     assert rows_of(target) == [{"id": 1}]
 
 
-def test_a_name_that_sqlite_keeps_for_itself_is_set_aside(target: Target) -> None:
+def test_name_reserved_by_sqlite_is_quarantined(target: Target) -> None:
     log = [record(0, table="SQLite_x", data={"id": 1}), record(1, data={"id": 2, "sqlite_y": 1})]
     apply_batch(target, TOPIC, 0, log)
     reserved = isinstance(target, SqliteTarget)
@@ -190,7 +190,7 @@ def test_a_name_that_sqlite_keeps_for_itself_is_set_aside(target: Target) -> Non
     assert rows_of(target) == [{"id": 2, "sqlite_y": 1}]
 
 
-def test_a_text_with_the_character_0_goes_where_the_database_has_it(target: Target) -> None:
+def test_text_with_character_0_is_stored_if_the_database_allows_it(target: Target) -> None:
     log = [
         record(0, type="table-create", data=None, **DEFINITION),
         record(1, data={"id": 1, "text": "a\0b"}),
@@ -211,11 +211,13 @@ def test_a_text_with_the_character_0_goes_where_the_database_has_it(target: Targ
         assert quarantined(target) == [(1, "wrong type"), (3, "wrong type")]
 
 
-def test_names_that_differ_by_case_are_told_apart_where_the_database_does(target: Target) -> None:
+def test_names_that_differ_by_case_are_distinct_if_the_database_is_case_sensitive(
+    target: Target,
+) -> None:
     log = [
         record(0, data={"id": 1, "Group": "a"}),
         record(1, data={"id": 2, "Group": "b", "group": "c"}),
-        # That the key is another one, too, is not what is wrong with it.
+        # Another key than the table's is not the reason here.
         record(2, table="Orders", data={"id": 3, "n": 1}, primary_key_columns=["n"]),
         record(3, data={"id": 4, "Group": "d"}),
     ]
@@ -234,14 +236,14 @@ def test_names_that_differ_by_case_are_told_apart_where_the_database_does(target
         assert [row["id"] for row in rows_of(target, "Orders")] == [3]
 
 
-def test_a_bad_change_is_set_aside_once_however_often_it_comes(target: Target) -> None:
+def test_redelivered_bad_change_is_quarantined_once(target: Target) -> None:
     log = [raw(0, b"?"), record(1, data={"id": 1})]
     for _ in range(3):
         apply_batch(target, TOPIC, 0, log)
     assert quarantined(target) == [(0, "malformed")]
 
 
-def test_the_reason_says_which_column_and_what(target: Target) -> None:
+def test_reason_names_the_column_and_the_problem(target: Target) -> None:
     log = [
         record(0, type="table-create", data=None, **DEFINITION),
         record(1, data={"id": 1, "n": "many"}),
@@ -252,7 +254,7 @@ def test_the_reason_says_which_column_and_what(target: Target) -> None:
     assert json.loads(bytes(row[5]))["data"] == {"id": 1, "n": "many"}
 
 
-def test_names_and_numbers_that_no_database_can_store_stop_nothing(target: Target) -> None:
+def test_unstorable_names_and_numbers_do_not_stop_the_run(target: Target) -> None:
     odd = "\ud800"
     log = [
         record(0, data={"id": 1}, primary_key_columns=[odd]),

@@ -29,7 +29,7 @@ class Capturing:
 
     @property
     def config(self) -> CaptureConfig:
-        """Up to the end of the binlog."""
+        """A capture up to the end of the binlog."""
         source = parse_source_address(f"{self.mariadb.url}/{self.name}")
         return CaptureConfig(
             source=source,
@@ -49,5 +49,5 @@ class Capturing:
         return capture_changes(replace(self.config, snapshot=snapshot))
 
     def records(self) -> list[Captured]:
-        """Return what is in the topic."""
+        """Return the topic's records."""
         return read_topic(self.cluster.bootstrap_servers, self.name)

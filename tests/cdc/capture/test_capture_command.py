@@ -1,4 +1,4 @@
-"""The command line: what it says of what is wrong, in one line."""
+"""The command line: its errors, in one line each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cdc.captured import in_source_order
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = INVALID_INPUT) -> str:
-    """Run a capture that must not begin; return the one line that it says."""
+    """Run a capture that must not begin; return the one line that it prints."""
     assert main(["capture", *arguments]) == status
     out, err = capsys.readouterr()
     assert out == ""
@@ -72,7 +72,7 @@ def test_capture_prints_the_number_of_sent_records(
         ("log_bin_compress", "1"),
     ],
 )
-def test_a_wrong_setting_of_the_source_is_named_with_what_to_write(
+def test_wrong_source_setting_is_named_with_a_valid_one(
     capturing: Capturing, capsys: pytest.CaptureFixture[str], name: str, value: str
 ) -> None:
     with setting(capturing, name, value):
@@ -188,7 +188,7 @@ def test_the_address_may_come_from_the_environment(
     assert f"the source 127.0.0.1:{port} can't be reached" in line
 
 
-def test_a_row_that_the_topic_does_not_take_is_a_bad_change(
+def test_row_refused_by_the_topic_is_a_bad_change(
     capturing: Capturing, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capturing.run("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)")
@@ -202,7 +202,7 @@ def test_a_row_that_the_topic_does_not_take_is_a_bad_change(
     assert [r.value["data"]["id"] for r in in_source_order(capturing.records())] == [1]
 
 
-def test_a_topic_that_a_capture_makes_takes_rows_of_many_megabytes(capturing: Capturing) -> None:
+def test_created_topic_accepts_rows_of_many_megabytes(capturing: Capturing) -> None:
     capturing.run("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)")
     capturing.capture()
     capturing.run("INSERT INTO t VALUES (1, REPEAT('v', 9 * 1024 * 1024))")

@@ -109,7 +109,7 @@ def test_a_snapshot_and_the_binlog_after_it_have_no_gap_and_no_overlap(
         assert marks == ["table-create", "bootstrap-start", "bootstrap-complete"]
 
 
-def test_a_snapshot_that_was_cut_short_is_taken_again_and_ends_with_the_same_rows(
+def test_interrupted_snapshot_is_repeated_with_the_same_rows(
     capturing: Capturing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     capturing.run(ACCOUNTS, "INSERT INTO accounts SELECT seq, 100 FROM seq_1_to_500")
@@ -136,7 +136,7 @@ def test_a_snapshot_that_was_cut_short_is_taken_again_and_ends_with_the_same_row
     assert captured(capturing.records()) == stored(capturing)
 
 
-def test_a_capture_killed_anywhere_and_begun_again_has_each_change_once_and_in_order(
+def test_capture_killed_anywhere_and_restarted_has_each_change_once_in_order(
     capturing: Capturing,
 ) -> None:
     choose = random.Random(3)
@@ -193,7 +193,7 @@ def _wait_or_end(process: subprocess.Popen[str], seconds: float) -> None:
         return
 
 
-def test_a_source_that_crashed_and_came_back_is_read_on(cluster: object) -> None:
+def test_capture_resumes_after_a_crash_of_the_source(cluster: object) -> None:
     with MariaDb() as server:
         server.run("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
         [(file, offset, *_)] = server.rows("SHOW MASTER STATUS")
@@ -252,7 +252,7 @@ def test_refused_change_is_reported_and_no_later_one_is_sent(
 
 
 def _raise_limit(capturing: Capturing, limit_bytes: int) -> None:
-    """As AlterConfigs does it, which the cluster of these tests doesn't serve."""
+    """Change a setting as AlterConfigs does, which the cluster of these tests doesn't serve."""
     cluster = capturing.cluster
 
     def raise_it() -> None:
@@ -268,7 +268,7 @@ def _raise_limit(capturing: Capturing, limit_bytes: int) -> None:
     cluster.call(raise_it)
 
 
-def test_markers_alone_do_not_hide_what_was_captured_before(capturing: Capturing) -> None:
+def test_markers_do_not_hide_earlier_captured_records(capturing: Capturing) -> None:
     capturing.run(ACCOUNTS)
     capturing.capture()
     capturing.run("INSERT INTO accounts SELECT seq, 1 FROM seq_1_to_9")

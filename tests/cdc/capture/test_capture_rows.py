@@ -37,7 +37,7 @@ def changes(records: list[Captured]) -> list[tuple[str, object, int, bool]]:
 ORDERS = "CREATE TABLE orders (id INT PRIMARY KEY, state VARCHAR(20), amount DECIMAL(10,2))"
 
 
-def test_a_transaction_s_rows_share_its_xid_and_its_last_row_says_commit(
+def test_rows_of_a_transaction_share_its_xid_and_the_last_has_commit(
     capturing: Capturing,
 ) -> None:
     begun(capturing, ORDERS)
@@ -67,7 +67,7 @@ def test_a_transaction_s_rows_share_its_xid_and_its_last_row_says_commit(
     assert max(first) < min(second)
 
 
-def test_update_has_the_former_values(capturing: Capturing) -> None:
+def test_update_has_the_old_values(capturing: Capturing) -> None:
     begun(capturing, ORDERS, "INSERT INTO orders VALUES (1, 'new', 1.50)")
     capturing.run(
         "UPDATE orders SET state = NULL WHERE id = 1",
@@ -83,7 +83,7 @@ def test_update_has_the_former_values(capturing: Capturing) -> None:
     assert parse_change(json_text(first.value)).old == {"state": "new"}
 
 
-def test_a_row_that_changes_its_key_leaves_one_partition_and_comes_to_another(
+def test_changed_key_moves_its_row_between_partitions(
     capturing: Capturing,
 ) -> None:
     begun(capturing, ORDERS, "INSERT INTO orders VALUES (1, 'new', 1)")
@@ -101,7 +101,7 @@ def test_a_row_that_changes_its_key_leaves_one_partition_and_comes_to_another(
     )
 
 
-def test_the_key_s_columns_come_in_the_key_and_rows_without_one_share_a_partition(
+def test_record_key_has_the_key_columns_and_keyless_rows_share_a_partition(
     capturing: Capturing,
 ) -> None:
     begun(
@@ -118,7 +118,7 @@ def test_the_key_s_columns_come_in_the_key_and_rows_without_one_share_a_partitio
     assert loose[0].value["primary_key_columns"] == []
 
 
-def test_keys_go_to_the_partitions_that_kafka_s_own_clients_choose() -> None:
+def test_keys_go_to_the_same_partitions_as_with_kafkas_clients() -> None:
     # Taken from Kafka's Java client: murmur2 of these, as a positive number.
     known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
     for key, hashed in known.items():
@@ -175,7 +175,7 @@ def test_altered_table_has_its_definition(capturing: Capturing) -> None:
     assert parse_change(json_text(told)).kind == "table-alter"
 
 
-def test_only_the_tables_that_were_named_are_captured(capturing: Capturing) -> None:
+def test_only_named_tables_are_captured(capturing: Capturing) -> None:
     begun(capturing, ORDERS, "CREATE TABLE other (id INT PRIMARY KEY)")
     capturing.run("INSERT INTO other VALUES (1)", "INSERT INTO orders VALUES (2, 'a', 1)")
     chosen = TableFilter(capturing.name, frozenset({"other"}))
@@ -183,13 +183,13 @@ def test_only_the_tables_that_were_named_are_captured(capturing: Capturing) -> N
     assert changes(in_source_order(capturing.records())) == [("insert", 1, 0, True)]
 
 
-def test_a_table_that_is_not_there_is_named(capturing: Capturing) -> None:
+def test_missing_table_is_named(capturing: Capturing) -> None:
     chosen = TableFilter(capturing.name, frozenset({"ordres"}))
     with pytest.raises(CaptureError, match="the source has no table ordres"):
         capture_changes(replace(capturing.config, tables=chosen))
 
 
-def test_a_statement_in_place_of_rows_stops_the_capture_and_names_the_place(
+def test_statement_in_place_of_rows_stops_the_capture_with_its_position(
     capturing: Capturing,
 ) -> None:
     begun(capturing, ORDERS)
@@ -220,7 +220,7 @@ def test_a_prepared_transaction_stops_the_capture(capturing: Capturing) -> None:
     assert in_source_order(capturing.records()) == []
 
 
-def test_a_transaction_with_more_rows_than_memory_is_meant_to_hold_is_captured_whole(
+def test_transaction_beyond_the_rows_in_memory_is_captured_whole(
     capturing: Capturing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept_on_disk = partial(TransactionRows, max_in_memory=300)

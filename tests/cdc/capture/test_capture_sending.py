@@ -1,4 +1,4 @@
-"""One batch of a partition at a time: with more of them, idempotence does not keep copies out."""
+"""One batch of a partition at a time: with several, idempotence does not prevent duplicates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from purgatory.cluster.api import produce as produce_api
 LARGEST_BYTES = 1_000_000
 ROUNDS = 3
 PIPELINED = {"linger.ms": 0, "batch.num.messages": 1, "max.in.flight": 5}
-"""What librdkafka does when it is left to itself, made sure of."""
+"""Settings under which librdkafka certainly has several batches in flight."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def stored(kafka: ThreadedCluster, topic: str, partitions: int) -> list[list[byt
         ({}, True),
     ],
 )
-def test_a_chunk_is_one_batch_of_each_partition_unless_it_is_left_to_librdkafka(
+def test_chunk_is_one_batch_per_partition_unless_librdkafka_divides_it(
     kafka: ThreadedCluster,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -121,7 +121,7 @@ def test_a_chunk_is_one_batch_of_each_partition_unless_it_is_left_to_librdkafka(
 
 
 def send_amid_faults(kafka: ThreadedCluster, topic: str, pipelined: bool) -> list[list[bytes]]:
-    """A refusal in partition 0 while the answer to a batch of partition 1 is lost, a few times."""
+    """Refusals in partition 0 while responses to batches of partition 1 are lost."""
     kafka.create_topic(topic, 2)
     leaders = kafka.call(
         lambda: [kafka.running.controller.topics[topic].partitions[n].leader for n in (0, 1)]
@@ -142,14 +142,14 @@ def send_amid_faults(kafka: ThreadedCluster, topic: str, pipelined: bool) -> lis
     return stored(kafka, topic, 2)
 
 
-def test_a_refusal_in_one_partition_makes_no_copies_in_another_whose_answer_was_lost(
+def test_refusal_in_one_partition_causes_no_duplicates_after_a_lost_response_in_another(
     kafka: ThreadedCluster,
 ) -> None:
     expected = [b"%d %d" % (number, part) for number in range(ROUNDS) for part in range(20)]
     assert send_amid_faults(kafka, "one-batch", pipelined=False) == [expected, expected]
 
 
-def test_several_batches_in_flight_make_copies(
+def test_several_batches_in_flight_cause_duplicates(
     kafka: ThreadedCluster,
 ) -> None:
     refused, lost = send_amid_faults(kafka, "pipelined", pipelined=True)
@@ -170,7 +170,7 @@ def test_capture_sends_all_records_before_a_refused_one_and_none_behind_it(
 
 
 @pytest.mark.parametrize("name", ["linger.ms", "delivery.timeout.ms"])
-def test_settings_that_would_undo_it_are_refused_but_for_a_producer_that_is_not_idempotent(
+def test_unsafe_settings_are_refused_unless_the_producer_is_not_idempotent(
     name: str,
 ) -> None:
     with pytest.raises(CaptureError, match=f"--client {name}: leave it out"):

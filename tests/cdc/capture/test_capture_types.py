@@ -154,7 +154,7 @@ def test_random_decimals_and_times_survive_the_binlog(capturing: Capturing) -> N
     assert [row["time"] for row in found] == [text for (text,) in stored]
 
 
-def test_a_float_has_the_fewest_digits_that_are_the_same_in_32_bits() -> None:
+def test_float_has_the_fewest_digits_that_round_trip_in_32_bits() -> None:
     choose = random.Random(5)
     for _ in range(2000):
         [value] = struct.unpack("<f", struct.pack("<I", choose.randrange(0x7F800000)))
@@ -170,7 +170,7 @@ def test_json_of_mysql_is_nested_and_keeps_its_digits() -> None:
     assert json.loads(json_text({b"k": "é\n"})) == {"k": "é\n"}
 
 
-def test_a_text_that_is_not_of_its_character_set_is_refused() -> None:
+def test_text_invalid_in_its_character_set_is_refused() -> None:
     assert decode_text(b"\x81\xe9", "latin1") == "\x81é"
     with pytest.raises(CaptureError, match="no utf8mb4 text"):
         decode_text(b"\xff", "utf8mb4")

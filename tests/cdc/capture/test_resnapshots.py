@@ -43,7 +43,7 @@ def check_equal(capturing: Capturing, target: Target) -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 1, 3])
-def test_a_capture_that_is_cut_short_sends_the_rows_again(
+def test_interrupted_capture_sends_the_rows_again(
     capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, sent: int
 ) -> None:
     capturing.capture()
@@ -68,7 +68,7 @@ def test_a_capture_that_is_cut_short_sends_the_rows_again(
 
 
 @pytest.mark.parametrize("sent", [1, 2, 5])
-def test_a_snapshot_that_is_cut_short_within_the_copies_of_a_change_is_applied(
+def test_snapshot_interrupted_within_the_copies_of_a_change_is_applied(
     capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, sent: int
 ) -> None:
     capturing.run(CREATE, ROWS)
@@ -123,7 +123,7 @@ def test_changes_between_statement_and_snapshot_are_in_the_copy(
     assert target.select_own("purgatory_quarantine") == []
 
 
-def test_a_table_that_has_no_snapshots_stops_at_its_statement_alone(
+def test_only_a_table_without_snapshots_stops_at_its_statement(
     capturing: Capturing, target: Target
 ) -> None:
     capturing.capture()
@@ -162,7 +162,7 @@ def test_stopping_statement_keeps_the_rows_due_before_it(
         assert difference(capturing.mariadb, capturing.name, target) == {}
 
 
-def test_a_table_that_is_never_as_the_binlog_says_stops_alone(
+def test_only_a_table_that_contradicts_the_binlog_stops(
     capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "_MAX_TRIES", 2)
@@ -182,7 +182,7 @@ def test_a_table_that_is_never_as_the_binlog_says_stops_alone(
     assert set(difference(capturing.mariadb, capturing.name, target)) == {"t", "v"}
 
 
-def test_a_table_without_primary_key_is_read_back_by_the_key_that_its_rows_have(
+def test_table_without_primary_key_is_read_back_by_the_key_of_its_rows(
     capturing: Capturing, target: Target
 ) -> None:
     capturing.capture()
@@ -197,7 +197,7 @@ def test_a_table_without_primary_key_is_read_back_by_the_key_that_its_rows_have(
     table = target.table("t")
     assert table is not None
     assert table.primary_key == ("a",)
-    # What is told of is the statement alone.
+    # Only the statement is reported.
     assert len(target.select_own("purgatory_quarantine")) == 1
     for index, reason in ("x", "unknown table"), ("b", "missing key"):
         capturing.run(f"DROP INDEX {index} ON t", "INSERT INTO t VALUES (1, 3, NULL, 3)")
@@ -209,7 +209,7 @@ def test_a_table_without_primary_key_is_read_back_by_the_key_that_its_rows_have(
         assert reason in found[1:]
 
 
-def test_columns_of_tables_that_are_left_out_are_not_looked_at(capturing: Capturing) -> None:
+def test_columns_of_excluded_tables_are_ignored(capturing: Capturing) -> None:
     capturing.run("CREATE TABLE a (id INT PRIMARY KEY, v TEXT COMPRESSED)", CREATE)
     config = replace(
         capturing.config, tables=TableFilter(capturing.name, frozenset({"t"})), snapshot=True

@@ -1,7 +1,7 @@
-"""What sqlglot reads of the statements that `test_statements_at_mariadb.py` has, by the server.
+"""Sqlglot's reading of the statements in `test_statements_at_mariadb.py`, beside the server's.
 
 Run by hand, with sqlglot installed: ``python -m tests.cdc.ddl.sqlglot_beside_mariadb``.
-It is why there is a parser of our own; `docs/dependencies.md` has what it said.
+The result is why there is a parser of our own; `docs/dependencies.md` has it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ALIKE = {
 
 
 class RefusedError(Exception):
-    """It says that it does not read a statement."""
+    """A statement that sqlglot does not read."""
 
 
 def tree_of(sql: str) -> Any:

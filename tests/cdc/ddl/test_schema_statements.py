@@ -1,4 +1,4 @@
-"""What statements of the binlog are taken for."""
+"""The parsing of statements in the binlog."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_unsupported_statements_become_a_stop(sql: str, why: str) -> None:
     assert captured_changes([change], TableFilter("d" if change.table else "other")) == [change]
 
 
-def test_a_table_that_is_made_has_the_columns_of_its_statement() -> None:
+def test_created_table_has_the_columns_of_its_statement() -> None:
     [made] = schema_changes(
         """CREATE TABLE t (
             id SERIAL, a VARCHAR(20) CHARACTER SET latin1 COLLATE latin1_bin DEFAULT 'x' INVISIBLE,
@@ -356,7 +356,7 @@ def test_a_statement_is_decoded_by_the_character_set_of_its_session(
         assert decode_statement(raw, charset) == text
 
 
-def test_a_table_that_leaves_or_comes_is_told_by_what_is_captured() -> None:
+def test_rename_from_and_to_captured_names_drops_or_stops() -> None:
     changes = schema_changes("RENAME TABLE a TO b, c TO a, e TO f", "d")
     left, came = captured_changes(changes, TableFilter("d", frozenset({"a"})))
     assert left == SchemaChange("table-drop", "d", "a")

@@ -1,4 +1,4 @@
-"""What is read from statements is what a real MariaDB made of them."""
+"""The parsed effect of statements equals that at a real MariaDB."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _shape(type_name: str, words: str, charset: str | None, nullable: bool) -> t
 
 
 def made_column(cursor: pymysql.cursors.Cursor, definition: str) -> tuple[Any, ...]:
-    """What the server made of a column that was added by its definition."""
+    """The server's column after one is added by its definition."""
     cursor.execute("CREATE OR REPLACE TABLE t (id INT)")
     cursor.execute(f"ALTER TABLE t ADD a {definition}")
     cursor.execute(
@@ -168,7 +168,7 @@ def made_column(cursor: pymysql.cursors.Cursor, definition: str) -> tuple[Any, .
         " AND table_name = 't'"
     )
     [[type_name, words, charset, nullable]] = cursor.fetchall()
-    # That of the server, or of JSON, which MariaDB has as a text.
+    # The default character set is the server's, or JSON's, which MariaDB has as a text.
     return _shape(type_name, words, charset if charset != "utf8mb4" else None, nullable == "YES")
 
 

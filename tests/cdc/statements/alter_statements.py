@@ -84,7 +84,7 @@ class AlterStatements:
                 )
 
     def _conditional(self, table: str) -> str:
-        """What does nothing, for a name that is there already or is not."""
+        """A clause without effect, for an existing or a missing name."""
         w, chance = self._w, self._chance
         there, kind = self._scene.column(table), any_kind(chance)
         missing = w.quoted(f"missing{chance.randrange(9)}")

@@ -1,6 +1,6 @@
 """The cells of a source and of its copies, each read by its own SQL, in one form for both.
 
-Nothing here is of the product: what it makes of a value is compared with what MariaDB says of it.
+No code here is the product's: its form of a value is compared with MariaDB's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SourceTable:
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """A table of a copy: what its database gives for it."""
+    """A table of a copy, as its database returns it."""
 
     columns: Sequence[str]
     rows: Sequence[tuple[Any, ...]]
@@ -192,7 +192,7 @@ def _quoted(name: str) -> str:
 def differences(
     source: Mapping[str, SourceTable], copy: Mapping[str, CopiedTable]
 ) -> dict[str, str]:
-    """What differs, by table: nothing if each cell of each table is equal.
+    """The differences by table: none if each cell of each table is equal.
 
     A column of which all values are null may be missing in a copy, and a table without rows.
     """

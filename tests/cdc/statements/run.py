@@ -1,7 +1,7 @@
 """Random statements against a real MariaDB: ``python -m tests.cdc.statements.run --seed 7``.
 
-It prints each program that ends neither equal nor with a stop, with fewer statements where that is
-quick, and what became of the others.
+The command prints each program that ends neither equal nor with a stop, with fewer statements if
+that is quick, and the outcomes of the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STATEMENTS_OF_A_PROGRAM = 7
 
 @dataclass
 class Proof:
-    """What became of all programs of a seed."""
+    """The outcomes of all programs of a seed."""
 
     seed: int
     outcomes: list[Outcome] = field(default_factory=list)

@@ -200,7 +200,7 @@ class Writing:
         return "".join(self.chance.choices(letters, k=self.chance.randrange(1, 5))).strip() or "x"
 
     def gap(self) -> str:
-        """What stands between two words."""
+        """The text between two words."""
         if self.chance.random() < 0.88:
             return " "
         comment = self.chance.choice(

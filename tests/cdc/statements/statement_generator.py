@@ -12,7 +12,7 @@ from tests.cdc.statements.scene import Catalog, Scene
 from tests.cdc.statements.sessions import Session, Writing, any_session
 
 DATABASE = "@db@"
-"""What stands in statements for the name of the program's database."""
+"""A placeholder in statements for the name of the program's database."""
 _MOST_TABLES = 4
 
 
@@ -249,7 +249,7 @@ class _Statements:
             statements[1:1] = [f"SAVEPOINT {name}"]
             statements += [f"ROLLBACK TO {w.maybe('SAVEPOINT')} {name}"]
         if chance.random() < 0.2:
-            # It commits what is before it.
+            # ALTER commits the statements before it.
             statements += self._alters.some()
         end = chance.choice(["COMMIT", "COMMIT", "ROLLBACK", "COMMIT WORK"])
         return [begin, *statements, end, *(["SET autocommit = 1"] if "autocommit" in begin else [])]

@@ -64,11 +64,11 @@ Place = tuple[int, int]
 
 @dataclass
 class Outcome:
-    """What became of a program.
+    """The outcome of a program.
 
     Args:
         verdicts: of each copy: ``equal``, ``stops`` or ``quarantined``.
-        failure: what must not be, or empty.
+        failure: a description, or empty.
         crashed: a statement ended the source's own process.
     """
 
@@ -83,7 +83,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """That of the whole program."""
+        """The verdict of the whole program."""
         if self.failure:
             return "FAILED"
         if self.crashed:
@@ -182,7 +182,7 @@ class Copy:
         self.quarantined = [tuple(row) for row in self.target.select_own("purgatory_quarantine")]
 
     def read(self) -> dict[str, CopiedTable]:
-        """What a client of the copy finds."""
+        """The tables that a client of the copy finds."""
         if self._reader is not None:
             return read_sqlite(self._reader)
         return read_postgres(self._postgres, self._schema)
@@ -341,7 +341,7 @@ class _Running:
         self.outcome.failed_copy = copy.label
 
     def shown(self) -> str:
-        """Its statements, with what the source said to each."""
+        """Its statements, with the source's response to each."""
         lines = [f"-- session {n}: {session.setup[1:]}" for n, session in enumerate(self.sessions)]
         for step in self.steps:
             for sql in step.statements:
@@ -363,7 +363,7 @@ class _Running:
 
 
 def _is_promised(copy: Copy, reason: str, detail: str, value: bytes | None, keyless: bool) -> bool:
-    """Whether docs/apply.md says that such a record goes to the quarantine."""
+    """Whether such a record is quarantined according to docs/apply.md."""
     if reason == "missing key" or "and that of the source" in detail:
         return keyless
     if "is the same name as" in detail or "'s: give" in detail:

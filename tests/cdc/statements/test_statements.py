@@ -1,4 +1,4 @@
-"""Whatever is run at a real MariaDB, the copies are equal, or stop and say at which statement."""
+"""Any statements at a real MariaDB: the copies are equal, or stop and name the statement."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def seed_of_the_day() -> int:
 
 
 def check(proof: Proof, *, equal: float) -> None:
-    """Nothing may differ, and enough must have been compared for that to mean something.
+    """Check that no cell differs, and that enough cells were compared.
 
     Args:
         equal: the least share of programs that end equal; of many it is about 0.7.
@@ -123,7 +123,7 @@ def test_formerly_different_statements_are_equal_or_stop(servers: Servers) -> No
     assert len(equal) >= len(found) // 2
 
 
-def test_a_table_without_a_key_is_quarantined_beside_one_whose_name_differs_in_case(
+def test_table_without_a_key_is_quarantined_beside_one_of_the_same_name_in_other_case(
     servers: Servers,
 ) -> None:
     names = ("CREATE TABLE `levelY` (k INT PRIMARY KEY)", "CREATE TABLE LEVELy (id INT NOT NULL)")

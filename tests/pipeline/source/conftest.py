@@ -14,7 +14,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ThreadedCluster]:
-    """Three brokers. Who breaks something in it mends it before the test ends."""
+    """Three brokers. A test that breaks something in the cluster repairs it before its end."""
     with ThreadedCluster(ClusterConfig(auto_create_topics=False)) as running:
         yield running
 

@@ -48,7 +48,7 @@ class MicroBatches:
         return [row for batch in self.batches for row in batch]
 
     def restart(self) -> None:
-        """Go on as another process: with what is in the checkpoint alone."""
+        """Continue as another process: with the checkpoint alone."""
         self._reader.stop()
         self._reader = PurgatoryStreamReader(self._options)
 

@@ -1,4 +1,4 @@
-"""Streams of the format that put their rows where a test sees them."""
+"""Streams of the format that collect their rows for a test."""
 
 from __future__ import annotations
 

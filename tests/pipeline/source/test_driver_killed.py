@@ -24,9 +24,7 @@ ROOT = Path(__file__).parents[3]
 _PATIENCE_S = 400.0
 
 
-def test_a_batch_that_was_planned_is_the_same_after_a_restart_whatever_came_meanwhile(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_planned_batch_is_the_same_after_a_restart(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic, 2)
     servers = cluster.bootstrap_servers
     write(servers, topic, numbered(100, 2))
@@ -62,7 +60,7 @@ def driver(
             *more,
         ],
         cwd=ROOT,
-        # What it leaves behind goes with the folder of the test.
+        # Files left behind are removed with the folder of the test.
         env={**command_environment(), "TMPDIR": str(folder)},
         stderr=subprocess.PIPE,
         text=True,
@@ -97,7 +95,7 @@ def _forget(folder: Path, number: int) -> None:
 @pytest.mark.spark
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1_800)
-def test_a_driver_killed_in_its_batches_and_started_again_has_each_record_once(
+def test_restarted_driver_has_each_record_once(
     cluster: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic, 2)

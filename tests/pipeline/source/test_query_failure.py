@@ -1,4 +1,4 @@
-"""What a failed query is told to have failed with."""
+"""The one line that a failed query is reported with."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_failure_line_is_the_most_specific_one(text: str, reason: str, is_transi
     assert query_failure(RuntimeError(text), "Begin anew") == QueryFailure(reason, is_transient)
 
 
-def test_data_loss_error_says_what_to_do() -> None:
+def test_data_loss_error_names_the_remedy() -> None:
     lost = topic_recreated("orders")
     told = query_failure(RuntimeError(f"purgatory.source.errors.DataLossError: {lost}"), "Do it.")
     assert told.reason.startswith("topic orders was deleted and made anew while it was read: ")

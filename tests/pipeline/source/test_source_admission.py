@@ -1,4 +1,4 @@
-"""How offsets are shared among partitions, cut into tasks, and written into the checkpoint."""
+"""Admission of offsets: shared among partitions, cut into tasks, written into the checkpoint."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from purgatory.source.stream_reader import admit
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 
 
-def test_all_is_taken_below_the_limit() -> None:
+def test_admission_takes_all_records_below_the_limit() -> None:
     assert admit({A: 3, B: 0, C: 4}, 7, 0) == {A: 3, B: 0, C: 4}
 
 
-def test_admission_shares_evenly_and_gives_the_rest_to_longer_partitions() -> None:
+def test_admission_shares_evenly_and_gives_the_rest_to_longer_backlogs() -> None:
     assert admit({A: 1_000_000, B: 2, C: 50}, 90, 0) == {A: 44, B: 2, C: 44}
 
 
-def test_partitions_take_turns_when_there_is_not_one_for_each() -> None:
+def test_partitions_take_turns_below_one_offset_each() -> None:
     read = dict.fromkeys((A, B, C), 0)
     for _ in range(6):
         for topic_partition, count in admit(
@@ -33,7 +33,7 @@ def test_partitions_take_turns_when_there_is_not_one_for_each() -> None:
     assert read == {A: 4, B: 4, C: 4}
 
 
-def test_admission_takes_the_limit_or_all_that_is_available() -> None:
+def test_admission_takes_the_limit_or_all_available_records() -> None:
     chance = random.Random(7)
     for _ in range(500):
         backlog = {
@@ -47,7 +47,7 @@ def test_admission_takes_the_limit_or_all_that_is_available() -> None:
             0 <= admitted[topic_partition] <= backlog[topic_partition]
             for topic_partition in backlog
         )
-        # Who is not read to its end got as much as anyone, give or take the remainder.
+        # A partition not read to its end has as much as any other, give or take the remainder.
         cut = [
             admitted[topic_partition]
             for topic_partition in backlog
@@ -56,7 +56,7 @@ def test_admission_takes_the_limit_or_all_that_is_available() -> None:
         assert not cut or min(cut) >= max(admitted.values()) - 1
 
 
-def test_a_batch_is_cut_into_at_least_so_many_ranges() -> None:
+def test_batch_is_divided_into_the_least_number_of_ranges() -> None:
     parts = split([OffsetRange(A, 0, 90), OffsetRange(B, 10, 20)], 5, 1_000)
     assert len(parts) >= 5
     assert max(part.end - part.start for part in parts) <= 20
@@ -64,7 +64,7 @@ def test_a_batch_is_cut_into_at_least_so_many_ranges() -> None:
     assert parts[-1] == OffsetRange(B, 10, 20)
 
 
-def test_no_range_is_larger_than_asked_and_none_overlap() -> None:
+def test_ranges_are_within_their_limit_and_disjoint() -> None:
     parts = split([OffsetRange(A, 5, 1_000)], 1, 64)
     assert all(part.end - part.start <= 64 for part in parts)
     assert [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
@@ -75,7 +75,7 @@ def test_empty_range_has_no_slices() -> None:
     assert split([], 4, 10) == []
 
 
-def test_the_checkpoint_has_the_same_text_for_the_same_offsets() -> None:
+def test_checkpoint_has_the_same_text_for_the_same_offsets() -> None:
     tenth = TopicPartition("orders", 10)
     other = TopicPartition("bills", 0)
     document = to_document({tenth: 5, B: 7, other: 1})

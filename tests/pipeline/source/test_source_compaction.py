@@ -1,4 +1,4 @@
-"""A topic that is compacted: every record that is left is read, and every range ends.
+"""A compacted topic: each remaining record is read, and each range ends.
 
 Offsets without a record are no loss. Brokers here hold them by empty batches; those of Kafka leave
 a hole. The source reads both.
@@ -36,7 +36,7 @@ _COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 @pytest.fixture(params=["empty batches", "holes"])
 def gaps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in a log where all records of a batch were compacted away."""
+    """The forms of a log of which all records of a batch were compacted away."""
     if request.param == "holes":
         _hide_empty_batches(monkeypatch)
 
@@ -81,7 +81,7 @@ def write_singly(cluster: ThreadedCluster, topic: str, records: list[Record]) ->
 
 
 def compact(cluster: ThreadedCluster) -> None:
-    """Have brokers do what they do every five seconds."""
+    """Run the brokers' periodic work, which is due every five seconds."""
 
     async def maintain() -> None:
         for broker in cluster.running.brokers.values():
@@ -116,7 +116,7 @@ def read_all(reader: PurgatoryBatchReader, ranges: list[OffsetRange]) -> list[Ro
 
 
 @pytest.mark.usefixtures("gaps")
-def test_each_range_has_the_records_that_are_left_and_ends(
+def test_each_range_has_its_remaining_records_and_ends(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     create(cluster, topic, _COMPACTED)
@@ -166,7 +166,7 @@ def _record_count(cluster: ThreadedCluster, topic: str) -> int:
     return sum(batch.record_count for segment in segments for batch in segment.batches)
 
 
-def test_a_log_whose_last_records_are_compacted_away_ends(
+def test_log_with_its_last_records_compacted_away_ends(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     write_without_tail(cluster, topic)
@@ -192,7 +192,7 @@ def writer(cluster: ThreadedCluster, topic: str) -> Iterator[Producer]:
 
 
 @pytest.mark.usefixtures("gaps")
-def test_a_range_that_ends_without_records_before_an_open_transaction_ends(
+def test_range_without_last_records_before_an_open_transaction_ends(
     cluster: ThreadedCluster, topic: str, writer: Producer
 ) -> None:
     servers = cluster.bootstrap_servers
@@ -214,7 +214,7 @@ def test_a_range_that_ends_without_records_before_an_open_transaction_ends(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_a_batch_in_many_ranges_has_each_record_that_is_left_once(
+def test_batch_in_many_ranges_has_each_remaining_record_once(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     create(cluster, topic, _COMPACTED)
@@ -236,7 +236,7 @@ def test_a_batch_in_many_ranges_has_each_record_that_is_left_once(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_compaction_between_planning_and_reading_is_no_loss(
+def test_compaction_between_planning_and_reading_is_no_data_loss(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     create(cluster, topic, {})
@@ -255,12 +255,12 @@ def test_compaction_between_planning_and_reading_is_no_loss(
 
 
 @pytest.mark.usefixtures("gaps")
-def test_compaction_while_a_range_is_read_is_no_loss(cluster: ThreadedCluster, topic: str) -> None:
+def test_compaction_during_a_read_is_no_data_loss(cluster: ThreadedCluster, topic: str) -> None:
     create(cluster, topic, {"segment.bytes": "20000"})
     padding = bytes(1_000)
     records = [one._replace(value=b"%s%s" % (one.value, padding)) for one in keyed(0, 3_000)]
     write(cluster.bootstrap_servers, topic, records, **{"batch.num.messages": 5})
-    # What the client fetches in advance is little, so most is fetched after the compaction.
+    # The client fetches little in advance, so most is fetched after the compaction.
     little = {"kafka.fetch.message.max.bytes": 20_000, "kafka.queued.max.messages.kbytes": 20}
     asked = options(cluster.bootstrap_servers, {"subscribe": topic, **little})
     batches = PartitionReader(asked, OffsetRange(TopicPartition(topic, 0), 0, 3_000)).batches()
@@ -302,7 +302,7 @@ def test_compaction_between_batches_loses_no_record(cluster: ThreadedCluster, to
 @pytest.mark.spark
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-def test_spark_reads_a_topic_that_is_compacted_meanwhile(
+def test_spark_reads_a_topic_during_its_compaction(
     spark: SparkSession, cluster: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     create(cluster, topic, _COMPACTED)

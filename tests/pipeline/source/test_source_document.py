@@ -24,7 +24,7 @@ def _first_cells(section: str) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_the_python_of_the_document_prints_what_it_shows(
+def test_example_prints_its_documented_output(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
@@ -44,11 +44,11 @@ def test_the_python_of_the_document_prints_what_it_shows(
     assert lines == shown.splitlines()
 
 
-def test_the_document_has_the_options_that_there_are() -> None:
+def test_document_has_all_options() -> None:
     assert sorted(_first_cells("Options")) == sorted(
         [*source_options._NAMES, "kafka.bootstrap.servers", "kafka.*"]
     )
 
 
-def test_the_document_has_the_columns_that_there_are() -> None:
+def test_document_has_all_columns() -> None:
     assert _first_cells("Columns") == column_names(include_headers=True)

@@ -88,7 +88,7 @@ def sampled_connections(cluster: ThreadedCluster) -> Iterator[Connections]:
 
 
 class Cost(NamedTuple):
-    """What a process that reads range after range has, as a worker of Spark does."""
+    """The rows and resources of a process that reads range after range, like a worker of Spark."""
 
     rows: Counter[int]
     resident_mb: list[float]

@@ -37,7 +37,7 @@ def _check(rows: Iterable[Any], counts: list[int]) -> None:
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_new_partitions_are_read_from_their_beginning_wherever_the_stream_began(
+def test_new_partitions_are_read_from_their_beginning_for_any_start_of_the_stream(
     cluster: ThreadedCluster, topic: str, start: str, restarts: bool
 ) -> None:
     cluster.create_topic(topic)
@@ -48,7 +48,7 @@ def test_new_partitions_are_read_from_their_beginning_wherever_the_stream_began(
         for partitions in (1, 2, 5):
             if partitions > 1:
                 add_partitions(cluster, topic, partitions)
-            # What is in a new partition before the stream knows of it is read, too.
+            # Records written to a new partition before its discovery are read, too.
             write(servers, topic, numbered(60, partitions, start=written))
             written += 60
             for _ in range(3):
@@ -63,7 +63,7 @@ def test_new_partitions_are_read_from_their_beginning_wherever_the_stream_began(
     assert {row["gap_before"] for row in live.rows} == {None}
 
 
-def test_partitions_that_came_while_a_stream_stood_still_are_read_from_their_beginning(
+def test_partitions_added_to_a_stopped_stream_are_read_from_their_beginning(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic)
@@ -119,7 +119,7 @@ def test_retention_in_a_new_partition_before_its_discovery_is_data_loss(
             ]
 
 
-def test_a_restarted_broker_that_does_not_know_new_partitions_yet_is_no_loss(
+def test_restarted_broker_without_new_partitions_is_no_data_loss(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, replication=3)

@@ -1,4 +1,4 @@
-"""Options: what is taken, and how the rest is refused."""
+"""Options: valid ones, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _options(**change: str) -> SourceOptions:
     return parse_options({**GOOD, **change})
 
 
-def test_without_options_all_topics_named_are_read_and_loss_fails() -> None:
+def test_named_topics_are_read_and_loss_fails_by_default() -> None:
     options = _options(subscribe="orders, bills")
     assert options.subscription.names == ("orders", "bills")
     assert options.start is None
@@ -38,7 +38,7 @@ def test_without_options_all_topics_named_are_read_and_loss_fails() -> None:
     assert options.max_offsets_per_trigger is None
 
 
-def test_the_case_of_names_does_not_matter() -> None:
+def test_names_are_case_insensitive() -> None:
     options = _options(STARTINGOFFSETS="EARLIEST", maxoffsetspertrigger="5")
     assert options.start == Position(EARLIEST)
     assert options.max_offsets_per_trigger == 5
@@ -66,7 +66,7 @@ def test_offsets_are_given_by_partition_and_the_rest_is_earliest() -> None:
     assert start.moves
 
 
-def test_a_pattern_matches_whole_names() -> None:
+def test_pattern_matches_whole_names() -> None:
     subscription = parse_options(
         {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "or.*"}
     ).subscription
@@ -110,7 +110,7 @@ def test_a_pattern_matches_whole_names() -> None:
         ({"kafka.ssl.ca.location": "no/such.pem"}, "kafka.ssl.ca.location", "no such file"),
     ],
 )
-def test_a_bad_option_is_named_with_what_would_be_right(
+def test_invalid_option_is_named_with_a_valid_one(
     change: dict[str, str | None], named: str, right: str
 ) -> None:
     message = _refused(change)
@@ -133,6 +133,6 @@ def test_batch_refuses_options_of_streams() -> None:
         options.refuse_for_batch()
 
 
-def test_a_batch_that_begins_where_it_ends_is_refused() -> None:
+def test_batch_without_offsets_is_refused() -> None:
     with pytest.raises(OptionError, match="startingOffsets=latest"):
         _options(startingOffsets="latest").refuse_for_batch()

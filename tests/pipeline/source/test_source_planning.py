@@ -1,4 +1,4 @@
-"""What each micro-batch of a stream is to read, planned against a real cluster without Spark."""
+"""The ranges of each micro-batch of a stream, planned against a real cluster without Spark."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_stream_begins_at_the_latest_offsets_by_default(
         assert reader.latestOffset(first, ALL) == _begun(topic, 10, 10)
 
 
-def test_a_first_batch_that_is_planned_again_is_empty_even_if_the_log_grew(
+def test_replanned_first_batch_stays_empty_after_the_log_grew(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic)
@@ -82,7 +82,7 @@ def test_the_start_is_found_by_offsets_and_by_time(cluster: ThreadedCluster, top
         reader.initialOffset()
 
 
-def test_a_limit_is_shared_and_one_that_spark_lifts_is_not_kept(
+def test_limit_is_shared_and_dropped_once_spark_lifts_it(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, 2)
@@ -95,9 +95,7 @@ def test_a_limit_is_shared_and_one_that_spark_lifts_is_not_kept(
         assert reader.reportLatestOffset() == _begun(topic, 10, 10)
 
 
-def test_each_partition_that_has_something_is_one_range(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_each_partition_with_records_is_one_range(cluster: ThreadedCluster, topic: str) -> None:
     with _reader(cluster, subscribe=topic) as reader:
         ranges = reader.partitions(_begun(topic, 3, 5), _begun(topic, 7, 5, 2))
     assert ranges == [
@@ -124,7 +122,7 @@ def test_new_partitions_and_new_topics_are_read_from_their_beginning(
         }
 
 
-def test_a_topic_that_is_not_there_yet_is_waited_for(cluster: ThreadedCluster, topic: str) -> None:
+def test_stream_waits_for_a_missing_topic(cluster: ThreadedCluster, topic: str) -> None:
     with _reader(cluster, subscribe=topic, startingOffsets="earliest") as reader:
         with capture_logs() as logs:
             assert reader.initialOffset() == {}
@@ -155,7 +153,7 @@ def test_a_new_partition_counts_from_its_first_offset(cluster: ThreadedCluster, 
             reader.latestOffset({}, ALL)
 
 
-def test_a_batch_that_is_split_has_the_whole_gap_in_its_first_range(
+def test_split_batch_has_the_whole_gap_in_its_first_range(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic)
@@ -172,7 +170,7 @@ def test_a_batch_that_is_split_has_the_whole_gap_in_its_first_range(
     assert [(line["event"], line["offsets"]) for line in logs] == [("records_lost", 4)]
 
 
-def test_a_topic_that_is_deleted_while_a_batch_is_planned_is_an_error_or_left_out(
+def test_topic_deleted_during_planning_is_an_error_or_left_out(
     cluster: ThreadedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("purgatory.source.broker_client.GRACE_S", 0.5)
@@ -202,7 +200,7 @@ def test_internal_topics_are_read_by_name_and_not_by_pattern(cluster: ThreadedCl
         assert reader.initialOffset() == {}
 
 
-def test_a_gap_is_planned_so_that_a_row_follows_it(cluster: ThreadedCluster, topic: str) -> None:
+def test_gap_is_planned_with_a_following_row(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     start = _begun(topic, 10)
@@ -210,13 +208,13 @@ def test_a_gap_is_planned_so_that_a_row_follows_it(cluster: ThreadedCluster, top
         delete_before(cluster, topic, 15)
         assert reader.latestOffset(start, ReadMaxRows(2)) == _begun(topic, 17)
         delete_before(cluster, topic, 20)
-        # Nothing is there to tell of it: the stream stays where it is until there is.
+        # A gap without a following record can't be marked: the stream waits for the next record.
         assert reader.latestOffset(start, ALL) == start
         write(cluster.bootstrap_servers, topic, numbered(1))
         assert reader.latestOffset(start, ALL) == _begun(topic, 21)
 
 
-def test_a_topic_that_is_gone_or_was_made_anew_stops_the_query(
+def test_deleted_or_recreated_topic_stops_the_query(
     cluster: ThreadedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_reader_module, "GRACE_S", 0.0)
@@ -283,7 +281,7 @@ def test_available_now_reads_up_to_the_ends_at_its_start(
         assert reader.latestOffset(end, ReadMaxRows(6)) == end
 
 
-def test_a_reader_goes_to_the_tasks_without_its_connections(
+def test_reader_is_sent_to_tasks_without_its_connections(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic)
@@ -293,9 +291,7 @@ def test_a_reader_goes_to_the_tasks_without_its_connections(
         assert sent.initialOffset() == _begun(topic, 0)
 
 
-def test_a_broker_that_dies_and_comes_back_is_waited_for(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_planning_waits_for_a_restarting_broker(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic, replication=1)
     write(cluster.bootstrap_servers, topic, numbered(5))
     topic_partition = TopicPartition(topic, 0)
@@ -305,7 +301,7 @@ def test_a_broker_that_dies_and_comes_back_is_waited_for(
         assert reader.latestOffset(_begun(topic, 0), ALL) == _begun(topic, 5)
 
 
-def test_brokers_that_never_answer_are_given_up_with_the_reason() -> None:
+def test_unresponsive_brokers_are_given_up_with_the_reason() -> None:
     given = {"subscribe": "a", "kafkaConsumer__pollTimeoutMs": 300}
     reader = PurgatoryStreamReader(options("127.0.0.1:1", given))
     with pytest.raises(BrokerError, match=r"brokers at 127\.0\.0\.1:1: gave up after 0\.3 s"):

@@ -1,4 +1,4 @@
-"""What a task reads of one range of offsets, from a real cluster, without Spark."""
+"""The reading of one range of offsets by a task, from a real cluster, without Spark."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_large_values_come_in_batches_of_some_megabytes(
     assert max(sizes[1:], default=1) <= 8 * 1024 * 1024 / len(large)
 
 
-def test_records_that_are_gone_are_a_clear_error(cluster: ThreadedCluster, topic: str) -> None:
+def test_deleted_records_are_an_error_with_advice(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     delete_before(cluster, topic, 12)
@@ -85,9 +85,7 @@ def test_records_that_are_gone_are_a_clear_error(cluster: ThreadedCluster, topic
     assert "failOnDataLoss=false" in str(why.value)
 
 
-def test_records_that_are_gone_are_counted_in_the_next_row(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_deleted_records_are_counted_in_the_next_row(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     delete_before(cluster, topic, 12)
@@ -114,7 +112,7 @@ def test_truncated_log_is_an_error(cluster: ThreadedCluster, topic: str) -> None
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_log_that_was_cut_after_planning_ends_the_range(
+def test_log_truncated_after_planning_ends_the_range(
     cluster: ThreadedCluster, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("purgatory.source.broker_client.GRACE_S", 1.0)
@@ -134,9 +132,7 @@ def test_a_log_that_was_cut_after_planning_ends_the_range(
     assert time.monotonic() - began_s < 60, "it does not wait for the 120 s of a poll"
 
 
-def test_a_log_that_is_short_for_a_moment_is_waited_for(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_reader_waits_for_a_temporarily_short_log(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
     late = threading.Timer(
@@ -149,7 +145,7 @@ def test_a_log_that_is_short_for_a_moment_is_waited_for(
         late.join()
 
 
-def test_reading_survives_connections_that_break_and_a_broker_that_dies(
+def test_reading_survives_broken_connections_and_a_killed_broker(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, replication=3)
@@ -170,7 +166,7 @@ def test_reading_survives_connections_that_break_and_a_broker_that_dies(
     assert seen == list(range(20_000))
 
 
-def test_brokers_that_never_answer_are_given_up_with_the_reason(topic: str) -> None:
+def test_unresponsive_brokers_are_given_up_with_the_reason(topic: str) -> None:
     asked = options("127.0.0.1:1", {"subscribe": topic, "kafkaConsumer__pollTimeoutMs": 300})
     reader = PartitionReader(asked, OffsetRange(TopicPartition(topic, 0), 0, 1))
     with pytest.raises(BrokerError, match=r"gave up after 0\.3 s .*Connection refused"):
@@ -230,7 +226,7 @@ def _played(
     return rows, _Playback.assigned
 
 
-def test_a_range_whose_last_offsets_have_no_record_ends_at_the_end_of_the_log(
+def test_range_without_last_records_ends_at_the_end_of_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = [
@@ -244,7 +240,7 @@ def test_a_range_whose_last_offsets_have_no_record_ends_at_the_end_of_the_log(
     assert offsets_of(rows) == [0, 7]
 
 
-def test_a_range_whose_last_offsets_have_no_record_ends_at_a_record_beyond(
+def test_range_without_last_records_ends_at_a_record_beyond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows, _ = _played(monkeypatch, [[_Message(3), _Message(14), _Message(15)]])
@@ -252,7 +248,7 @@ def test_a_range_whose_last_offsets_have_no_record_ends_at_a_record_beyond(
     assert rows[0]["gap_before"] is None
 
 
-def test_records_that_go_while_a_range_is_read_are_marked_within_it(
+def test_records_deleted_during_a_read_are_marked_within_the_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = [
@@ -266,7 +262,7 @@ def test_records_that_go_while_a_range_is_read_are_marked_within_it(
     assert assigned == [0, 2, 6]
 
 
-def test_a_transactions_marker_at_the_end_of_the_log_is_passed_over(
+def test_transaction_marker_at_the_end_of_the_log_is_skipped(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, replication=1)
@@ -295,7 +291,7 @@ def _append_marker(cluster: Cluster, topic_partition: TopicPartition) -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_that_is_deleted_while_it_is_read_ends_the_range(
+def test_topic_deleted_during_a_read_ends_the_range(
     cluster: ThreadedCluster, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("purgatory.source.broker_client.GRACE_S", 1.0)
@@ -305,7 +301,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_ends_the_range(
         cluster.bootstrap_servers,
         {"subscribe": topic, "kafkaConsumer.pollTimeoutMs": 60_000, "failOnDataLoss": str(fails)},
     )
-    # What was planned is more than what is there when the topic goes.
+    # The planned range is longer than the log when the topic is deleted.
     reader = PartitionReader(asked, OffsetRange(TopicPartition(topic, 0), 0, 9))
     batches = reader.batches()
     assert len(next(batches)) == 5

@@ -1,6 +1,6 @@
 """Records that retention deletes before a stream has read them: an error, or a marked gap.
 
-Where they go decides who finds it: the driver between two micro-batches, a task between planning
+The driver finds records deleted between two micro-batches, a task those deleted between planning
 and reading. Each lost offset is marked once, in a row or in the log.
 """
 
@@ -100,7 +100,7 @@ def test_batch_names_its_lost_offsets(cluster: ThreadedCluster, topic: str) -> N
         list(reader.read(ranges[0]))
 
 
-def test_without_failure_each_lost_offset_is_marked_once_and_the_stream_goes_on(
+def test_each_lost_offset_is_marked_once_without_fail_on_data_loss(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, 2)
@@ -164,7 +164,7 @@ def test_retention_while_a_task_reads_is_an_error_or_marked(
     count = 3_000
     large = [Record(b"%d%s" % (number, bytes(1_000))) for number in range(count)]
     write(cluster.bootstrap_servers, topic, large, **_SMALL_BATCHES)
-    # What the client fetches in advance is little.
+    # The client fetches little in advance.
     given = {"subscribe": topic, "failOnDataLoss": fails}
     given |= {"kafka.fetch.message.max.bytes": 20_000, "kafka.queued.max.messages.kbytes": 20}
     reader = PartitionReader(
@@ -186,7 +186,7 @@ def test_retention_while_a_task_reads_is_an_error_or_marked(
     assert before == list(range(len(before)))
 
 
-def test_segments_that_retention_drops_are_found_as_those_that_a_request_deletes(
+def test_segments_dropped_by_retention_are_noticed_like_deleted_records(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     settings = {"segment.bytes": "1000", "retention.bytes": "3000"}

@@ -1,4 +1,4 @@
-"""What the source reads of transactions, from a real cluster, without Spark."""
+"""The source's reading of transactions, from a real cluster, without Spark."""
 
 from __future__ import annotations
 

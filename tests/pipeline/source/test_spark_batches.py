@@ -105,7 +105,7 @@ def test_a_pattern_reads_all_topics_that_it_matches(
     assert sorted(row.topic for row in rows) == [f"{topic}-a"] * 2 + [f"{topic}-b"] * 2
 
 
-def test_a_topic_without_records_is_no_rows(
+def test_topic_without_records_has_no_rows(
     spark: SparkSession, cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic)
@@ -128,14 +128,12 @@ def test_missing_offsets_of_a_batch_are_an_error_or_a_marked_gap(
         _read(spark, cluster, subscribe=topic, startingOffsets=beyond).collect()
 
 
-def test_a_topic_that_is_not_there_is_an_error(
-    spark: SparkSession, cluster: ThreadedCluster
-) -> None:
+def test_missing_topic_is_an_error(spark: SparkSession, cluster: ThreadedCluster) -> None:
     with pytest.raises(AnalysisException, match="there is no topic 'nowhere'"):
         _read(spark, cluster, subscribe="nowhere").collect()
 
 
-def test_a_bad_option_is_refused_when_the_frame_is_made(
+def test_invalid_option_is_refused_when_the_frame_is_created(
     spark: SparkSession, cluster: ThreadedCluster
 ) -> None:
     with pytest.raises(AnalysisException, match='did you mean "startingOffsets"'):

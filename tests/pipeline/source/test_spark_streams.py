@@ -139,7 +139,7 @@ def test_a_topic_deleted_under_a_query_stops_it(
     assert offsets_of(stream.rows) == list(range(4))
 
 
-def test_a_stream_outlives_a_broker_that_dies_and_comes_back(
+def test_stream_survives_a_broker_restart(
     spark: SparkSession, cluster: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic, 2, replication=1)

@@ -1,4 +1,4 @@
-"""What the tests write into topics, and take out of them."""
+"""Writing into topics, and reading from them, for the tests."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python -m tests.pipeline.stream.killed_stream N ARGUMENT...
 
-ARGUMENTs are those of the command. It is killed when the N-th results are in Parquet, and half of
-them in the topic: the batch is not committed then.
+ARGUMENTs are those of the command. The process is killed when the N-th results are in Parquet, and
+half of them in the topic: the batch is not committed then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _write = TopicSink.write
 
 
 class KillPoint:
-    """Where this process ends."""
+    """The point at which this process is killed."""
 
     def __init__(self, number: int) -> None:
         self._left = number
@@ -40,7 +40,7 @@ class KillPoint:
 
 
 def run(number: int, arguments: Sequence[str]) -> int:
-    """Run the command, and end where it is said."""
+    """Run the command, and end at the kill point."""
     kill_point = KillPoint(number)
 
     def write(topic: TopicSink, batch: int, rows: Sequence[Mapping[str, Any]]) -> int:

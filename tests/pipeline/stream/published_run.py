@@ -1,4 +1,4 @@
-"""A topic as a run would have published it, with what must come of it."""
+"""A topic as a run would have published it, and the expected results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies beside Spark's checkpoint: settings that must stay, states that are repeated."""
+"""The files beside Spark's checkpoint: settings that must stay, states that are repeated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def state(us: int) -> State:
         ({"topic_id": "another"}, "deleted and created again, or --bootstrap is another cluster"),
     ],
 )
-def test_checkpoint_refuses_settings_that_change_what_its_windows_mean(
+def test_checkpoint_refuses_settings_that_change_the_meaning_of_its_windows(
     changed: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     checkpoint = begun(tmp_path)
@@ -74,7 +74,7 @@ def test_checkpoint_without_settings_or_without_a_state_is_refused(tmp_path: Pat
         checkpoint.state_before(7)
 
 
-def test_states_of_the_last_two_batches_are_kept_as_they_were(tmp_path: Path) -> None:
+def test_states_of_the_last_two_batches_are_kept_unchanged(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path)
     assert checkpoint.state_before(0) == State()
     for number in range(4):
@@ -94,7 +94,7 @@ def test_watermark_waits_for_partitions_with_unread_records_alone() -> None:
     assert second.advance({}, (), 10).us == 90
 
 
-def test_watermark_waits_for_a_partition_of_which_nothing_was_read() -> None:
+def test_watermark_waits_for_an_unread_partition() -> None:
     watermark = Watermark().advance({A: 100}, {A, B}, 10)
     assert watermark.us == 0
     assert watermark.advance({B: 95}, (), 10).us == 90

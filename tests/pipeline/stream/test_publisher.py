@@ -1,4 +1,4 @@
-"""What a cluster and a simulation publish of themselves."""
+"""The rows that a cluster and a simulation publish of themselves."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def write(
     assert producer.flush(30) == 0
 
 
-def test_a_cluster_publishes_each_send_and_read_of_others_and_nothing_of_its_own_topics() -> None:
+def test_cluster_publishes_sends_and_reads_except_those_of_its_own_topics() -> None:
     publisher = RowPublisher("live", run_id="r1", numbered_by="partition")
     trace = ClusterTrace(WithoutTopics(publisher, publisher.topics.values()))
     config = ClusterConfig(brokers=3, topics=[TopicSpec("orders", 2)])
@@ -140,7 +140,7 @@ def test_publisher_of_a_simulation_publishes_the_rows_of_its_trace(tmp_path: Pat
             assert sorted(map(repr, told)) == sorted(map(repr, wanted))
 
 
-def test_rows_that_find_no_room_are_counted() -> None:
+def test_rows_dropped_for_lack_of_room_are_counted() -> None:
     from purgatory.stream import publisher as row_publisher
 
     publisher = RowPublisher("live", run_id="r", numbered_by="partition")
@@ -153,8 +153,8 @@ def test_rows_that_find_no_room_are_counted() -> None:
     assert publisher.close().dropped == 5  # three for want of room, two that were never sent
 
 
-def test_rows_that_come_after_the_end_are_not_counted_as_dropped() -> None:
-    """A cluster takes the last rows itself, and so has more to tell of."""
+def test_rows_after_the_end_are_not_counted_as_dropped() -> None:
+    """A cluster takes the last rows itself, and so has more of them."""
     row = ReadRow("g", 1, 1, "orders", 0, 0, 1, 1, True)
     publisher = RowPublisher("live", run_id="r1", numbered_by="partition")
     config = ClusterConfig(brokers=1, topics=[TopicSpec("live.reads", 1)])
@@ -181,6 +181,6 @@ def test_publishing_error_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_publishing_brings_no_spark() -> None:
+def test_publishing_imports_no_spark() -> None:
     code = "import sys, purgatory.stream.publisher; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -56,7 +56,7 @@ def test_a_guarded_cluster_publishes_into_itself(guarded: Guarded) -> None:
     assert topics - {"__consumer_offsets"} == {"orders"}
 
 
-def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
+def test_stream_connects_to_a_guarded_cluster_with_its_options(
     guarded: Guarded, tmp_path: Path
 ) -> None:
     arguments = ["--bootstrap", guarded.bootstrap, "--out", str(tmp_path / "out")]
@@ -66,7 +66,7 @@ def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
         TopicSink(told.bootstrap_servers, "results", told.client).write(0, [{"table": "waits"}])
         jobs.append(told)
 
-    # What is read in Spark's tasks is tested with the source; here, with what they are asked to.
+    # Reading in Spark's tasks is tested with the source; here, the options that reach them.
     with (
         patch("purgatory.pipeline.engines.spark.session.spark_session"),
         patch("purgatory.stream.rows.topic_records") as records,

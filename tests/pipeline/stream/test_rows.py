@@ -30,7 +30,7 @@ def parsed(session: SparkSession, texts: Sequence[str | None]) -> DataFrame:
 
 
 def problems(session: SparkSession, rows: Sequence[dict[str, Any]]) -> list[str | None]:
-    """What is wrong with each of some rows, in their order."""
+    """The problem of each of some rows, in their order."""
     texts = [json.dumps(row) for row in rows]
     return [row["problem"] for row in parsed(session, texts).collect()]
 
@@ -41,7 +41,7 @@ def test_row_from_more_than_a_day_ahead_is_bad(session: SparkSession) -> None:
     assert problems(session, [operation(at_us) for at_us in ahead]) == [None, "from the future"]
 
 
-def test_time_beyond_64_bits_or_before_1970_is_bad_and_ends_nothing(session: SparkSession) -> None:
+def test_time_beyond_64_bits_or_before_1970_is_a_bad_row(session: SparkSession) -> None:
     rows = [operation(5_000, started_us=2**63 - 100), operation(5_000, started_us=-(10**17))]
     assert problems(session, rows) == ["impossible time"] * 2
 
@@ -65,8 +65,8 @@ def test_bad_record_gives_its_text_and_a_good_one_its_columns(session: SparkSess
     assert [row["example"] for row in found[1:]] == ["{", None]
 
 
-def test_no_batch_has_code_of_its_own(session: SparkSession) -> None:
-    # What Spark puts the batch's time in for is another number, so other code, in each batch.
+def test_batches_share_their_generated_code(session: SparkSession) -> None:
+    # Spark replaces these functions by a constant, so by other code, in each batch.
     session.conf.set("spark.sql.debug.maxToStringFields", "1000")
     plan = parsed(session, [])._jdf.queryExecution().analyzed().toString().lower()
     assert "currenttimemillis" in plan

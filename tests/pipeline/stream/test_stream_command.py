@@ -28,15 +28,15 @@ _PATIENCE_S = 60.0
 
 @pytest.fixture(scope="module", name="traced")
 def fixture_traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the cluster of the next fixture writes its trace."""
+    """The folder of the trace of the next fixture's cluster."""
     return tmp_path_factory.mktemp("traced") / "trace"
 
 
 @pytest.fixture(scope="module", name="publishing")
 def fixture_publishing(traced: Path) -> Iterator[str]:
-    """Where a process `purgatory cluster --publish live` is, to which the same came twice.
+    """The address of a process `purgatory cluster --publish live`, which got the same twice.
 
-    Ask for it before the session: while that starts, the cluster stops holding sends back.
+    Request it before the session: while that starts, the cluster stops holding sends back.
     """
     with publishing_cluster("--trace", str(traced)) as bootstrap:
         write(bootstrap, "orders", 100)
@@ -96,7 +96,7 @@ def test_operations_of_a_cluster_are_followed_to_parquet_and_a_topic_once(
     places = [(row["purgatory"], row["kind"], row["window_start"]) for row in windows]
     assert len(set(places)) == len(places)
     assert len([row for row in told if row["table"] == "waits"]) == len(windows)
-    # What the stream itself reads is in nobody's purgatory as far as the rows tell.
+    # The stream's own fetches are in none of the rows.
     topics = {key.rpartition("-")[0] for row in operations for key in row["watch_keys"]}
     assert not {topic for topic in topics if topic.startswith("live.")}
 
@@ -137,7 +137,7 @@ def fixture_bootstrap() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def test_results_of_another_checkpoint_are_not_mixed_with(
+def test_results_of_another_checkpoint_are_refused(
     bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     part = tmp_path / "out" / "waits" / "part-000000000.parquet"
@@ -150,7 +150,7 @@ def test_results_of_another_checkpoint_are_not_mixed_with(
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
-def test_a_topic_that_is_deleted_under_the_queries_ends_them(tmp_path: Path) -> None:
+def test_deleted_topic_ends_the_queries(tmp_path: Path) -> None:
     with ThreadedCluster(ClusterConfig(brokers=1)) as cluster:
         servers = cluster.bootstrap_servers
         for topic in published_topics("live").values():

@@ -1,6 +1,6 @@
 """`purgatory stream` killed in several places, and on a standalone cluster: the same results.
 
-What they are is known from the rows that were made, and from a run that nobody disturbs.
+The expected results are computed from the rows, and by a run without a kill.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _PATIENCE_S = 200.0
 
 
 class Undisturbed(NamedTuple):
-    """A cluster with a published run, and what comes of it if nothing is killed."""
+    """A cluster with a published run, and its results without a kill."""
 
     bootstrap: str
     results: Mapping[str, list[str]]
     operations: int
 
     def arguments(self, out: Path, topic: str, master: str) -> list[str]:
-        """Those of the command that does the same again."""
+        """The arguments of a command that does the same again."""
         places = ["--bootstrap", self.bootstrap, "--prefix", "live", "--out", str(out)]
         return [*places, *TIMES, *MOST_ROWS, "--to-topic", topic, "--once", "--master", master]
 
@@ -78,7 +78,7 @@ def test_killed_and_restarted_stream_has_each_row_once(
     ran = subprocess.run(
         [sys.executable, "-m", "tests.pipeline.stream.killed_stream", KILLED_AT, *arguments],
         cwd=ROOT,
-        # What it leaves behind goes with the folder of the test.
+        # Files left behind are removed with the folder of the test.
         env={**command_environment(), "TMPDIR": str(tmp_path)},
         check=False,
         timeout=_PATIENCE_S,
@@ -100,7 +100,7 @@ def test_killed_and_restarted_stream_has_each_row_once(
 
 @contextmanager
 def metrics_at_the_end() -> Iterator[list[str]]:
-    """Have what `/metrics` say last taken down."""
+    """Have the last contents of `/metrics` recorded."""
     scraped: list[str] = []
     serve = live_metrics.serve_metrics
 
@@ -116,7 +116,7 @@ def metrics_at_the_end() -> Iterator[list[str]]:
 
 
 def counters(text: str) -> dict[str, float]:
-    """The sums of the live counters in what `/metrics` say."""
+    """The sums of the live counters in `/metrics`."""
     return {
         family.name.removeprefix("purgatory_live_"): sum(
             sample.value for sample in family.samples if sample.name.endswith("_total")
@@ -151,7 +151,7 @@ def test_stream_on_a_cluster_that_loses_a_worker_has_the_results_of_one_machine(
 
 
 def wait_for_results(process: subprocess.Popen[str], out: Path) -> None:
-    """Until the first part is there."""
+    """Wait for the first part."""
     deadline = time.monotonic() + _PATIENCE_S
     while not any((out / "waits").glob("part-*")):
         assert time.monotonic() < deadline, "there are no results"

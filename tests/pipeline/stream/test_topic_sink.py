@@ -32,7 +32,7 @@ def test_writer_resumes_behind_its_predecessor(bootstrap: str) -> None:
     assert found == [(batch, number) for batch in (0, 1) for number in range(3)]
 
 
-def test_an_error_that_may_pass_is_not_taken_for_a_foreign_record(bootstrap: str) -> None:
+def test_transient_error_is_not_taken_for_a_foreign_record(bootstrap: str) -> None:
     lost, last = Mock(), Mock()
     last.error.return_value, last.value.return_value = None, b"the last record"
     consumer = Mock(poll=Mock(side_effect=[lost, None, last]))
@@ -50,7 +50,7 @@ def test_a_topic_with_results_of_another_checkpoint_is_refused(
     TopicSink(bootstrap, "other.waits").write(4, ROWS)
     out = tmp_path / "out"
     arguments = ["--bootstrap", bootstrap, "--prefix", "live", "--out", str(out)]
-    # Where it is not refused it goes on to start Spark, which is not asked for here.
+    # An accepted command goes on to start Spark, which is patched away here.
     with patch(
         "purgatory.pipeline.engines.spark.session.check_master", side_effect=NotRefusedError
     ):

@@ -24,7 +24,7 @@ OUTCOMES = ("immediate", "completed", "completed", "expired", "failed", "pending
 
 
 def run_once(session: SparkSession, source: FileSource, out: Path, **more: Any) -> StreamMetrics:
-    """Take all that is there, and return the metrics."""
+    """Read all records, and return the metrics."""
     config = StreamConfig(out, out / "checkpoint", once=True, **more)
     metrics = StreamMetrics()
     run_query(session, source, config, open_sinks(config), metrics, threading.Event())
@@ -37,7 +37,7 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 
 
 def counted(operations: Sequence[Mapping[str, Any]], until_us: int) -> dict[Any, Mapping[str, Any]]:
-    """What must come out for the windows that end by then: in plain Python."""
+    """The expected rows of the windows that end by then: in plain Python."""
     windows: dict[Any, list[Mapping[str, Any]]] = {}
     for row in operations:
         start_us = (STARTED_US + row["end_us"]) // WINDOW_US * WINDOW_US

@@ -20,7 +20,7 @@ from purgatory.sweeps.run import write_package
 ROOT = Path(__file__).parents[3]
 
 
-def test_any_change_of_any_file_changes_it(tmp_path: Path) -> None:
+def test_any_change_of_any_file_changes_the_digest(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "a.py").write_text("x = 1")
     (tmp_path / "inner" / "b.py").write_text("y = 1")
@@ -41,7 +41,7 @@ def test_any_change_of_any_file_changes_it(tmp_path: Path) -> None:
     assert len({first, second, third, digest()}) == 4
 
 
-def test_a_cluster_that_is_sent_the_code_has_the_same(tmp_path: Path) -> None:
+def test_cluster_with_shipped_code_has_the_same_digest(tmp_path: Path) -> None:
     write_package(tmp_path / "project.zip")
     archive = zipfile.Path(tmp_path / "project.zip")
     files = [

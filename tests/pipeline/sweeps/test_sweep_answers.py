@@ -76,7 +76,7 @@ def test_the_smallest_timeout_under_the_bound_is_found_with_its_neighbour(
     )
 
 
-def test_a_mean_under_the_bound_that_chance_may_explain_is_not_confirmed(
+def test_mean_under_the_bound_within_random_variation_is_not_confirmed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (answer,) = answered(
@@ -128,7 +128,7 @@ def test_answer_without_a_good_value_names_the_best_one(
     )
 
 
-def test_a_larger_value_that_is_worse_again_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_worse_larger_value_is_named(spark: SparkSession, tmp_path: Path) -> None:
     (answer,) = answered(spark, tmp_path, {(100, 1): [0.05] * 3, (400, 1): [0.2] * 3})
     assert answer.value == "100"
     assert answer.words().endswith("But not every larger value is good enough: 400 (0.2).")
@@ -150,7 +150,7 @@ def test_the_largest_value_over_a_bound_is_found_from_the_other_side(
     assert "The next larger value, 800, has 0.01." in answer.words()
 
 
-def test_a_value_whose_scenarios_failed_is_not_good_enough(
+def test_value_with_failed_scenarios_is_not_good_enough(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (answer,) = answered(
@@ -184,7 +184,7 @@ def test_equal_seeds_confirm_no_answer(
     assert answer.words().endswith("No value is confirmed.")
 
 
-def test_answer_without_measurements_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_answer_without_measurements_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     (answer,) = answered(spark, tmp_path, {(100, 1): [None] * 3, (400, 1): [None] * 3})
     assert answer.words().endswith("has produce_expiry_ratio below 0.1: nothing was measured.")
 
@@ -256,7 +256,9 @@ def test_a_setting_with_very_many_values_is_put_in_bins(
     assert rows[-1]["x"] == "280 to 310" and rows[-1]["points"] == 4  # 280 to 310
 
 
-def test_neither_has_a_cartesian_product_or_a_window(spark: SparkSession, tmp_path: Path) -> None:
+def test_heatmap_plan_has_no_cartesian_product_or_window(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     plan = grid_plan(tmp_path, timeouts="100, 400", lags="1")
     points = by_hand(spark, {(100, 1): [0.1], (400, 1): [0.2]})
     text = _plan_of(heatmaps(points, plan))
@@ -274,7 +276,7 @@ def _asking(folder: Path, asked: str) -> Path:
     return write_sweep(folder, text + asked)
 
 
-def test_bins_of_a_range_hold_all_that_is_drawn(spark: SparkSession, tmp_path: Path) -> None:
+def test_bins_of_a_range_cover_all_drawn_values(spark: SparkSession, tmp_path: Path) -> None:
     text = (
         'name = "s"\nscenario = "tiny.toml"\nrepetitions = 1\n[sample]\ncount = 300\n'
         f'[sample.settings]\n"{LAG}" = {{ from = 1, to = 1000, scale = "log" }}\n'

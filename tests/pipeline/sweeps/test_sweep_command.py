@@ -1,4 +1,4 @@
-"""``purgatory sweep`` as a person meets it: what it prints, how it fails, how it is interrupted."""
+"""The command ``purgatory sweep``: its output, its errors, its interruption."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_missing_file_and_foreign_folder_have_status_2(
 @pytest.mark.parametrize(
     ("error", "status"), [(SessionError("no Java"), 2), (KeyboardInterrupt, 130)]
 )
-def test_a_session_that_fails_and_an_interrupt_have_their_own_status(
+def test_failed_session_and_interrupt_have_their_own_status(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -163,7 +163,7 @@ def test_a_session_that_fails_and_an_interrupt_have_their_own_status(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_command_and_the_same_command_resumes(tmp_path: Path) -> None:
     """A real process, since the signal has to find its way past Spark's own handlers."""
     timeouts = ", ".join(str(10 * number) for number in range(1, 2_001))
     file, out = write_grid(tmp_path, timeouts), tmp_path / "out"
@@ -189,7 +189,7 @@ def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path: Path) ->
     assert 0 < len(missing(plan, out)) < plan.scenarios
 
 
-def test_the_project_can_be_run_from_the_file_that_workers_are_sent(tmp_path: Path) -> None:
+def test_project_runs_from_the_file_sent_to_workers(tmp_path: Path) -> None:
     package = tmp_path / "kafka-purgatory.zip"
     write_package(package)
     program = (

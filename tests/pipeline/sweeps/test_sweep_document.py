@@ -52,7 +52,7 @@ def test_the_python_runs(
     assert printed[4] == ("1",)
 
 
-def test_the_example_is_the_file_that_is_shown() -> None:
+def test_documented_example_is_the_shipped_file() -> None:
     shown, whole = tomllib.loads(blocks("toml")[0]), tomllib.loads(EXAMPLE.read_text())
     assert whole["heatmaps"][0] == shown["heatmaps"][0]
     assert {**whole, "heatmaps": 0} == {**shown, "heatmaps": 0}
@@ -60,7 +60,7 @@ def test_the_example_is_the_file_that_is_shown() -> None:
     assert (plan.points, plan.scenarios) == (24, 120)
 
 
-def test_the_answers_that_are_shown_are_answers_of_the_example() -> None:
+def test_documented_answers_are_those_of_the_example() -> None:
     shown = section("## An example")
     plan = load_plan(EXAMPLE)
     lags = [level.label for level in plan.parameter("followers.lag_ms").levels()]
@@ -71,7 +71,7 @@ def test_the_answers_that_are_shown_are_answers_of_the_example() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_the_parts_of_files_that_are_shown_can_be_read(number: int) -> None:
+def test_documented_excerpts_of_files_are_valid(number: int) -> None:
     plan = parse_plan('name = "s"\nscenario = "slow-follower"\n' + blocks("toml")[number])
     assert plan.points > 100
 
@@ -97,7 +97,7 @@ def test_every_column_is_described() -> None:
     assert len([name for name in MEASURES if name.startswith("fetch_consumer_")]) == 8
 
 
-def test_the_numbers_that_are_named() -> None:
+def test_documented_numbers_are_right() -> None:
     assert f"At most {MOST_SCENARIOS:,} scenarios" in DOCUMENT
     assert f"<= {MOST_REPETITIONS:,}" in DOCUMENT
     assert f"at most {MOST_PAIRS} pairs" in DOCUMENT

@@ -1,4 +1,4 @@
-"""Sweep files: what is wrong with one is said with its key, its value and what would be right."""
+"""Sweep files: errors have the key, the value and what would be right."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def refused(folder: Path, text: str) -> str:
         ('name = "s"\nscenario = "gone.toml"\n' + ONE, "no such file"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_what_would_be_right(
+def test_mistake_in_the_file_is_named_with_a_valid_value(
     tmp_path: Path, text: str, said: str
 ) -> None:
     assert said in refused(tmp_path, text)
@@ -98,9 +98,7 @@ def test_a_mistake_in_the_file_is_named_with_what_would_be_right(
         ('"topic.partitions" = [1]\n"topic_partitions" = [2]', "there is no key"),
     ],
 )
-def test_a_setting_that_is_not_there_or_takes_no_such_value_is_named(
-    tmp_path: Path, setting: str, said: str
-) -> None:
+def test_unknown_setting_or_value_is_named(tmp_path: Path, setting: str, said: str) -> None:
     message = refused(tmp_path, f"{HEAD}[grid]\n{setting}\n")
     assert said in message
     assert 'grid."' in message
@@ -111,7 +109,7 @@ def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     assert len(message.splitlines()) == 2
 
 
-def test_a_value_that_only_another_setting_makes_right_is_let_pass(tmp_path: Path) -> None:
+def test_value_valid_only_with_another_setting_is_accepted(tmp_path: Path) -> None:
     text = '"topic.replication_factor" = [3, 5]\n"cluster.brokers" = [3, 5]'
     assert grid_of(tmp_path, text).points == 4
 

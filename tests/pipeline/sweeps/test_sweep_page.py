@@ -56,7 +56,7 @@ def answer(words: str, value: str | None = "400", confirmed: str | None = "400")
     return {"question": question, "words": words, "value": value, "confirmed": confirmed}
 
 
-def test_the_sections_open_with_the_answers_and_what_failed_linked_to_their_rows() -> None:
+def test_sections_open_with_answers_and_failures_linked_to_their_rows() -> None:
     rows = [dict(row, measure="produces") for row in heatmap([[5.0]])]
     rows += heatmap([[0.1, 0.2]], number=1)
     answers = [answer("400 is it."), answer("So is 200.", "200", None), answer("None.", None, None)]
@@ -76,7 +76,7 @@ def test_the_sections_open_with_the_answers_and_what_failed_linked_to_their_rows
     assert page.count('href="data:text/csv;base64,') == 2
 
 
-def test_an_answer_that_no_heatmap_shows_is_linked_to_none() -> None:
+def test_answer_without_a_heatmap_is_linked_to_none() -> None:
     rows = [dict(row, measure="produces") for row in heatmap([[5.0]])]
     assert 'href="#' not in sweep_sections(rows, [answer("400 is it.")])
 
@@ -117,7 +117,7 @@ def test_each_plot_of_the_sweep_page_has_a_table() -> None:
     assert cells[10] == "-"
 
 
-def test_a_heatmap_that_has_no_value_has_its_table_alone() -> None:
+def test_heatmap_without_values_has_only_its_table() -> None:
     sections = sweep_sections(heatmap([[None, None]]), [])
     assert "plotly" not in sections.lower() and sections.count("<table ") == 1
 

@@ -1,4 +1,4 @@
-"""Plans: which scenarios there are, what they are told apart by, and how they are dealt out."""
+"""Plans: which scenarios there are, their keys, and their division into batches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_grid_has_each_combination_with_each_seed(tmp_path: Path) -> None:
     assert len(set(table["key"].to_pylist())) == table.num_rows == 12
 
 
-def test_values_that_differ_have_labels_that_differ(tmp_path: Path) -> None:
+def test_different_values_have_different_labels(tmp_path: Path) -> None:
     lags = "1.00001, 1.00002, 3"
     levels = grid_plan(tmp_path, lags=lags).parameter("followers.lag_ms").levels()
     assert [level.label for level in levels] == ["1.00001", "1.00002", "3.0"]
@@ -75,7 +75,7 @@ def test_extended_sweep_keeps_the_keys_of_its_scenarios(tmp_path: Path) -> None:
     assert more_values < set(load_plan(write_sweep(tmp_path, text)).keys())
 
 
-def test_a_further_setting_keeps_the_keys_of_the_values_that_the_base_has(tmp_path: Path) -> None:
+def test_further_setting_keeps_the_keys_of_values_equal_to_the_base(tmp_path: Path) -> None:
     before = set(grid_plan(tmp_path, lags="1, 5").keys())
     text = (tmp_path / "sweep.toml").read_text() + '"topic.partitions" = [1, 2]\n'
     after = set(load_plan(write_sweep(tmp_path, text)).keys())

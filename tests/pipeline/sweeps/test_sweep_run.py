@@ -1,4 +1,4 @@
-"""Sweeps on a real session: what is run, what is kept, and what happens when something fails."""
+"""Sweeps on a real session: the scenarios that run, the results that are kept, and failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def parts_of(out: Path) -> dict[str, int]:
 
 
 def kept(rows: list[Row]) -> list[dict[str, Any]]:
-    """Rows without what the machine's speed decides."""
+    """Rows without the columns that depend on the machine's speed."""
     return [
         {name: value for name, value in row.asDict().items() if not name.endswith("_s")}
         for row in rows
@@ -89,7 +89,7 @@ def test_row_of_a_point_equals_the_simulations_summary(done: Done) -> None:
     assert row["records_read"] == summary["consumers"][0]["records"]
 
 
-def test_the_table_has_the_columns_that_are_stated(done: Done) -> None:
+def test_table_has_the_documented_columns(done: Done) -> None:
     names = ["point", "producers_orders_timeout_ms", "followers_lag_ms", "seed", *RESULTS.names]
     assert done.points.columns == names
     kinds = dict(done.points.dtypes)
@@ -128,7 +128,7 @@ grid."cluster.brokers" = [2, 3]
 """
 
 
-def test_a_scenario_that_fails_is_a_row_with_its_seed_and_the_rest_is_done(
+def test_failed_scenario_is_a_row_with_its_seed_and_others_complete(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = sweep(spark, write_sweep(tmp_path, FAILING), tmp_path / "out").collect()
@@ -168,7 +168,7 @@ def test_row_without_error_counts_of_a_scenario_that_ran_twice(
     assert found == {first: (None, 7), second: (None, None)}
 
 
-def test_a_scenario_that_takes_too_long_is_ended_and_says_so(tmp_path: Path) -> None:
+def test_scenario_beyond_its_time_limit_ends_with_an_error(tmp_path: Path) -> None:
     plan = grid_plan(tmp_path, further="most_seconds = 1e-9")
     row = run_scenario(plan, 0)
     assert row["error"].startswith("took longer than 1e-09 s (most_seconds in the sweep file)")
@@ -290,7 +290,7 @@ def test_the_tables_are_whole_or_as_they_were(
     assert not list((out / PARTS).glob(".*"))
 
 
-def test_a_folder_that_holds_something_else_is_never_touched(tmp_path: Path) -> None:
+def test_foreign_folder_is_never_changed(tmp_path: Path) -> None:
     plan = grid_plan(tmp_path)
     with pytest.raises(OutputError, match=r"holds '(tiny|sweep)\.toml', which is no result"):
         prepare_folder(tmp_path, plan)
@@ -301,13 +301,13 @@ def test_a_folder_that_holds_something_else_is_never_touched(tmp_path: Path) -> 
         prepare_folder(tmp_path / "other", plan)
 
 
-def test_the_folder_says_which_sweep_it_holds(done: Done) -> None:
+def test_folder_names_its_sweep(done: Done) -> None:
     head = json.loads((done.out / "sweep.json").read_text())
     assert (head["sweep"], head["points"], head["scenarios"]) == ("by-hand", 4, 8)
     assert head["file"]["grid"]["followers.lag_ms"] == [1, 5]
 
 
-def test_a_file_that_is_no_part_is_named(tmp_path: Path) -> None:
+def test_foreign_file_among_parts_is_named(tmp_path: Path) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
     prepare_folder(out, plan)
     torn = out / PARTS / "part-abc-00000-00000-n1.parquet"

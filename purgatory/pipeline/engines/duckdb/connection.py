@@ -26,7 +26,7 @@ MEMORY_SHARE = 0.6
 """The share of the machine's memory that a job may take."""
 
 FEW_ROWS = 50_000
-"""With fewer rows, a second thread costs more than it saves."""
+"""The rows below which a second thread costs more than it saves."""
 _WHOLE = 100
 
 
@@ -81,7 +81,7 @@ def _query_progress(connection: duckdb.DuckDBPyConnection) -> EngineProgress | N
     import duckdb
 
     try:
-        done = connection.query_progress()  # negative where nothing runs, or nothing can be said
+        done = connection.query_progress()  # negative where nothing runs, or it is unknown
     except duckdb.ConnectionException:  # closed by a signal before the progress thread ended
         return None
     return (

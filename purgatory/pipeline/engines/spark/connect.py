@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from purgatory.pipeline.errors import SessionError
 
 CONNECT = "sc://"
-"""How the address of a Spark Connect server begins."""
+"""The scheme of the address of a Spark Connect server."""
 
 CONNECT_PORT = 15002
 """The port of a Spark Connect server whose address names none."""
@@ -105,5 +105,5 @@ def local_table(
     values = zip(*rows, strict=True) if rows else [()] * len(kinds)
     arrays = [pa.array(column, kind) for column, kind in zip(values, kinds.types, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=kinds)
-    # Of a table without rows, Spark Connect has to be told the types.
+    # Spark Connect does not infer the types of a table without rows.
     return session.createDataFrame(table) if rows else session.createDataFrame(table, columns)

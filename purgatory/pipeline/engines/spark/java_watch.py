@@ -7,7 +7,7 @@ then, a moment to end by itself, kills it, and removes the folders. Java alone w
 it still computes, or collects garbage for, holds up its end for minutes.
 
 Ground rules: no imports but a few of the standard library, since it starts beside each Java. Linux
-only: processes are told apart by descriptors, never by numbers, which others may have by then.
+only: processes are identified by descriptors, never by numbers, which others may have by then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far the jobs of a Spark session are: stages and tasks, on standard error while they run.
+"""The progress of a Spark session's jobs: stages and tasks, on standard error while they run.
 
 Only what Spark has begun is known: it plans a query stage by stage, so the number of all tasks
 grows while it runs.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Where progress is asked for."""
+    """A source of progress: a status tracker or a Spark Connect server."""
 
     def progress(self) -> EngineProgress:
         """The counts so far, without stages that Spark skipped. Called by one thread."""

@@ -1,8 +1,8 @@
 """The Spark session of an analysis: quiet, in UTC, and on loopback where that is enough.
 
-Ground rules: a process has at most one Spark context, so one session is open at a time. What the
-Java side writes to its standard error goes to a file, not to the terminal; an error of Spark's
-names the file, which has the stack then; it is removed when nothing failed.
+Ground rules: a process has at most one Spark context, so one session is open at a time. The
+standard error of Java goes to a file, not to the terminal; an error of Spark's names the file,
+which has the stack then; it is removed when nothing failed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _REACH_TIMEOUT_S = 5.0
 _MOST_PORT = 65_535
 
 ROWS_PER_TASK = 250_000
-"""How many rows that are read make for one more task of a shuffle."""
+"""The number of rows read per task of a shuffle."""
 
 _MOST_PARTITIONS = 2_000
 _MIB = 1 << 20
@@ -59,17 +59,18 @@ _MOST_HEAP_BYTES = 4096 * _MIB
 
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
 """The optimizing compiler is off: compiling Spark takes it more time than it saves, up to millions
-of rows. What is compiled gets 48 MB then, if nothing else is said, which a dozen audits fill. The
-classes of Spark would cause four full collections if their limit began below 256 MB.
+of rows. Compiled code gets 48 MB then by default, which a dozen audits fill. The classes of Spark
+would cause four full collections if their limit began below 256 MB.
 """
 
 _COLLECTOR = "-XX:+UseParallelGC"
-"""It takes a tenth less processor than the default one, whose short pauses no job needs."""
+"""The parallel collector takes a tenth less processor than the default one, whose short pauses no
+job needs."""
 
 _OTHER_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")
 
-# The second logger is the one that Spark compares with the root before it says on the terminal
+# The second logger is the one that Spark compares with the root before it prints on the terminal
 # that it sets a default log level.
 _LOG4J = """\
 rootLogger.level = error
@@ -104,7 +105,7 @@ def spark_session(
     Args:
         master: `local[N]`, `local[*]` for all cores, `spark://HOST:PORT`, `yarn`, `k8s://...`, or
             `sc://HOST:PORT` of a Spark Connect server.
-        rows: about how many will be read, for the number of tasks of a shuffle; None: nobody knows.
+        rows: about how many will be read, for the number of tasks of a shuffle; None: unknown.
         progress: show on standard error how far the jobs are; None does so on a terminal only.
         java_options, settings: more of Java's and of Spark's, where the session is started here.
         memory: the heap of the Java that is started here, in bytes; with a local master, that is
@@ -161,7 +162,7 @@ def spark_errors(log: JavaProcess | str, master: str = "local") -> Iterator[None
 
 
 def _failure(error: Exception, log: JavaProcess | str, master: str) -> str:
-    """What an error says, in one line; its stack goes into the log."""
+    """The message of an error, in one line; its stack goes into the log."""
     stack = stack_text(error)
     if isinstance(log, JavaProcess):
         with log.name_log().open("a", encoding="utf-8", errors="replace") as file:
@@ -268,7 +269,7 @@ def _start(
 
 @contextmanager
 def _ended_by_signals(java: JavaProcess) -> Iterator[None]:
-    """End Java where a signal breaks off the start of a context, which nobody could stop then."""
+    """End Java if a signal breaks off the start of a context, which could not be stopped then."""
     try:
         yield
     except Exception:
@@ -280,17 +281,17 @@ def _ended_by_signals(java: JavaProcess) -> Iterator[None]:
 
 def _keep_open_on_exit(server: BaseServer) -> None:
     """Suppress the traceback of the callback server when Java ends."""
-    tell = server.handle_error
+    print_traceback = server.handle_error
 
     def handle_error(request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], EOFError | OSError):
-            tell(request, client_address)
+            print_traceback(request, client_address)
 
     server.handle_error = handle_error  # type: ignore[method-assign]
 
 
 def _launch_settings(java: JavaProcess, master: str, java_options: str) -> SparkConf:
-    """What Java must know as it starts; the session's settings come later."""
+    """The settings of Java's start; the session's come later."""
     log4j = java.folder / "log4j2.properties"
     log4j.write_text(_LOG4J, encoding="utf-8")
     options = (
@@ -305,7 +306,7 @@ def _launch_settings(java: JavaProcess, master: str, java_options: str) -> Spark
 
 
 def _collector(java_options: str) -> str:
-    """The option of the collector; none where somebody names another: Java refuses two."""
+    """The option of the collector; none where the user's options name one: Java refuses two."""
     home = os.environ.get("SPARK_HOME") or find_spark_home()
     folder = os.environ.get("SPARK_CONF_DIR") or Path(home, "conf")
     texts = [java_options, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)]
@@ -321,7 +322,7 @@ def _folder_settings(java: JavaProcess, master: str) -> dict[str, str]:
 
 
 def _required_settings(master: str) -> dict[str, str]:
-    """The settings on which results, or what is said on the terminal, depend."""
+    """The settings on which results, or the output on the terminal, depend."""
     return {
         "spark.master": master,
         "spark.app.name": "purgatory analyze",
@@ -344,14 +345,14 @@ def _default_settings(master: str, rows: int | None) -> dict[str, str]:
 
 
 def shuffle_partitions(master: str, rows: int | None) -> int | None:
-    """How many tasks a shuffle begins with; Spark joins small ones as it runs.
+    """The initial number of tasks of a shuffle; Spark joins small ones as it runs.
 
     Each costs some milliseconds in each stage, so that few rows get one. None: Spark's default of
     200, which is for clusters.
 
     Args:
         master: of the session.
-        rows: that are read; None: nobody knows.
+        rows: that are read; None: unknown.
     """
     if rows is not None:
         return min(_MOST_PARTITIONS, 1 + rows // ROWS_PER_TASK)
@@ -359,7 +360,7 @@ def shuffle_partitions(master: str, rows: int | None) -> int | None:
 
 
 def heap_bytes() -> int:
-    """The heap of a Java for which nobody has set one: it follows this machine or container.
+    """The default heap of Java: it follows this machine or container.
 
     A quarter of the memory: beside it, Java takes some 800 MiB for classes, compiled code and
     buffers, and others run there, too. More than 4 GiB help no job, since tasks sort and spill.

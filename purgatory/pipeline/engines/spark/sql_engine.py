@@ -33,8 +33,8 @@ class SparkEngine:
     """`engines.engine.SqlEngine` on a session that has `SQL_SETTINGS`.
 
     A table of a chain is written as Parquet, and read from there: a plan ends where it is read, so
-    that none grows with the chain, and a lost executor loses nothing of it. Where no folder is
-    shared by all executors, the table is a checkpoint with two copies instead.
+    that none grows with the chain, and a lost executor loses nothing of it. Without a folder that
+    all executors share, the table is a checkpoint with two copies instead.
 
     Args:
         session: gets temporary views and functions.
@@ -118,7 +118,7 @@ def _order(chain: Sequence[Statement]) -> TopologicalSorter[int]:
 
 @contextmanager
 def sql_settings(session: SparkSession) -> Iterator[None]:
-    """Let a session of somebody else's have `SQL_SETTINGS` during the `with` block."""
+    """Let a user's session have `SQL_SETTINGS` during the `with` block."""
     before = {name: session.conf.get(name) for name in SQL_SETTINGS}
     for name, value in SQL_SETTINGS.items():
         session.conf.set(name, value)

@@ -1,6 +1,6 @@
 """The audit of order and duplicates: the contents of the logs against their promises.
 
-It reads what producers sent and what consumers read, and tells of each anomaly whether it is a
+The audit compares what producers sent with what consumers read, and judges each anomaly as a
 violation, permitted by the configuration, or indeterminate (`docs/audit.md`).
 
 Partitioning. No task gets more than a bounded piece of a hot partition, producer, reader or key,

@@ -46,7 +46,7 @@ EXPECTATIONS: Mapping[str, tuple[str, ...]] = {
     "no-loss": ("lost_write", "moved_write", "sequence_gap", "poll_skip", "inconsistent_offset"),
     "one-writer": ("multi_writer",),
 }
-"""The expectations of a log whatever the settings permit, and the anomalies against each."""
+"""The expectations of a log, independent of the settings, and the anomalies against each."""
 
 OF_ABSENCE = (
     "lost_write",
@@ -139,8 +139,8 @@ EVENT: Mapping[str, str] = {
 }
 """A row of the trace in a witness: `event` is `send`, `read`, `effect`, `commit`, `transaction`.
 
-`until_us` is when the answer to a send was there, or a transaction over. An inapplicable value is
-null.
+`until_us` is the time of the response to a send, or of a transaction's end. An inapplicable value
+is null.
 """
 
 

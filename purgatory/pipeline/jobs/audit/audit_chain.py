@@ -58,7 +58,7 @@ def audit_chain(witnesses: int, split: int, split_us: int) -> list[Statement]:
 
     Args:
         witnesses: how many cases of each run and anomaly come with their rows.
-        split: how many offsets, sequence numbers or polls one range holds.
+        split: the most sequence numbers of one range; a range is one task.
         split_us: how much time one range of a key's effects holds, in microseconds.
 
     Raises:

@@ -55,7 +55,7 @@ class RunConfiguration:
 
 
 Configuration = RunConfiguration | Mapping[str, RunConfiguration] | None
-"""For all runs, or by run id; other runs count as complete."""
+"""The settings for all runs, or by run id; other runs count as complete."""
 
 
 SETTINGS: Mapping[str, Mapping[str, str]] = {

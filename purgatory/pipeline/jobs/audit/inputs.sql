@@ -1,12 +1,12 @@
 -- Inputs delivered or applied again, results without offsets and offsets without results.
 --
--- What a group applied is in the effects, if they have rows of that group; else in its reads.
--- Effects count once their transaction is committed. Brokers don't see what clients do: where they
--- wrote the trace, an input that was only delivered again is no case, unless its group began anew
--- from the start, without any commit; and offsets need not hold with results.
+-- A group's applied inputs are its effects, if the trace has any of the group; else its reads.
+-- Effects count once their transaction is committed. Brokers don't see what clients do: in a trace
+-- of brokers, an input that was only delivered again is no case, unless its group restarted from the
+-- beginning, without any commit; and offsets need not hold with results.
 --
--- Most inputs are as they should be: sets of bits of 60 offsets (`read_pieces`) tell where not, and
--- only there inputs are counted.
+-- Most inputs are as they should be: sets of bits of 60 offsets (`read_pieces`) find the others,
+-- and inputs are counted only there.
 
 create view committed_effects as
 select

@@ -1,9 +1,9 @@
 -- Order within a key: the versions of one row of a table that were applied after a higher one.
 --
 -- Effects of one microsecond count as applied in the order of their partitions, offsets and
--- versions. Where the log itself has the versions in that order, the settings of the producer
--- decide. The window sees a range of time of one key; the highest version before a range is put
--- into it as one row, so that one hot key is many tasks.
+-- versions. If the log itself has the versions in that order, the settings of the producer decide.
+-- The window sees a range of time of one key; the highest version before a range is put into it as
+-- one row, so that one hot key is many tasks.
 
 create view applied_versions as
 select
@@ -90,8 +90,8 @@ from reads
 semi join late_effects using (run_id, topic, "partition", "offset")
 group by run_id, topic, "partition", "offset";
 
--- A row per such place, with who sent its value first. What was sent again in another transaction
--- counts as it was sent there.
+-- A row per such place, with the producer that sent its value first. A record that was sent again
+-- in another transaction counts as it was sent there.
 create view late_senders as
 select
     run_id, topic, "partition", "offset", value_id, "group" as producer_group, producer, sequence

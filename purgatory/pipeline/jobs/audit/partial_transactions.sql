@@ -1,8 +1,8 @@
 -- Transactions of which a group read some records and skipped others, or which a consumer with
 -- read_committed read before they were committed.
 --
--- Most transactions were read as a whole. Sets of bits of 60 offsets (`read_pieces`) tell which may
--- not have been, and only their records are compared with what was read.
+-- Most transactions were read as a whole. Sets of bits of 60 offsets (`read_pieces`) find the ones
+-- that may not have been, and only their records are compared with the reads.
 
 -- A row per acknowledged record of a transaction that was not aborted, if compaction takes none.
 create view transactional_writes as

@@ -4,7 +4,7 @@
 -- it. A poll is what a reader got at once: it should begin one rank behind the end of the last one.
 -- Windows see sets of bits or polls, not records.
 
--- A row per piece of a partition: all offsets in it that somebody read, and how many there are before.
+-- A row per piece of a partition: all offsets in it that were read, and how many there are before.
 create view known_pieces as
 select
     run_id, topic, "partition", piece, known_bits,
@@ -93,8 +93,8 @@ group by
 create view compacted_topics as
 select distinct run_id, topic, true as compacts from sends where compaction is not null;
 
--- No rebalance takes place within a poll, so nothing excuses what is skipped there. Where brokers
--- saw a reader go back without a reason, it may have sought, or given up what it had fetched.
+-- No rebalance takes place within a poll, so nothing excuses a record skipped there. A reader that
+-- brokers saw go back without a reason may have sought, or given up what it had fetched.
 create view poll_cases as
 select run_id, anomaly, "group" as consumer_group, topic, "partition", first_offset as "offset",
     consumer, first_value as value_id, time_us,

@@ -1,9 +1,9 @@
--- What was read, in pieces of 60 offsets: one bit of a whole number stands for one offset. A bit is
+-- The reads in pieces of 60 offsets: one bit of a whole number stands for one offset. A bit is
 -- there however often an offset was read, so that counts of bits are counts of distinct offsets; and
 -- a poll of 500 records is some ten rows. The constant keeps offsets such as -1 above zero.
 
--- Records of which all attempts were aborted, and an answer is missing: nobody knows where they lie,
--- and wherever they were read, a consumer may skip them.
+-- Records of which all attempts were aborted, and a response is missing: their offsets are unknown,
+-- and a consumer may skip them at any place where they were read.
 create view unplaced_records as
 select run_id, topic, value_id, true as skippable
 from records
@@ -23,7 +23,7 @@ from (
 group by run_id, topic, "partition", piece;
 
 -- A row per read. Its group is the one that brokers know, or else that of the trace. Its reader is a
--- reading, where the trace tells these apart, or else a consumer; share groups have no order, and so
+-- reading, where the trace has readings, or else a consumer; share groups have no order, and so
 -- no reader.
 create view read_rows as
 select

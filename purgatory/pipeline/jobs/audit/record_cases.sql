@@ -39,8 +39,7 @@ select
     late_oks > 0 or (late_unknowns > 0 and timely = 0 and readings > 0) as zombie
 from records;
 
--- A row per record that is equal to an earlier one, where nothing tells whether it is that one, sent
--- again.
+-- A row per record that is equal to an earlier one, and may be that one, sent again.
 create table equal_records as
 select
     run_id, topic, value_id,

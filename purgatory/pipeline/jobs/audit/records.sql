@@ -1,11 +1,11 @@
 -- The attempts, acknowledgements and places (partition and offset) of each record.
 --
 -- A record is a value within its topic: its copy in another topic is another record. Most were sent
--- once, and read where they were acknowledged: one aggregation of few columns tells the `suspects`
--- from them, and all else is about those.
+-- once, and read where they were acknowledged: one aggregation of few columns separates the
+-- `suspects` from them, and all else is about those.
 
 -- A row per record that was sent or read. No suspect is one that was sent once, with an acknowledged
--- offset, neither aborted nor late, and read there and nowhere else; nor one that nobody sent, read
+-- offset, neither aborted nor late, and read there and nowhere else; nor one never sent, but read
 -- at one place: of these, `partition` and `offset` are that place. A send that may make its record a
 -- suspect has the offset -1 here.
 create table traced_records as
@@ -49,8 +49,8 @@ from resolved_sends
 where compaction is not null and outcome = 'ok' and not hidden and "offset" is not null
 group by run_id, topic, "partition", "key";
 
--- A row per attempt to send a suspect; the first is number 1. What was sent again in another
--- transaction counts as it was sent there.
+-- A row per attempt to send a suspect; the first is number 1. A record that was sent again in
+-- another transaction counts as it was sent there.
 create view suspect_sends as
 select
     run_id, topic, value_id, "group", producer, sequence, "key", acks, "partition", "offset",
@@ -67,7 +67,7 @@ from resolved_sends
 semi join suspects using (run_id, topic, value_id)
 left join key_ends using (run_id, topic, "partition", "key");
 
--- A row per suspect that was sent. `open` is its last attempt, if no answer came.
+-- A row per suspect that was sent. `open` is its last attempt, if no response came.
 create view suspect_attempts as
 select
     run_id, topic, value_id,
@@ -112,7 +112,7 @@ select
 from reads
 group by run_id, topic, "partition";
 
--- A row per suspect and place that a send or a read tells of. `told`: a broker may have stored it
+-- A row per suspect and place in a send or a read. `told`: a broker may have stored it
 -- there; `hides`: in a transaction that was aborted.
 create table suspect_places as
 select
@@ -151,12 +151,12 @@ from (
 ) as observations
 group by run_id, topic, value_id, "partition", "offset";
 
--- A row per suspect and partition that a send or a read tells of. A place holds a copy if somebody
--- read the record there, or if a broker stored it there and it lies above all that was read in the
--- partition: it is `waiting` there. An acknowledged place below that, where nobody read the record,
--- is `missed`, unless compaction may have taken it: then it is `taken`, and counts as held. A missed
--- place is `passed` unless all readers of the partition began behind it. Places where a transaction
--- was aborted hold nothing.
+-- A row per suspect and partition in a send or a read. A place holds a copy if the record was read
+-- there, or if a broker stored it there and it lies above all that was read in the partition: it is
+-- `waiting` there. An acknowledged place below that, where the record was not read, is `missed`,
+-- unless compaction may have taken it: then it is `taken`, and counts as held. A missed place is
+-- `passed` unless all readers of the partition began behind it. Places where a transaction was
+-- aborted hold nothing.
 create view suspect_partitions as
 select /*+ broadcast(read_partitions) */
     run_id, topic, value_id, "partition",

@@ -204,7 +204,7 @@ select
 from number_gaps
 anti join (select run_id from audited_runs where observed) as observed_runs using (run_id);
 
--- The same, with what the attempts to send the record say.
+-- The same, with the attempts to send the record.
 create view known_disorders as
 select
     run_id, topic, value_id, disorders.producer, disorders.sequence, disorders."partition",
@@ -240,7 +240,7 @@ select
     case when never_sent is not null and acks = 0 then 'acks=0' end as permit,
     never_sent is null and resent as excusable,
     attempts,
-    -- Who aborts a transaction may have numbered records that it never sent.
+    -- A producer that aborts a transaction may have numbered records that it never sent.
     case when never_sent is not null and aborted then 'perhaps of an aborted transaction' end
         as doubt,
     cast(null as string) as broken,
@@ -250,7 +250,7 @@ select
     case when never_sent is null then other_value else value_id end as other_value
 from known_disorders
 union all
--- Acknowledged records that nobody stored, though there are stored numbers before and behind. Of
+-- Acknowledged records that were not stored, though numbers before and behind them were. Of
 -- others, their producer knows that they may not be: they are failed sends.
 select
     records.run_id, 'sequence_gap', "group", topic, null, null, records.producer, "key", value_id,

@@ -1,5 +1,5 @@
--- The runs, and the settings of their groups. What the configuration has for all runs, with the
--- run null, is repeated for each.
+-- The runs, and the settings of their groups. Settings for all runs, which the configuration has
+-- with the run null, are repeated for each.
 
 -- A row per run in the tables and in the configuration: which rows it has, whether it is complete,
 -- and whether it is `observed`: brokers or a proxy wrote it, and not the clients. Sends in

@@ -1,6 +1,6 @@
 -- All cases, and the verdict on each by the settings of its groups.
 
--- A row per case: what happened where; how many cases the row stands for; what the rows say for the
+-- A row per case: what happened where; how many cases the row stands for; the evidence for the
 -- verdict; and which rows a witness shows, those of at most two records and two inputs.
 create view found_cases as
 select
@@ -229,10 +229,10 @@ from (
             when needs_sends and not has_sends then :no_sends
             when needs_stored and not has_stored then :none_stored
             when needs_acknowledged and not has_acknowledged then :none_acknowledged
-            -- A group that has effects tells by them what it applied.
+            -- The effects of a group, if it has any, are the inputs that it applied.
             when needs_reads and not has_reads and not (anomaly = 'effect_duplicate' and has_effects)
                 then :no_reads
-            -- Where there are transactions, commits tell whether they hold.
+            -- A trace with transactions needs their commits.
             when observed and not has_effects
                 and anomaly in ('effect_duplicate', 'offset_without_result') then :no_effects
             when not has_effects and (

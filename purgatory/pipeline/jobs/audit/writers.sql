@@ -1,6 +1,6 @@
 -- Several writers at a partition that should have one: a producer that began to write to it before an
--- earlier one had ended. An interval goes from the first send to the last answer, or to the last send
--- if that came later. Sends that definitely failed don't count. Each producer that begins within
+-- earlier one had ended. An interval goes from the first send to the last response, or to the last
+-- send if that came later. Sends that definitely failed don't count. Each producer that begins within
 -- another's interval is one case, so that n writers at once are n - 1.
 
 -- A row per producer and partition: its interval.

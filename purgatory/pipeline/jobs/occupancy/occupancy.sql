@@ -3,7 +3,7 @@
 --
 -- No task has a whole run. The starts and ends in one run, purgatory and bucket are one task, which
 -- sums them in the order of time, and finds how far the size rose above that at the start of the
--- bucket. That one is the sum of all earlier changes, one sum per bucket.
+-- bucket. The size at the start is the sum of all earlier changes, one sum per bucket.
 
 -- How far the size rose above that at the start of the bucket, over all brokers and of each. A sum
 -- in order of time is up to all changes of the same time.

@@ -21,7 +21,7 @@ BINS_PER_POWER = 5
 """The number of bins per power of ten in `distribution`.
 
 Each bound is 1.58 times the one before, which is enough for a logarithmic axis, in some forty rows
-whatever the number of operations.
+for any number of operations.
 """
 
 _BOUNDS_US = [
@@ -36,7 +36,7 @@ def waits_chain(
 ) -> list[Statement]:
     """The chain of `waits`: a row per run, purgatory, kind and outcome, and rows over all of each.
 
-    The waits of a row over all outcomes are those of settled operations. Operations that were
+    The waits of a row over all outcomes are those of completed operations. Operations that were
     pending at the end of the run are counted, and have their waits so far in a row of their own.
 
     Args:

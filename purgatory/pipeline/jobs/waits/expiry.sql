@@ -1,4 +1,4 @@
--- A settled operation that waited, once for each of its keys, and once under null for its broker.
+-- A completed operation that waited, once for each of its keys, and once under null for its broker.
 create view keyed_operations as
 select run_id, purgatory, broker, cast(null as string) as watch_key, outcome, start_us, end_us
 from chosen_operations

@@ -45,7 +45,7 @@ from topic_operations
 group by run_id, window_start_us, purgatory, topic, of_all, kind, outcome, step;
 
 -- The operations in a step of each topic and over all topics, also of all kinds and of all
--- outcomes. Waits over all outcomes are those of settled operations: how long pending ones will
+-- outcomes. Waits over all outcomes are those of completed operations: how long pending ones will
 -- wait is unknown.
 create view all_step_counts as
 select run_id, window_start_us, max(window_us) as window_us, purgatory,
@@ -53,9 +53,9 @@ select run_id, window_start_us, max(window_us) as window_us, purgatory,
     grouping(kind) = 1 as all_kinds, kind, grouping(outcome) = 1 as all_outcomes, outcome, step,
     cast(sum(operations) as bigint) as operations,
     cast(sum(case when outcome = 'expired' then operations else 0 end) as bigint) as expired,
-    cast(sum(case when outcome <> 'pending' then operations else 0 end) as bigint) as settled,
-    cast(sum(case when outcome <> 'pending' then sum_us end) as bigint) as settled_sum_us,
-    max(case when outcome <> 'pending' then max_us end) as settled_max_us,
+    cast(sum(case when outcome <> 'pending' then operations else 0 end) as bigint) as completed,
+    cast(sum(case when outcome <> 'pending' then sum_us end) as bigint) as completed_sum_us,
+    max(case when outcome <> 'pending' then max_us end) as completed_max_us,
     cast(sum(sum_us) as bigint) as sum_us, max(max_us) as max_us
 from step_counts
 group by run_id, window_start_us, purgatory, step, cube(kind, outcome),
@@ -66,9 +66,9 @@ create view row_steps as
 select run_id, window_start_us, window_us, purgatory,
     case when all_topics then '*' else topic end as topic, all_kinds, kind, all_outcomes, outcome,
     step, operations, expired,
-    case when all_outcomes then settled else operations end as waits_number,
-    case when all_outcomes then settled_sum_us else sum_us end as sum_us,
-    case when all_outcomes then settled_max_us else max_us end as max_us
+    case when all_outcomes then completed else operations end as waits_number,
+    case when all_outcomes then completed_sum_us else sum_us end as sum_us,
+    case when all_outcomes then completed_max_us else max_us end as max_us
 from all_step_counts
 where of_all or not all_topics and topic is distinct from '*';
 
