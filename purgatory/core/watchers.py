@@ -131,7 +131,7 @@ class WatcherList(Generic[W]):
             keys: its former keys, if they were taken from it.
 
         Returns:
-            What a key raised when it was compared, if one did: all lists were searched then.
+            The error that a key raised when compared, if any: all lists were searched then.
         """
         by_key = self.by_key
         identity = id(operation)
