@@ -1,4 +1,4 @@
-"""Which keys are watched, and a check of all of them after events may have been missed."""
+"""The watched keys, and a check of all of them after events may have been missed."""
 
 from __future__ import annotations
 

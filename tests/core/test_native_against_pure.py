@@ -183,7 +183,7 @@ class Side:
             "ends": self.plain([*purgatory.pending_ends(3)]),
             "waiting": [purgatory.waiting_on(key, 2) for key in KEYS],
             "locks": sorted((one.number, at) for one, at in purgatory.waiting_for_locks()),
-            # Which of its keys an operation can't leave at first, each finds in its own order.
+            # Each core finds in its own order the keys that an operation can't leave at first.
             "faults": [
                 fault[1:] for fault in purgatory.recent_faults() if fault.event != "key_failed"
             ],

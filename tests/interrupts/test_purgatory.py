@@ -1,9 +1,9 @@
 """An interrupt at any instruction of the purgatory: nothing is stuck, nothing is lost.
 
-Each call is interrupted before each of its instructions in turn. Then life goes on, in one of three
-ways: an event on every key, the time passes, the purgatory is closed. Whatever the call broke off
-is finished by that: each operation has its one end, who waits for it is told, no turn, claim or
-lock of the user's stays taken, and all sizes are zero.
+Each call is interrupted before each of its instructions in turn. Then one of three things happens:
+an event on every key, the timeouts expire, the purgatory is closed. Each of them finishes the
+interrupted call: every operation is completed once, its waiters are notified, no ownership, claim
+or user's lock stays taken, and all sizes are zero.
 """
 
 from __future__ import annotations
