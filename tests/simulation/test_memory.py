@@ -1,4 +1,4 @@
-"""What a run keeps in memory is what waits and what the logs retain, however long it lasts."""
+"""The memory of a run holds waiting requests and retained records, however long the run lasts."""
 
 from __future__ import annotations
 

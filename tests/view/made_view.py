@@ -1,7 +1,7 @@
-"""A server of the view whose state is made up: as many brokers, marks and changes as a test wants.
+"""A server of the view with a synthetic state: as many brokers, marks and changes as a test wants.
 
-It answers as the real ones do, over the same page, and keeps its whole state in hand, so that a
-test may compare what a page draws with what is there.
+The server speaks the protocol of the real ones, serves the same page, and keeps its whole state, so
+that a test can compare it with the drawing.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class MadeTrace(MadeView):
 
 
 class Server:
-    """Where the view is served, and what it was asked."""
+    """The address of the view, and the requests that it got."""
 
     def __init__(self, view: MadeView, token: str | None = None) -> None:
         self.view = view

@@ -130,7 +130,7 @@ def test_playback_stops_at_the_state_of_its_moment(
             if begun_us >= replay.run.end_us:
                 break  # the machine was slow to pause; from here it would begin anew
             page.locator("#play").click()
-            # It may be beyond the stop already: then it goes on for a frame.
+            # The replay may be beyond the stop already: then it plays one more frame.
             there_us = max(stop_us, begun_us + 1)
             until(lambda there_us=there_us: at(page) >= there_us, PATIENT_S)  # type: ignore[misc]
             pause(page)
