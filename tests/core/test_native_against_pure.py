@@ -618,7 +618,7 @@ def test_a_repair_has_all_wait_anew_for_numbers_that_were_reached() -> None:
     both(go)
 
 
-def test_a_purgatory_whose_init_calls_nothing_says_what_is_missing() -> None:
+def test_purgatory_without_init_raises_with_the_missing_call() -> None:
     def go(side: Side) -> list[object]:
         made = side.purgatory.__class__.__new__(side.purgatory.__class__)
         told: list[object] = []

@@ -445,7 +445,7 @@ def test_an_interrupt_anywhere_leaves_nothing_stuck_or_lost(
 
 @pytest.mark.parametrize("error", [Interrupt, SignalError, RecursionError])
 @pytest.mark.parametrize("call", in_python(expire_one, retry))
-def test_an_expiry_that_is_interrupted_comes_by_the_timer_alone(
+def test_timer_alone_completes_an_interrupted_expiry(
     call: Call, error: type[BaseException]
 ) -> None:
     """Even where it is broken off before its first step, and no other call follows."""

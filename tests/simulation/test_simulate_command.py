@@ -205,7 +205,7 @@ def test_error_of_a_scenario_file_names_file_key_value_and_valid_values(
         ["--metrics-port", "0"],
     ],
 )
-def test_option_of_an_earlier_release_is_refused_with_what_to_use(
+def test_former_option_is_refused_with_its_replacement(
     arguments: list[str], run_command: RunCommand
 ) -> None:
     ran = run_command("simulate", "steady", *arguments)
