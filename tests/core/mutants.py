@@ -363,8 +363,8 @@ MUTANTS = [
         "with a threshold: expiry, advance",
         WATCHERS,
         """
--                    left += 1
-+                    left += not operation._op_thresholds or key in self.numbers_by_key
+-                    unwatched += 1
++                    unwatched += not operation._op_thresholds or key in self.numbers_by_key
 """,
     ),
     Mutant(
