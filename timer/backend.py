@@ -1,4 +1,4 @@
-"""Which hot parts run: the native ones where they were built, else those in pure Python.
+"""The backend of the timer's hot parts: native, if built, else pure Python.
 
 ``PURGATORY_PURE=1`` in the environment forces pure Python. Both do the same.
 """

@@ -38,8 +38,8 @@ class HistogramSnapshot(NamedTuple):
     def quantile_ms(self, quantile: float) -> float:
         """Return a bound that ``quantile`` of the values don't exceed: 0.99 for the p99.
 
-        It is the upper bound of the bucket where the quantile lies, so never too low; infinite in
-        the last bucket, and 0 without values.
+        The bound is the upper one of the quantile's bucket, so never too low; infinite in the last
+        bucket, and 0 without values.
         """
         remaining = quantile * self.total
         for bound_ms, count in zip((*self.bounds_ms, math.inf), self.counts, strict=True):

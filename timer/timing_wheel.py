@@ -119,13 +119,13 @@ class TimingWheel:
     def add_if_queued(self, entry: TimerTaskEntry) -> bool:
         """Add ``entry`` to its bucket if the bucket is queued, the usual case. O(m).
 
-        It needs no lock. The time of the wheel may move meanwhile, and the bucket be emptied:
-        looked at before and after, its containers and its expiration tell whether the entry went in
-        before that. As it is queued for just that expiration, it is the right one.
+        No lock is needed. The wheel's time may advance meanwhile, and the bucket be emptied: its
+        containers and its expiration, read before and after, show whether the entry was added
+        before that. A bucket queued for just that expiration is the right one.
 
         Returns:
-            Whether it went in. If not, it may have come too late: it is in a container at which
-            nobody will look, or else somebody did look.
+            Whether the entry was added. If not, it may have come too late: it is in a container
+            that is no longer read, or it was read after all.
         """
         expiration_ms = entry.expiration_ms
         wheel = self

@@ -54,7 +54,7 @@ class _Group:
     members: dict[str, _Member] = field(default_factory=dict)
     restarts: int = 0
     """The number of restarts without members."""
-    was_left: bool = False
+    was_emptied: bool = False
     session_us: int = _SESSION_US
 
 
@@ -133,15 +133,15 @@ class TracedReaders:
             ]
             for key in gone:
                 self._leave(group, key)
-            if not group.members and group.was_left:
+            if not group.members and group.was_emptied:
                 group.restarts += 1
-                group.was_left = False
+                group.was_emptied = False
             self._group_of.clear()
         group.members[member_id] = member
 
     def _leave(self, group: _Group, member_id: str) -> None:
         if group.members.pop(member_id, None) is not None:
-            group.was_left = not group.members
+            group.was_emptied = not group.members
             self._group_of.clear()
 
     def _assigned(self, client: str, now_us: int) -> None:

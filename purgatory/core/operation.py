@@ -15,8 +15,8 @@ each step seen by every thread that sees the next::
     OBSERVING      on_completed                             CANCELLED: no callback
     DONE           counted; listeners and waiting threads notified
 
-An operation is put on a list only after its ``_op_state`` is set, and a list keeps only what is
-PENDING. So either the list sees the outcome, or the completer finds the operation on the list. A
+An operation is put on a list only after its ``_op_state`` is set, and a list keeps only PENDING
+operations: either the list sees the outcome, or the completer finds the operation on the list. A
 claim is given back only by a completion that is deferred, for the depth of the stack, or that an
 exception interrupted: the next claimant sees the outcome and resumes at the recorded stage.
 
@@ -391,8 +391,8 @@ class _PureOperation(TimerTask):
 
         Args:
             me: the claim of this call.
-            between: called first, between two checks. Where another call owns the operation, or the
-                user's lock is taken, it is called without these, and a check is due afterwards.
+            between: called first, between two checks. If another call owns the operation, or the
+                user's lock is taken, it is called without the checks, and one is due afterwards.
             unlocked: called first, without the user's lock, unless another call is the owner.
 
         Returns:
@@ -610,9 +610,9 @@ class _PureOperation(TimerTask):
     def call_when_completed(self, listener: Callable[[], object]) -> None:
         """Call ``listener`` once, when the outcome is known and the callbacks have run.
 
-        The thread that completes the operation calls it; if that is over, this call does. It must
-        be short, and its errors are logged. If the purgatory is closed and leaves the operation
-        pending, it is called too, and ``outcome`` is PENDING.
+        The thread that completes the operation calls it; if that is over, this call does. The
+        listener must be short; its errors are logged. If the purgatory is closed and leaves the
+        operation pending, the listener is called too, and ``outcome`` is PENDING.
         """
         listeners = self._op_listeners
         if listeners is None:

@@ -24,7 +24,7 @@ class Outcome(Enum):
     EXPIRED = "expired"
     """Its time was up first. FAILED if a callback then raises."""
     CANCELLED = "cancelled"
-    """It was taken off: no answer is needed any more."""
+    """The operation was withdrawn: no response is needed any more."""
     FAILED = "failed"
     """One of its callbacks raised, or it was failed from outside."""
 

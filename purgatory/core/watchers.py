@@ -131,26 +131,26 @@ class WatcherList(Generic[W]):
             keys: its former keys, if they were taken from it.
 
         Returns:
-            What a key raised when it was compared, if one did: all lists were searched then.
+            The error that a key raised when compared, if any: all lists were searched then.
         """
         by_key = self.by_key
         identity = id(operation)
-        left = 0
+        unwatched = 0
         try:
             for key in operation._op_keys if keys is None else keys:
                 watchers = by_key.get(key)
                 if watchers is not None and watchers.pop(identity, None) is not None:
-                    left += 1
+                    unwatched += 1
                     if not watchers:
                         watchers = by_key.pop(key, None)
                         if watchers:
                             self._put_back(key, watchers)
-            self.entries -= left
-            left = 0
+            self.entries -= unwatched
+            unwatched = 0
             if operation._op_thresholds is not None:
                 self._take_numbers(operation, operation._op_thresholds)
         except Exception as error:
-            self.entries -= left
+            self.entries -= unwatched
             self._search_and_unwatch(operation)
             return error
         return None

@@ -52,9 +52,9 @@ def describe(
         history: for the rates and the outcomes of the last minutes; without it there are none.
 
     Returns:
-        What docs/debug.md lists: ``time`` (UTC), ``process`` (its number), ``purgatories``, by
-        name, and ``relays`` to other processes. Times of an operation are in milliseconds
-        (``_ms``) by its timer's clock.
+        The values that docs/debug.md lists: ``time`` (UTC), ``process`` (its number),
+        ``purgatories``, by name, and ``relays`` to other processes. Times of an operation are in
+        milliseconds (``_ms``) by its timer's clock.
 
     Raises:
         ValueError: ``limit`` is negative.

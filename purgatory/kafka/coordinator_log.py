@@ -9,8 +9,8 @@ Ground rules
   broker. A new leader has loaded records that may not be replicated: it returns nothing until all
   in-sync replicas have them (`is_committed`).
 * Once most records of a partition are stale, its live entries are written again, and the records
-  before them deleted. That is done while no append is pending: then the entries in memory are those
-  of the log up to its end.
+  before them deleted, while no append is pending: then the entries in memory are those of the log
+  up to its end.
 """
 
 from __future__ import annotations

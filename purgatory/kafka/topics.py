@@ -67,8 +67,8 @@ class PartitionState:
     ``is_clean``: whether the leader was in sync at its election.
 
     During a reassignment ``replicas`` has the new replicas, followed by those in ``removing``;
-    ``adding`` are those of the new ones that weren't replicas before. It completes once all new
-    ones are in sync.
+    ``adding`` are those of the new ones that weren't replicas before. The reassignment completes
+    once all new ones are in sync.
     """
 
     replicas: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Which registry reports which purgatories, and what a scrape of it reads.
+"""The purgatories reported by each registry, and the values that a scrape of it reads.
 
 Ground rules
 ------------

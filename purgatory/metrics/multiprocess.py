@@ -5,13 +5,13 @@ keeps its values in files that all workers can read, and whichever worker is scr
 with ``MultiProcessCollector``. A purgatory's counts are not such values: here they are written
 there, every second, at exit, and by ``publish``.
 
-Of a counter, the growth since the last time is written. Hence it never goes
-back: not when a purgatory is replaced by another of its name, nor when the system gives a new
-worker the number of one that died, whose file it then goes on with.
+Of a counter, the growth since the last time is written. Hence it never decreases: not when a
+purgatory is replaced by another of its name, nor when a new worker gets the process id of a dead
+one, and with it that one's file.
 
 Ground rules
 ------------
-* ``_publisher.lock`` guards everything here. It is held while the values are written, and while
+* ``_publisher.lock`` guards everything here, and is held while the values are written, and while
   this process forks: no child is born with prometheus-client's own lock taken by our thread.
 * A finalizer may start and stop publishing in the middle of that, on the thread that holds the
   lock, ``owner``: the call is ``deferred`` to its end, as prometheus-client's lock may be held too.
@@ -62,9 +62,9 @@ def is_on() -> bool:
 def publish() -> None:
     """Write the values of this process for the other workers to read, now.
 
-    That happens every second and at exit anyway. Call it where a process ends without Python's exit
-    handlers: at the end of a ``multiprocessing.Process``, before ``os._exit``. Without effect
-    unless prometheus-client is in multiprocess mode.
+    Values are also written every second and at exit. Call this in a process that ends without
+    Python's exit handlers: at the end of a ``multiprocessing.Process``, before ``os._exit``.
+    Without effect unless prometheus-client is in multiprocess mode.
     """
     _publisher.publish()
 

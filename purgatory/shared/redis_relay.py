@@ -211,7 +211,7 @@ class _Link:
     redis-py's connections are used without its clients, which do for each command what a session
     does once: take a connection from the pool, try again, measure, set timeouts.
 
-    What ends the first one ends the session, and so does a slot that has moved to another node.
+    The session ends with the first connection, and when a slot has moved to another node.
     """
 
     def __init__(

@@ -186,7 +186,7 @@ class Relay(ABC):
     def receive(self, key: object, number: object) -> None:
         """Pass a message to the purgatories; `key` as it was sent.
 
-        What no relay sends is ignored: others may write to a channel or a socket, too.
+        Messages of an unknown form are ignored: others may write to a channel or a socket, too.
         """
         if not isinstance(key, str) or isinstance(number, bool):
             return

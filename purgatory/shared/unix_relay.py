@@ -41,8 +41,8 @@ class UnixRelay(Relay):
         folder: for the sockets; made if it is not there, for this user alone. A short path: 70
             bytes at most.
 
-    A relay may be made before a fork. It is deaf only while its socket is missing from the folder,
-    which it notices within a second.
+    A relay may be created before a fork. Messages are missed only while its socket is missing from
+    the folder, which the relay notices within a second.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

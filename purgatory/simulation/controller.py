@@ -1,7 +1,7 @@
 """The controller over the simulated network: its sessions time out, and its commands take time.
 
-Its decisions are made in `purgatory.kafka.controller`. It fences a broker without heartbeats after
-the session timeout, and sends commands to the brokers over the network, each in order.
+`purgatory.kafka.controller` makes the decisions. The controller fences a broker without heartbeats
+after the session timeout, and sends commands to the brokers over the network, each in order.
 
 Ground rules: everything runs on the engine's thread.
 """

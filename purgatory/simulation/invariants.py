@@ -12,8 +12,8 @@ and its message, which no client does. The `Ledger` counts messages from that:
   same partition.
 * lost: acknowledged (with acks=0: sent), and in no log at the end of the run.
 
-A violation may be found inside a callback of the purgatory, which catches all exceptions. It is
-therefore recorded, and the run raises it at the next millisecond.
+A violation may be found inside a callback of the purgatory, which catches all exceptions. The
+violation is therefore recorded, and the run raises it at the next millisecond.
 
 Ground rules: everything runs on the engine's thread, the only one that moves a high watermark. The
 library's own code pays nothing for the checks.

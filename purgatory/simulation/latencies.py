@@ -1,9 +1,9 @@
 """The latencies of clients, by attempt and by record, in bounded memory.
 
 An attempt lasts from when a record is sent to when its response comes, or its connection breaks.
-The wait that a purgatory counts is shorter. It begins when the broker handles the request; a broker
-handles one request of a connection at a time, so the next one queues until the response is sent. An
-attempt with a response is the sum of network, queue and wait; a broker's own work, storage
+The wait that a purgatory counts is shorter, and begins when the broker handles the request; a
+broker handles one request of a connection at a time, so the next one queues until the response is
+sent. An attempt with a response is the sum of network, queue and wait; a broker's own work, storage
 included, takes no time here.
 
 A wait is counted under its value as `rounded_waits` has it: a percentile is exact up to 10 ms and

@@ -373,8 +373,8 @@ class Simulation:
             for producer in self.producers[group.name]:
                 producer.record_open_attempts()
             counts = group.counts
-            settled = counts.acknowledged + counts.unanswered + counts.failed
-            counts.unsettled = counts.records - settled
+            completed = counts.acknowledged + counts.unanswered + counts.failed
+            counts.unsettled = counts.records - completed
         summary = self.summary()
         if self.trace is not None:
             self.trace.finish(self.now_ns() // NS_PER_MS, summary)

@@ -59,15 +59,15 @@ def brokers_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
 
 def _outcomes(recorded: Mapping[WaitsKey, Waits]) -> dict[str, Any]:
     by_outcome = {outcome: Waits() for outcome in OUTCOMES}
-    settled = Waits()
+    completed = Waits()
     for (*_, outcome), waits in recorded.items():
         by_outcome[outcome].update(waits)
         if outcome != "pending":
-            settled.update(waits)
+            completed.update(waits)
     return {
         "operations": sum(waits.count for waits in by_outcome.values()),
         **{outcome: waits.count for outcome, waits in by_outcome.items()},
-        "wait_us": waits_summary(settled),
+        "wait_us": waits_summary(completed),
         "wait_us_by_outcome": {
             outcome: waits_summary(waits) for outcome, waits in by_outcome.items() if waits.count
         },

@@ -68,7 +68,7 @@ class Bookmarks:
 
     def search(self) -> None:
         """Find the bookmarks; a failure is the reason why there is no such bookmark."""
-        worst = self._run.overview["worst"] or {"why_not": "no operation was settled"}
+        worst = self._run.overview["worst"] or {"why_not": "no operation was completed"}
         self._worst = _bookmark(_WORST_MOMENT, **worst)
         self._longest = _longest_wait(self._run)
         self._anomaly = _bookmark(_FIRST_ANOMALY, **self._run_audit(self._run.trace.folder))
@@ -106,19 +106,19 @@ def _bookmark(
 
 
 def _longest_wait(run: TracedRun) -> dict[str, Any]:
-    settled = run.timeline.settled
-    if not len(settled.wait_us):
-        return _bookmark(_LONGEST_WAIT, why_not="no operation was settled")
-    wait_us = max(settled.wait_us)
-    row = list(settled.wait_us).index(wait_us)
-    keys = keys_at(settled.keys, row)
+    completed = run.timeline.completed
+    if not len(completed.wait_us):
+        return _bookmark(_LONGEST_WAIT, why_not="no operation was completed")
+    wait_us = max(completed.wait_us)
+    row = list(completed.wait_us).index(wait_us)
+    keys = keys_at(completed.keys, row)
     key_text = f" on {', '.join(keys[:3])}{' and others' if len(keys) > 3 else ''}" if keys else ""
     return _bookmark(
         _LONGEST_WAIT,
-        settled.time_us[row] - wait_us,
-        f"an operation of a {settled.kind.at(row)} waited {duration_text(wait_us)} in "
-        f"{settled.purgatory.at(row)}{key_text}",
-        settled.ids[row],
+        completed.time_us[row] - wait_us,
+        f"an operation of a {completed.kind.at(row)} waited {duration_text(wait_us)} in "
+        f"{completed.purgatory.at(row)}{key_text}",
+        completed.ids[row],
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from purgatory.settings.typed_duration import duration_text
 from purgatory.trace import change_rows as rows
 from purgatory.view.state import ClusterState, PageEncoder
-from purgatory.view.timeline import CHANGED, SETTLED, Timeline
+from purgatory.view.timeline import CHANGED, COMPLETED, Timeline
 from purgatory.view.trace_columns import keys_at
 
 Line = tuple[str, str]
@@ -36,8 +36,8 @@ class EventLog:
         """Record an event, given the state that it changes. O(1)."""
         timeline = self._timeline
         kind, ref = timeline.kind[event], timeline.ref[event]
-        if kind == SETTLED:
-            lines = self._settled_lines(ref)
+        if kind == COMPLETED:
+            lines = self._completed_lines(ref)
         elif kind == CHANGED:
             lines = self._change_lines(ref, before)
         else:
@@ -60,13 +60,13 @@ class EventLog:
         text, level = self._lines[index]
         return {"at_us": self._at[index], "change": "log", "text": text, "level": level}
 
-    def _settled_lines(self, ref: int) -> Iterator[Line]:
-        settled = self._timeline.settled
-        outcome, purgatory = settled.outcome.at(ref), settled.purgatory.at(ref)
+    def _completed_lines(self, ref: int) -> Iterator[Line]:
+        completed = self._timeline.completed
+        outcome, purgatory = completed.outcome.at(ref), completed.purgatory.at(ref)
         if outcome == "failed" or (outcome == "expired" and purgatory == "Produce"):
-            keys = " ".join(keys_at(settled.keys, ref))
-            text = f"broker {settled.broker[ref]}: {purgatory} on {keys} {outcome}"
-            yield f"{text} after {duration_text(settled.wait_us[ref])}", "warning"
+            keys = " ".join(keys_at(completed.keys, ref))
+            text = f"broker {completed.broker[ref]}: {purgatory} on {keys} {outcome}"
+            yield f"{text} after {duration_text(completed.wait_us[ref])}", "warning"
 
     def _change_lines(self, row: int, before: ClusterState) -> Iterator[Line]:
         match self._timeline.changes.change.at(row):

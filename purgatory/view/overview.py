@@ -7,7 +7,7 @@ from typing import Any
 from purgatory.settings.typed_duration import duration_text
 from purgatory.trace import change_rows as rows
 from purgatory.view.state import PageEncoder
-from purgatory.view.timeline import ABANDONED, CHANGED, PARKED, SETTLED, Timeline
+from purgatory.view.timeline import ABANDONED, CHANGED, COMPLETED, PARKED, Timeline
 from purgatory.view.trace_columns import keys_at
 
 MOST_BUCKETS = 240
@@ -25,7 +25,7 @@ def overview(timeline: Timeline, encoder: PageEncoder, end_us: int) -> dict[str,
     count = end_us // width_us + 1
     started, most_pending, failed = [0] * count, [0] * count, [0] * count
     faults: dict[int, dict[str, Any]] = {}
-    settled = timeline.settled
+    completed = timeline.completed
     pending = bucket = 0
     worst: tuple[bool, int, int] | None = None
     worst_ref = -1
@@ -40,14 +40,14 @@ def overview(timeline: Timeline, encoder: PageEncoder, end_us: int) -> dict[str,
             most_pending[now] = max(most_pending[now], pending)
         elif kind == ABANDONED:
             pending -= 1
-        elif kind == SETTLED:
+        elif kind == COMPLETED:
             is_bad = _is_failure(timeline, ref)
             failed[now] += is_bad
             # The more requests wait when one fails, the worse; without failures, the longest wait.
-            rank = (is_bad, pending if is_bad else settled.wait_us[ref], -at_us)
+            rank = (is_bad, pending if is_bad else completed.wait_us[ref], -at_us)
             if worst is None or rank > worst:
                 worst, worst_ref = rank, ref
-            if settled.parked[ref] < 0:
+            if completed.parked[ref] < 0:
                 started[now] += 1
             else:
                 pending -= 1
@@ -71,20 +71,22 @@ def overview(timeline: Timeline, encoder: PageEncoder, end_us: int) -> dict[str,
 
 def _is_failure(timeline: Timeline, ref: int) -> bool:
     """Whether a request failed; the response to an expired fetch is a normal one."""
-    settled = timeline.settled
-    outcome = settled.outcome.at(ref)
-    return outcome == "failed" or (outcome == "expired" and settled.purgatory.at(ref) == "Produce")
+    completed = timeline.completed
+    outcome = completed.outcome.at(ref)
+    return outcome == "failed" or (
+        outcome == "expired" and completed.purgatory.at(ref) == "Produce"
+    )
 
 
 def _worst_moment(timeline: Timeline, ref: int) -> dict[str, Any]:
     """The moment before a request was completed, when it still waited."""
-    settled = timeline.settled
-    wait_us = settled.wait_us[ref]
-    keys = ", ".join(keys_at(settled.keys, ref)[:3])
-    became = settled.outcome.at(ref) if _is_failure(timeline, ref) else "was answered"
+    completed = timeline.completed
+    wait_us = completed.wait_us[ref]
+    keys = ", ".join(keys_at(completed.keys, ref)[:3])
+    became = completed.outcome.at(ref) if _is_failure(timeline, ref) else "was answered"
     return {
-        "at_us": max(0, settled.time_us[ref] - min(1, wait_us)),
-        "operation": settled.ids[ref],
-        "text": f"{settled.purgatory.at(ref)}{f' on {keys}' if keys else ''} at broker "
-        f"{settled.broker[ref]} {became} after {duration_text(wait_us)}",
+        "at_us": max(0, completed.time_us[ref] - min(1, wait_us)),
+        "operation": completed.ids[ref],
+        "text": f"{completed.purgatory.at(ref)}{f' on {keys}' if keys else ''} at broker "
+        f"{completed.broker[ref]} {became} after {duration_text(wait_us)}",
     }

@@ -13,9 +13,9 @@ from purgatory.view.timeline import (
     ABANDONED,
     CHANGED,
     CLOCK,
+    COMPLETED,
     MOVED,
     PARKED,
-    SETTLED,
     Timeline,
     describe_levels,
 )
@@ -36,7 +36,7 @@ class ClusterState:
         self.clocks: dict[int, int] = {}
         """The last move of the clock of each broker's wheel."""
         self.outcomes: dict[tuple[int, str, str], int] = {}
-        """The number of settled operations by broker, purgatory and outcome."""
+        """The number of completed operations by broker, purgatory and outcome."""
         self.brokers: dict[int, str] = {}
         self.partitions: dict[Partition, int] = {}
         """The last row of `changes` of each; so are `groups` and `transactions`."""
@@ -60,10 +60,12 @@ class ClusterState:
         kind, ref = timeline.kind[event], timeline.ref[event]
         if kind == PARKED:
             self.parked[ref] = timeline.level[ref], timeline.bucket[ref]
-        elif kind == SETTLED:
-            settled = timeline.settled
-            self.parked.pop(settled.parked[ref], None)
-            self._count(settled.broker[ref], settled.purgatory.at(ref), settled.outcome.at(ref))
+        elif kind == COMPLETED:
+            completed = timeline.completed
+            self.parked.pop(completed.parked[ref], None)
+            self._count(
+                completed.broker[ref], completed.purgatory.at(ref), completed.outcome.at(ref)
+            )
         elif kind == CLOCK:
             self.clocks[timeline.clock_broker[ref]] = ref
         elif kind == MOVED:
@@ -126,7 +128,7 @@ class PageEncoder:
         self._timeline = timeline
         # In the order of their first operations, the same in all states.
         self._purgatories = dict.fromkeys(
-            [*timeline.parked.purgatory.values, *timeline.settled.purgatory.values]
+            [*timeline.parked.purgatory.values, *timeline.completed.purgatory.values]
         )
 
     # States.
@@ -302,7 +304,7 @@ class PageEncoder:
         elif kind == ABANDONED:
             values = self._describe_end(ref, "cancelled", at_us)
         else:
-            values = self._describe_settled(ref)
+            values = self._describe_completed(ref)
         return {"at_us": at_us, **values}
 
     def _describe_end(self, operation: int, outcome: str, at_us: int) -> dict[str, Any]:
@@ -318,17 +320,17 @@ class PageEncoder:
             "keys": keys_at(parked.keys, operation),
         }
 
-    def _describe_settled(self, ref: int) -> dict[str, Any]:
-        settled = self._timeline.settled
+    def _describe_completed(self, ref: int) -> dict[str, Any]:
+        completed = self._timeline.completed
         return {
             "change": "settled",
-            "id": settled.ids[ref],
-            "broker": settled.broker[ref],
-            "purgatory": settled.purgatory.at(ref),
-            "kind": settled.kind.at(ref),
-            "outcome": settled.outcome.at(ref),
-            "wait_us": settled.wait_us[ref],
-            "keys": keys_at(settled.keys, ref),
+            "id": completed.ids[ref],
+            "broker": completed.broker[ref],
+            "purgatory": completed.purgatory.at(ref),
+            "kind": completed.kind.at(ref),
+            "outcome": completed.outcome.at(ref),
+            "wait_us": completed.wait_us[ref],
+            "keys": keys_at(completed.keys, ref),
         }
 
     def row(self, row: int) -> dict[str, Any] | None:

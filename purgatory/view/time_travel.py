@@ -70,9 +70,9 @@ class TracedRun:
                     "were sampled ten times a second, and where operations lie on the wheels is "
                     "computed from when they came and their timeouts."
                 )
-            parked, settled, operation_of_change = split_operations(operations, changes)
+            parked, completed, operation_of_change = split_operations(operations, changes)
         else:
-            parked, settled = operations_without_changes(operations)
+            parked, completed = operations_without_changes(operations)
             changes, operation_of_change = arrow_schema(CHANGES).empty_table(), array("q")
             self.trace.notes.append(
                 "This trace has no table of changes: brokers, partitions, groups, transactions and "
@@ -81,7 +81,7 @@ class TracedRun:
             )
         self.timeline = Timeline(
             parked,
-            settled,
+            completed,
             ChangeColumns(changes),
             operation_of_change,
             self._timer(),

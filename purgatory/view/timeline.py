@@ -4,7 +4,7 @@ The events are computed once, when the trace is opened: each broker's wheel is r
 trace, so that every move of an operation and of a wheel's clock is an event.
 
 Within one microsecond the rows of the table `changes` come first, in their order, and then the
-settled operations, which are in another table.
+completed operations, which are in another table.
 
 A replayed wheel is `timer.timing_wheel` without tasks, locks and callbacks; operations are numbers.
 All levels have the time of the finest one, rounded down to their own tick, so one clock is enough.
@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from purgatory.trace import change_rows as rows
-from purgatory.view.trace_columns import Ints, ParkedOperations, SettledOperations, ints, names
+from purgatory.view.trace_columns import CompletedOperations, Ints, ParkedOperations, ints, names
 
 WheelPosition = tuple[int, int]
 """A level, from 1, and its bucket; (0, 0): on no wheel."""
@@ -105,9 +105,9 @@ def describe_levels(tick_ms: int, size: int, clock_ms: int, levels: int) -> list
     return snapshots
 
 
-PARKED, MOVED, SETTLED, CLOCK, CHANGED, ABANDONED = range(6)
+PARKED, MOVED, COMPLETED, CLOCK, CHANGED, ABANDONED = range(6)
 """The kinds of events. An event's ``ref`` is the index of, in this order: a parked operation, a
-move, a settled operation, a move of a clock, a row of `changes`, and an operation that was parked
+move, a completed operation, a move of a clock, a row of `changes`, and an operation that was parked
 when its broker died."""
 
 NEVER = 2**63 - 1
@@ -144,14 +144,14 @@ class Timeline:
     def __init__(
         self,
         parked: ParkedOperations,
-        settled: SettledOperations,
+        completed: CompletedOperations,
         changes: ChangeColumns,
         operation_of_change: Ints,
         timer: Mapping[str, int],
         real_time: bool = False,
     ) -> None:
         self.parked = parked
-        self.settled = settled
+        self.completed = completed
         self.changes = changes
         self.has_changes = changes.rows > 0
         self.operation_of_change = operation_of_change
@@ -169,7 +169,7 @@ class Timeline:
         self.clock_broker = array("i")
         self.clock_ms = array("q")
         self.clock_levels = array("b")
-        self.brokers = sorted({*parked.broker, *settled.broker, *_brokers_of(changes)})
+        self.brokers = sorted({*parked.broker, *completed.broker, *_brokers_of(changes)})
         _Replay(self).run()
 
     def __len__(self) -> int:
@@ -209,10 +209,10 @@ class _Replay:
         self._wheels: dict[int, ReplayedWheel] = {}
         self._recorded: dict[int, tuple[int, int]] = {}
         self._removed = bytearray(len(timeline.parked.time_us))
-        self._settles = bytearray(len(timeline.parked.time_us))
-        for operation in timeline.settled.parked:
+        self._completes = bytearray(len(timeline.parked.time_us))
+        for operation in timeline.completed.parked:
             if operation >= 0:
-                self._settles[operation] = 1
+                self._completes[operation] = 1
         self._waiting: dict[int, dict[int, None]] = {}
 
     def run(self) -> None:
@@ -226,11 +226,11 @@ class _Replay:
             self._merge_by_time(iter(timeline.changes.time_us), self._change)
 
     def _merge_by_time(self, times: Iterator[int], take: Any) -> None:
-        """Merge changes and settled operations by time, and advance the wheels in between."""
-        settled = self._timeline.settled
+        """Merge changes and completed operations by time, and advance the wheels in between."""
+        completed = self._timeline.completed
         row = index = 0
         next_us = next(times, NEVER)
-        end_us = settled.time_us[0] if len(settled.time_us) else NEVER
+        end_us = completed.time_us[0] if len(completed.time_us) else NEVER
         while (now_us := min(next_us, end_us)) != NEVER:
             self._advance_wheels(now_us)
             while next_us == now_us:
@@ -241,9 +241,9 @@ class _Replay:
                     next_us = now_us
             self._finish_advances(now_us)
             while end_us == now_us:
-                self._apply_settled(index, now_us)
+                self._apply_completed(index, now_us)
                 index += 1
-                end_us = settled.time_us[index] if index < len(settled.time_us) else NEVER
+                end_us = completed.time_us[index] if index < len(completed.time_us) else NEVER
 
     # The wheels.
 
@@ -322,7 +322,7 @@ class _Replay:
         wheel = self._wheels.get(broker)
         if state == "dead":
             for operation in self._waiting.pop(broker, {}):
-                if not self._removed[operation] and not self._settles[operation]:
+                if not self._removed[operation] and not self._completes[operation]:
                     self._removed[operation] = 1
                     self._event(now_us, ABANDONED, operation)
             self._wheels.pop(broker, None)
@@ -358,9 +358,9 @@ class _Replay:
         due_ms = parked.due_ms[operation]
         return OFF_WHEEL if due_ms < 0 else wheel.add(operation, due_ms)
 
-    def _apply_settled(self, index: int, now_us: int) -> None:
-        self._event(now_us, SETTLED, index)
-        self._remove(self._timeline.settled.parked[index])
+    def _apply_completed(self, index: int, now_us: int) -> None:
+        self._event(now_us, COMPLETED, index)
+        self._remove(self._timeline.completed.parked[index])
 
     def _remove(self, operation: int) -> None:
         if operation >= 0:

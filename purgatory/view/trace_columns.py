@@ -285,7 +285,7 @@ class ParkedOperations(NamedTuple):
     clock_ms: Ints
 
 
-class SettledOperations(NamedTuple):
+class CompletedOperations(NamedTuple):
     """Settled operations by their end; ``parked``: the index among the parked ones, or -1."""
 
     time_us: Ints
@@ -306,8 +306,8 @@ def keys_at(keys: Keys, row: int) -> list[str]:
 
 def split_operations(
     operations: pa.Table, changes: pa.Table
-) -> tuple[ParkedOperations, SettledOperations, Ints]:
-    """Return the parked and the settled operations of a trace with the table `changes`.
+) -> tuple[ParkedOperations, CompletedOperations, Ints]:
+    """Return the parked and the completed operations of a trace with the table `changes`.
 
     Returns:
         Both, and for each row of `changes` the index of its parked operation, or -1.
@@ -327,11 +327,11 @@ def split_operations(
     )
     operation_index = pc.index_in(changes.column("number"), value_set=numbers.combine_chunks())
     operation_index = pc.if_else(is_parked, operation_index, pa.scalar(None, pa.int32()))
-    settled = _sort_by_end(operations)
-    indices = pc.index_in(settled.column("operation"), value_set=numbers.combine_chunks())
+    completed = _sort_by_end(operations)
+    indices = pc.index_in(completed.column("operation"), value_set=numbers.combine_chunks())
     return (
         waiting,
-        _settled_operations(settled, settled.column("operation"), ints(indices)),
+        _completed_operations(completed, completed.column("operation"), ints(indices)),
         ints(operation_index),
     )
 
@@ -373,8 +373,10 @@ def _has_waited(operations: pa.Table) -> pa.ChunkedArray:
     )
 
 
-def operations_without_changes(operations: pa.Table) -> tuple[ParkedOperations, SettledOperations]:
-    """Return the parked and the settled operations of a trace without the table `changes`.
+def operations_without_changes(
+    operations: pa.Table,
+) -> tuple[ParkedOperations, CompletedOperations]:
+    """Return the parked and the completed operations of a trace without the table `changes`.
 
     An operation is due at its timeout: a real broker's timer may have another origin.
     """
@@ -395,9 +397,9 @@ def operations_without_changes(operations: pa.Table) -> tuple[ParkedOperations, 
         deadlines,
         array("q", [-1]) * len(start_us),
     )
-    settled = _sort_by_end(operations)
-    indices = pc.index_in(settled.column("row"), value_set=parked.column("row").combine_chunks())
-    return waiting, _settled_operations(settled, settled.column("row"), ints(indices))
+    completed = _sort_by_end(operations)
+    indices = pc.index_in(completed.column("row"), value_set=parked.column("row").combine_chunks())
+    return waiting, _completed_operations(completed, completed.column("row"), ints(indices))
 
 
 def _due_ms(start_us: int, timeout_ms: int) -> int:
@@ -406,8 +408,8 @@ def _due_ms(start_us: int, timeout_ms: int) -> int:
 
 
 def _sort_by_end(operations: pa.Table) -> pa.Table:
-    settled = operations.filter(pc.not_equal(operations.column("outcome"), "pending"))
-    return _sort_by(settled, "end_us")
+    completed = operations.filter(pc.not_equal(operations.column("outcome"), "pending"))
+    return _sort_by(completed, "end_us")
 
 
 def _sort_by(table: pa.Table, column: str) -> pa.Table:
@@ -418,16 +420,18 @@ def _sort_by(table: pa.Table, column: str) -> pa.Table:
     return table.take(order)
 
 
-def _settled_operations(settled: pa.Table, ids: pa.ChunkedArray, parked: Ints) -> SettledOperations:
-    wait_us = pc.subtract(settled.column("end_us"), settled.column("start_us"))
-    return SettledOperations(
-        ints(settled.column("end_us")),
+def _completed_operations(
+    completed: pa.Table, ids: pa.ChunkedArray, parked: Ints
+) -> CompletedOperations:
+    wait_us = pc.subtract(completed.column("end_us"), completed.column("start_us"))
+    return CompletedOperations(
+        ints(completed.column("end_us")),
         ints(ids),
-        ints(settled.column("broker")),
-        names(settled.column("purgatory")),
-        names(settled.column("kind")),
-        settled.column("watch_keys").combine_chunks(),
-        names(settled.column("outcome")),
+        ints(completed.column("broker")),
+        names(completed.column("purgatory")),
+        names(completed.column("kind")),
+        completed.column("watch_keys").combine_chunks(),
+        names(completed.column("outcome")),
         ints(wait_us),
         parked,
     )

@@ -4,8 +4,8 @@
     make chaos SEED=17 HOURS=1               # that one hour again
     python -m tests.chaos.chaos --seed 17 --hours 1 --no-audit
 
-Each hour is a scenario of its own (`chaos_scenario`), of the seed, the next one, and so on. What is
-wrong is told with the seed, and with the command that repeats it; the exit status is 1 then.
+Each hour is a scenario of its own (`chaos_scenario`), of the seed, the next one, and so on. Each
+problem is printed with the seed and the command that repeats it; the exit status is 1 then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run_hour(
     """Run one scenario.
 
     Returns:
-        Its summary, None where an invariant broke; and what is wrong.
+        Its summary, or None if an invariant was violated; and the problems.
     """
     run = Simulation(chaos_scenario(seed, hours), trace_folder=trace)
     try:
@@ -50,7 +50,7 @@ def run_hour(
 @click.option("--seconds", type=click.FloatRange(1), default=120, help="Without --hours.")
 @click.option("--audit/--no-audit", default=True, help="Audit the traces, too.")
 def main(seed: int, hours: float | None, seconds: float, audit: bool) -> None:
-    """Run hours of chaos, audit them, and tell what was wrong."""
+    """Run hours of chaos, audit them, and print the problems."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with tempfile.TemporaryDirectory(prefix="purgatory-chaos-") as folder:
         wrong = _run_all(_scenarios(seed, hours, seconds), seed, Path(folder) if audit else None)
@@ -73,7 +73,7 @@ def _scenarios(seed: int, hours: float | None, seconds: float) -> Iterator[tuple
 
 
 def _run_all(scenarios: Iterator[tuple[int, float]], first_seed: int, folder: Path | None) -> int:
-    """Run all; tell what they came to; return how many promises were broken."""
+    """Run all; print their totals; return the number of broken promises."""
     counts: Counter[str] = Counter()
     virtual_hours, began_s = 0.0, time.process_time()
     for seed, hours in scenarios:
@@ -98,7 +98,7 @@ def _run_all(scenarios: Iterator[tuple[int, float]], first_seed: int, folder: Pa
 
 
 def _audit(folder: Path) -> int:
-    """Audit all traces at once; return 1 if anything in them is a violation."""
+    """Audit all traces at once; return 1 if any has a violation."""
     traces = sorted(map(str, folder.iterdir()))
     command = [sys.executable, "-m", "purgatory", "audit", "--engine", "duckdb", *traces]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A scenario by chance: some hours of a small cluster, with light traffic and many faults."""
+"""A random scenario: some hours of a small cluster, with light traffic and many faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def chaos_scenario(seed: int, hours: float) -> LoadedScenario:
     """A scenario of one seed.
 
     Args:
-        seed: from which all chance comes.
+        seed: of all random choices.
         hours: how long records arrive, in hours of virtual time.
     """
     random = Random(seed)
@@ -88,7 +88,7 @@ def _producers(random: Random, group: str) -> Table:
 
 
 def _faults(random: Random, brokers: int, duration_ms: int) -> list[Table]:
-    """Most faults begin while another one lasts: it takes two to do harm."""
+    """Faults that mostly overlap, since a single one does no harm."""
     count = max(1, round(FAULTS_PER_HOUR * duration_ms / MS_PER_HOUR))
     faults: list[Table] = []
     while len(faults) < count:
@@ -101,7 +101,7 @@ def _faults(random: Random, brokers: int, duration_ms: int) -> list[Table]:
 
 
 def _damage(random: Random, brokers: int, duration_ms: int) -> list[Table]:
-    """Disks that lose the ends of logs: of one broker at a time, so that others are intact."""
+    """Disks that lose the ends of logs, one broker at a time: the others stay intact."""
     return [
         {
             "kind": "kill",

@@ -4,8 +4,8 @@
     make chaos-wire SEED=17 HOURS=100 JOBS=2
     make chaos-wire SEED=17 HOURS=0.2 WITHOUT=0-2,7    # without these faults
 
-Each world has twelve minutes and a seed of its own: the first seed, the next one, and so on. In
-those of odd seeds brokers have disks, which lose power. What is wrong is told with the seed and the
+Each world has twelve minutes and a seed of its own: the first seed, the next one, and so on. With
+an odd seed, brokers have disks, which lose power. Each problem is printed with the seed and the
 command that repeats it; the exit status is 1 then.
 """
 
@@ -26,7 +26,7 @@ from purgatory.virtual.planned_faults import format_numbers, parse_numbers
 from tests.chaos.wire_hour import WireHour, run_wire
 
 _MINUTES = 12.0
-_TOLD_EVERY = 25
+_WORLDS_PER_SUMMARY = 25
 
 
 @click.command()
@@ -46,7 +46,7 @@ def main(
     disk: bool | None,
     jobs: int,
 ) -> None:
-    """Run worlds, and tell what was wrong."""
+    """Run worlds, and print the problems."""
     left_out = _faults(without)
     began_s, worlds = time.monotonic(), list[WireHour]()
     for world in _run_all(seed, hours, began_s + seconds, left_out, disk, jobs):
@@ -54,14 +54,14 @@ def main(
         for problem in world.wrong:
             command = repeat_command(world.seed, left_out, disk)
             print(f"seed {world.seed}: {problem}", f"  {command}", sep="\n", flush=True)
-        if len(worlds) % _TOLD_EVERY == 0:
+        if len(worlds) % _WORLDS_PER_SUMMARY == 0:
             print(_summary(seed, worlds, began_s), file=sys.stderr, flush=True)
     print(_summary(seed, worlds, began_s))
     raise click.exceptions.Exit(1 if any(one.wrong for one in worlds) else 0)
 
 
 def repeat_command(seed: int, left_out: Sequence[int], disk: bool | None) -> str:
-    """Return what repeats one world."""
+    """Return the command that repeats one world."""
     words = ["make chaos-wire", f"SEED={seed}", f"HOURS={_MINUTES / 60:g}"]
     if left_out:
         words.append(f"WITHOUT={format_numbers(left_out)}")
@@ -119,7 +119,7 @@ def _run_all(
 
 
 def _be_quiet() -> None:
-    """Say nothing of what goes wrong on purpose, nor of what a client leaves unlooked at."""
+    """Log neither injected errors nor exceptions that a client never retrieves."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     for name in ("aiokafka", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -1,4 +1,4 @@
-"""What must hold at the end of a run, whatever went wrong in it."""
+"""The guarantees that must hold at the end of a run, whatever faults it had."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _NO_LOSS = ("all", "idempotent", "one-in-flight")
 
 
 def broken_promises(summary: Mapping[str, Any]) -> Iterator[str]:
-    """What does not hold, of what the groups of producers and consumers are promised.
+    """Yield each broken guarantee of the groups of producers and consumers.
 
-    The run's own invariants have been checked by then.
+    The run has checked its own invariants by then.
     """
     if not summary["drained"]:
-        yield "not everything was settled and read at the end"
+        yield "not every request was completed, or not every record read, at the end"
     producers = {row["group"]: row for row in summary["producers"]}
     for group in _NO_LOSS:
         counts = producers[group]
         if counts["lost"]:
-            yield f"{group}: {counts['lost']} records were acknowledged, and are lost"
+            yield f"{group}: {counts['lost']} acknowledged records are lost"
         if counts["acknowledged"] != counts["records"]:
             yield f"{group}: {counts['records'] - counts['acknowledged']} were not acknowledged"
     for group, name in (
@@ -31,4 +31,4 @@ def broken_promises(summary: Mapping[str, Any]) -> Iterator[str]:
             yield f"{group}: {producers[group][name]} {name}"
     for row in summary["consumers"]:
         if row["skipped"]:
-            yield f"{row['group']}: {row['skipped']} records were passed over"
+            yield f"{row['group']}: {row['skipped']} records were skipped"

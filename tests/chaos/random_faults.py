@@ -1,4 +1,4 @@
-"""Faults by chance, of every kind that a scenario can have, as tables of a scenario."""
+"""Random faults, of every kind that a scenario can have, as tables of a scenario."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from purgatory.simulation.scenario import FAULT_KINDS
 Table = dict[str, object]
 
 _WEIGHTS = {"stall_follower": 3, "cut_link": 3, "kill": 3, "pause": 2}
-"""How much more often than the others those come that leave replicas apart."""
+"""Higher weights for the kinds of faults after which replicas differ; of others, 1."""
 
 
 def random_fault(random: Random, brokers: int, at_ms: int, longest_ms: int = 1_000) -> Table:
-    """One fault that ends by itself.
+    """Return a fault that ends by itself.
 
     Args:
-        random: from where chance comes.
-        brokers: how many there are.
+        random: the generator.
+        brokers: the number of brokers.
         at_ms: when it begins.
         longest_ms: how long it lasts at most.
     """

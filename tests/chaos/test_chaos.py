@@ -1,4 +1,4 @@
-"""Chaos in small: minutes of it hold, what is broken on purpose is found, a seed repeats it."""
+"""Minutes of chaos: guarantees hold, injected defects are found, a seed repeats its hour."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_seed_gives_the_same_hour_again() -> None:
 def _elect_whoever_lives(
     self: Controller, topic_partition: TopicPartition, state: PartitionState
 ) -> None:
-    """Take the last replica that lives for a clean leader, in sync or not."""
+    """Elect the last live replica as if cleanly, in sync or not."""
     living = [broker for broker in state.replicas if broker in self.live]
     state.leader_epoch += 1
     state.leader = living[-1] if living else -1
@@ -44,14 +44,14 @@ def _elect_whoever_lives(
 
 
 def _find_no_duplicate(self: ProducerStates, *_: object) -> None:
-    """Take what a producer sends again for something new."""
+    """Treat each retried batch as new."""
 
 
 BROKEN: Mapping[str, tuple[object, str, Callable[..., object]]] = {
     "a leader that was out of sync": (Controller, "_elect", _elect_whoever_lives),
-    "copies that nobody recognises": (ProducerStates, "find_duplicate", _find_no_duplicate),
+    "unrecognized duplicates": (ProducerStates, "find_duplicate", _find_no_duplicate),
 }
-"""Parts of the model, and what replaces them."""
+"""Parts of the model, and their defective replacements."""
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -76,15 +76,15 @@ def test_command_prints_hours_and_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("arguments", "message"),
     [
         (["--hours", "1"], "--seed"),
         (["--seed", "x"], "--seed"),
         (["--seed", "1", "--hours", "0"], "--hours"),
     ],
 )
-def test_invalid_options_are_refused(typed: list[str], said: str) -> None:
-    command = [sys.executable, "-m", "tests.chaos.chaos", *typed]
+def test_invalid_options_are_refused(arguments: list[str], message: str) -> None:
+    command = [sys.executable, "-m", "tests.chaos.chaos", *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 2 and said in ran.stderr
+    assert ran.returncode == 2 and message in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -1,8 +1,8 @@
-"""Real clients of a cluster in a virtual world, while everything goes wrong, and what they saw.
+"""Real clients of a cluster in a virtual world with faults, and their observations.
 
-Producers number what they send. So it is known without the audit what must be read: everything
-acknowledged, once and in order where the producer is idempotent, and of transactions what was
-committed and nothing that was aborted.
+Producers number their records, so that the expected reads are known without the audit: all
+acknowledged records, once and in order if the producer is idempotent, and of transactions all
+committed records and no aborted one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READ_S = 120
 
 @dataclass
 class Seen:
-    """What the clients know in the end."""
+    """The observations of all clients."""
 
     sent: Counter[str] = field(default_factory=Counter)
     acknowledged: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -40,7 +40,7 @@ class Seen:
 
 @dataclass
 class WireHour:
-    """What came of one world."""
+    """The result of one world."""
 
     seed: int
     seconds: float
@@ -54,14 +54,14 @@ class WireHour:
 def run_wire(
     seed: int, minutes: float, without: Sequence[int] = (), on_disk: bool = False
 ) -> WireHour:
-    """Run one world: so many minutes of faults, then none, until everything was read.
+    """Run one world: some minutes of faults, then none, until all records are read.
 
     Args:
         seed: of the world.
-        minutes: how long things go wrong.
-        without: the faults that are left out.
-        on_disk: whether the brokers have disks, which fill up and lose their power. What they
-            acknowledge they have forced onto them.
+        minutes: how long faults are injected.
+        without: the numbers of the faults to leave out.
+        on_disk: whether the brokers have disks, which fill up and lose power. They fsync each
+            batch before they acknowledge it.
     """
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
     seen = Seen()
@@ -79,9 +79,9 @@ def run_wire(
         try:
             world.run(application, timeout=f"{minutes + 60}min")
             wrong = list(_wrong(seen))
-            world.check_no_loss(cluster)  # and the audit, which knows nothing of the numbers
+            world.check_no_loss(cluster)  # and the audit, which doesn't know the numbers
         except WorldError as error:
-            wrong = [f"it did not end: {error}"]
+            wrong = [f"the world did not end: {error}"]
         except AssertionError as error:
             wrong.append(f"the audit: {error}")
         return WireHour(
@@ -104,7 +104,7 @@ async def _all(world: World, servers: str, chaos_s: float, seen: Seen) -> None:
         _produce(servers, "plain", until_s, seen),
         _transact(servers, until_s, seen),
     )
-    await asyncio.sleep(60)  # the last faults end, and what is open is given up
+    await asyncio.sleep(60)  # the last faults end, and clients give up open requests
     for reader in readers:
         reader.cancel()
     await asyncio.gather(*readers, return_exceptions=True)
@@ -194,7 +194,7 @@ async def _consume(servers: str, number: int, seen: Seen) -> None:
 
 
 async def _started(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
-    """Start a client, which gives up where no broker answers."""
+    """Start a client, with retries until a broker responds."""
     while True:
         try:
             await client.start()
@@ -204,7 +204,7 @@ async def _started(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
 
 
 async def _read_all(servers: str, seen: Seen) -> None:
-    """Read all that is committed, from the beginning to the ends."""
+    """Read all committed records, from the beginning to the ends."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
     )
@@ -228,7 +228,7 @@ async def _read_all(servers: str, seen: Seen) -> None:
 
 
 def _wrong(seen: Seen) -> Iterator[str]:
-    """Say what should not be."""
+    """Yield each anomaly."""
     if not all(seen.acknowledged.values()) or not seen.committed:
         yield "hardly anything was acknowledged: the run shows nothing"
     for name, numbers in {**seen.acknowledged, "payer": seen.committed}.items():
@@ -246,4 +246,4 @@ def _wrong(seen: Seen) -> Iterator[str]:
     if undone := seen.aborted & {number for _, number in seen.read["payer"]}:
         yield f"payer: {len(undone)} of aborted transactions were read"
     if not seen.consumed:
-        yield "the group has read nothing"
+        yield "the group has read no record"

@@ -1,9 +1,8 @@
-"""Requests of every API and version with any values in them: whatever they ask, nothing fails.
+"""Requests of every API and version with arbitrary values never make a broker fail.
 
-What is sent is whole by its layout, most often: the numbers at their bounds, the names those of
-topics and groups that there are, that are the cluster's own, or that can't be; batches with a right
-checksum over headers and records that lie. A connection may be closed for it, with one line in the
-log; a traceback is a fault of ours.
+Most requests have a valid layout: numbers at their bounds, names of existing topics and groups, of
+internal ones and impossible ones; batches with a correct checksum over invalid headers and records.
+The broker may close the connection, with one line in the log; a traceback is a defect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A fetch waits for its bytes and no longer, as measured at the client.
 
-Lower bounds are strict: an answer is never early. That it isn't late either is asserted of the best
-of some tries, as a busy machine delays everybody now and then.
+Lower bounds are strict: a response is never early. Upper bounds are asserted of the best of some
+tries, as a busy machine delays any process now and then.
 """
 
 from __future__ import annotations

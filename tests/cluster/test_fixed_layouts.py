@@ -154,7 +154,7 @@ def test_truncated_request_is_refused_as_by_kio(version: int) -> None:
     _assert_decoded_alike(frame + b"\0")
 
 
-def test_many_partitions_are_left_to_kio() -> None:
+def test_requests_with_many_partitions_are_decoded_by_kio() -> None:
     partitions = [{"index": number, "records": b""} for number in range(401)]
     values = {"topic_data": [{"name": "t", "partition_data": partitions}]}
     for version in (3, 9):

@@ -138,7 +138,7 @@ def test_state_with_changes_equals_the_next_state() -> None:
             await until(lambda: told.groups.get(name, {}).get("state") == "Stable")
             assert any("<script>" in member for member in told.groups[name]["members"])
             await _same_in_the_end(viewed, told)
-            produces = [one for one in told.settled if one["purgatory"] == "Produce"]
+            produces = [one for one in told.completed if one["purgatory"] == "Produce"]
             assert len(produces) >= 20
             assert {one["outcome"] for one in produces} == {"completed"}
             assert {one["kind"] for one in produces} == {"producer"}
@@ -192,12 +192,12 @@ def test_feed_agrees_with_the_state_of_the_control() -> None:
                 told = await viewed.state()
                 async with viewed.session.get(f"{viewed.control.url}/state") as answer:
                     state = await answer.json()
-                settled = [one["purgatories"] for one in told["brokers"]]
+                completed = [one["purgatories"] for one in told["brokers"]]
                 known = [
                     [{k: v for k, v in one.items() if k != "oldest_ms"} for one in b["purgatories"]]
                     for b in state["brokers"]
                 ]
-                if settled == known:  # nothing came between the two
+                if completed == known:  # nothing came between the two
                     break
         keys = ("partition", "leader", "leader_epoch", "high_watermark", "log_end_offsets")
         for mine, other in zip(told["topics"], state["topics"], strict=True):
@@ -230,21 +230,21 @@ def test_marks_are_in_the_buckets_of_the_wheel() -> None:
             # Others fall, and expire, each once: so few that one batch may tell of all of them.
             few = live_purgatory.MAX_SHORT_LIVED // 2
             viewed.park(few, delay_ms=300)
-            await until(lambda: len(_settled_produces(told)) >= few)
+            await until(lambda: len(_completed_produces(told)) >= few)
             await _same_in_the_end(viewed, told)
-            settled = _settled_produces(told)
-            assert list(settled.values()) == ["expired"] * few
+            completed = _completed_produces(told)
+            assert list(completed.values()) == ["expired"] * few
             left = {row[0] for row in told.operations.values() if row[2] == "Produce"}
             assert left == {row[0] for row in produces}
 
     _run(main)
 
 
-def _settled_produces(told: ToldCluster) -> dict[int, str]:
+def _completed_produces(told: ToldCluster) -> dict[int, str]:
     """The outcomes that were told, by operation; each is told once."""
-    settled = [one for one in told.settled if one["purgatory"] == "Produce"]
-    outcomes = {one["id"]: one["outcome"] for one in settled}
-    assert len(outcomes) == len(settled)
+    completed = [one for one in told.completed if one["purgatory"] == "Produce"]
+    outcomes = {one["id"]: one["outcome"] for one in completed}
+    assert len(outcomes) == len(completed)
     return outcomes
 
 

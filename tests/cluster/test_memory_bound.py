@@ -153,7 +153,7 @@ def _produce(values: list[bytes]) -> dict[str, Any]:
     return {"acks": -1, "timeout": timedelta(seconds=10), "topic_data": data}
 
 
-def test_cluster_in_memory_refuses_produces_when_full_and_keeps_what_it_acknowledged(
+def test_full_cluster_in_memory_refuses_produces_and_keeps_acknowledged_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:

@@ -123,7 +123,7 @@ def test_deleted_topic_leaves_no_files_and_one_of_its_name_begins_empty(
     asyncio.run(main())
 
 
-def test_topic_deleted_in_memory_does_not_come_back_with_a_dead_broker() -> None:
+def test_topic_deleted_in_memory_is_not_restored_by_a_dead_broker() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=2, topics=[TopicSpec("orders", 1, 2)])
         async with Cluster(config) as cluster:

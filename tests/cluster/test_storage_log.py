@@ -401,7 +401,7 @@ def test_append_of_several_batches_keeps_none_when_the_disk_is_full(
         assert _records(_reopened(folder)) == _records(log)
 
 
-def test_deleted_records_do_not_come_back_after_a_torn_write() -> None:
+def test_deleted_records_stay_deleted_after_a_torn_write() -> None:
     with _folder() as folder:
         log = StoredLog(folder, LogConfig(), Fsync.ALWAYS)
         for _ in range(6):

@@ -190,7 +190,7 @@ def test_batches_of_a_request_share_its_limit() -> None:
         {"message.timestamp.before.max.ms": "1000"},
     ],
 )
-def test_a_broker_refuses_a_bomb_and_goes_on(settings: dict[str, str]) -> None:
+def test_broker_refuses_a_decompression_bomb_and_keeps_running(settings: dict[str, str]) -> None:
     async def main() -> None:
         config = ClusterConfig(
             brokers=1, topics=[TopicSpec("t")], limits=Limits(frame_bytes=8 * MIB)

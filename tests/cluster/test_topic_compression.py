@@ -35,7 +35,7 @@ def _codecs_in(cluster: ThreadedCluster, topic: str) -> set[int]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_client_reads_what_any_producer_sent(
+def test_every_client_reads_records_of_any_producer(
     cluster: ThreadedCluster, client: KafkaClient, codec: str, name: str
 ) -> None:
     cluster.create_topic(name, settings={"compression.type": codec})

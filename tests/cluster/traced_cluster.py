@@ -1,6 +1,6 @@
 """A viewer's model of a cluster, by the documented messages alone.
 
-A state, and changes that are applied to it; ``settled_state`` is what has to be equal in the end.
+A state, and the changes that are applied to it; `whole` must equal the feed's state at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ToldCluster:
         self.until_us = -1
         self.states = 0
         self.said: list[str] = []
-        self.settled: list[Told] = []
+        self.completed: list[Told] = []
         self.parked: list[list[Any]] = []
 
     def begin(self, state: Told) -> None:
@@ -66,8 +66,8 @@ class ToldCluster:
     def on_moved(self, change: Told) -> None:
         self.operations[change["id"]][7:] = [change["level"], change["bucket"]]
 
-    def on_completed(self, change: Told) -> None:
-        self.settled.append(change)
+    def on_settled(self, change: Told) -> None:
+        self.completed.append(change)
         purgatory = self.purgatory(change)
         if change["outcome"] != "immediate":
             purgatory["pending"] -= 1

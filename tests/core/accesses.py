@@ -1,12 +1,12 @@
 """Accesses of a thread to shared data, as numbers.
 
-The number says what is accessed (a *place*: a flag's name, a lock, all dicts of the timer), whether
-it is written, and whether it is a *point*, before which another thread may go on. Places go by
-name, not by object, but for the first few operations. That finds more conflicts than there are,
-never fewer.
+The number encodes the *place* accessed (a flag's name, a lock, all dicts of the timer), whether it
+is written, and whether the access is a *point*, before which another thread may be scheduled.
+Places are names, not objects, but for the first few operations: more conflicts are found than
+exist, never fewer.
 
 Two *steps*, each one or more accesses, conflict if both touch one place, and one writes to it.
-Steps of two threads that don't conflict may change places, and nobody could tell.
+Steps of two threads that don't conflict can be exchanged without any effect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PLACES: dict[str, int] = {}
 
 OPERATION = 4
 MOST_OPERATIONS = 4
-"""So many are told apart: two that are there before the threads begin, two that they make."""
+"""The number of operations told apart: two made before the threads begin, two by them."""
 
 _WRITES = 2
 _NO_POINT = 1

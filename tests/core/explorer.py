@@ -2,19 +2,19 @@
 
 Why not each schedule need be run
 ---------------------------------
-Steps of two threads that don't conflict may change places (see ``accesses``), and nobody could
-tell. Say that thread A is preempted before its step s, and gets on after B's steps S. If s
-conflicts with none of S, then A may as well take s first: that is another schedule, with as many
-preemptions or fewer, the same end, and A preempted one step later. Done again and again, this comes
-to an end, since each time the first turns get longer: at a schedule where each preempted thread had
-a reason, a step of the other's turn that conflicts with the step before which it was preempted.
-Only those schedules are run. The rest, with as many preemptions, ends as one of these.
+Steps of two threads that don't conflict can be exchanged without effect (see ``accesses``). Say
+that thread A is preempted before its step s, and resumes after B's steps S. If s conflicts with
+none of S, then A can as well run s first: another schedule, with as many preemptions or fewer, the
+same end, and A preempted one step later. Repeated, this terminates, since the first turns get
+longer each time: at a schedule where each preemption has a reason, a step of the other thread's
+turn that conflicts with the step before which the thread was preempted. Only those schedules are
+run. The others, with as many preemptions, end as one of these.
 
-To see beforehand whether there is a reason, a run's points are gone through from the last to the
-first. What B does if A is preempted before s is what it does if A is preempted after s, unless s
-conflicts with that: so if it doesn't, nothing need be run.
+A run's points are examined from the last to the first, to find the reasons beforehand. B does the
+same whether A is preempted before s or after s, unless s conflicts with B's steps: without a
+conflict, no schedule need be run.
 
-This is for two threads. ``test_scheduler`` holds it against running all.
+This holds for two threads. ``test_scheduler`` compares it with running all schedules.
 """
 
 from __future__ import annotations

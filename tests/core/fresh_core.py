@@ -1,9 +1,8 @@
 """Fresh copies of the core whose threads can be scheduled, and whose source can be changed first.
 
-``load_core`` imports ``timer`` and ``purgatory`` once more from their source files, beside the ones
-that everybody else uses, together with the programs. Their locks are those of
-``cooperative_locks``, and where else threads may be switched is said in ``switch_points``.
-What they log is thrown away.
+``load_core`` imports ``timer`` and ``purgatory`` once more from their source files, beside the
+ordinary ones, together with the programs. Their locks are those of ``cooperative_locks``;
+``switch_points`` lists the other points at which threads may be switched. Their logs are discarded.
 
 ``load_native_core`` does so with the native parts: copies of the extension modules, each of which
 is a library of its own to the system's loader, and so has a state of its own.

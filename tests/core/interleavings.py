@@ -6,8 +6,9 @@
     python -m tests.core.interleavings --seed 4711        the random one of this seed, again
     python -m tests.core.interleavings --program "on one key: event, cancel" --schedule "12>1 30>0"
 
-With ``--native`` it is the native core, whose threads may be switched in what that calls. It prints
-how many schedules it ran, and those that fail, with few preemptions if fewer will do.
+With ``--native`` the core is the native one, whose threads may be switched only in the Python that
+it calls. The output has the number of schedules, and those that fail, with as few preemptions as
+possible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Faults that are put into the core, to see whether the scheduler finds them.
+"""Defects that are put into the core, to check that the scheduler finds them.
 
-Each is one that Kafka has had, that this project has had, or that a hasty change would make. It is
-written as the change that makes it: lines that go begin with a minus, lines that come with a plus,
-those around them with a space.
+Each is one that Kafka has had, that this project has had, or that a hasty change would make. Each
+is written as a diff: removed lines begin with a minus, added ones with a plus, and those around
+them with a space.
 """
 
 from __future__ import annotations
@@ -363,8 +363,8 @@ MUTANTS = [
         "with a threshold: expiry, advance",
         WATCHERS,
         """
--                    left += 1
-+                    left += not operation._op_thresholds or key in self.numbers_by_key
+-                    unwatched += 1
++                    unwatched += not operation._op_thresholds or key in self.numbers_by_key
 """,
     ),
     Mutant(

@@ -1,7 +1,7 @@
 """A model of the purgatory, as plain lists and loops: no lists by key, no timer, no threads.
 
-It knows of each operation what has been noted while its user's lock was taken, and when the next
-retry is due.
+The model has, for each operation, the requests made while its user's lock was taken, and the time
+of the next retry.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Two or three calls at once on one operation in some state: all pairs, and any three.
+"""Two or three concurrent calls on one operation in some state: all pairs, and any three.
 
-Each call says what it may make of the operation. What the operation becomes must be one of these,
-and it may only stay pending if none of the calls was sure to complete it. ``World`` sees to the
-rest: callbacks that run once, one winner, nothing left on lists and timer.
+Each call lists the outcomes that it may lead to. The operation's outcome must be one of these, and
+may be PENDING only if none of the calls was sure to complete it. ``World`` checks the rest:
+callbacks run once, one call wins, lists and timer are empty.
 
 Loaded by ``fresh_core``, as the programs are.
 """

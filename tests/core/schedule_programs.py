@@ -1,8 +1,8 @@
 """Small programs of two or three threads around one purgatory, and what must hold at their end.
 
 They are loaded by ``fresh_core``, so that their threads can be scheduled; read them as ordinary
-code. What makes a condition true always tells of it: an outcome other than COMPLETED is allowed
-only where another thread may have been first.
+code. A call that makes a condition true always notifies: an outcome other than COMPLETED is allowed
+only if another thread may have been first.
 """
 
 from __future__ import annotations

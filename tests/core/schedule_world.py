@@ -1,8 +1,8 @@
 """Operations of the scheduled programs, which watch themselves, and the calls of threads on them.
 
 Loaded by ``fresh_core`` together with the programs. ``point()`` marks where a callback or a user's
-thread may be interrupted, beside the switch points of the core itself. The native core has none of
-those: nothing comes between its steps but what it calls. So over that one all that it calls has
+thread may be switched, beside the switch points of the core itself. The native core has none of
+those, since threads switch only in the Python that it calls. With it, all of that Python has
 points: keys, the clock, the observer, listeners; callbacks and locks have them anyway.
 """
 

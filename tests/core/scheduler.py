@@ -48,9 +48,9 @@ class Strategy(Protocol):
     """The number of the next point at which it is to be asked."""
 
     def choose(self, number: int, current: int | None, runnable: Sequence[int]) -> int:
-        """Return one of ``runnable``; ``current`` is who ran, or None if it gave the baton away.
+        """Return one of ``runnable``, and set ``stop``.
 
-        It sets ``stop`` as well.
+        ``current`` is the thread that ran, or None if that one yielded.
         """
 
 

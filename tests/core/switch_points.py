@@ -1,20 +1,20 @@
 """The points at which a scheduled thread may be switched: before each access to shared data.
 
-The source of a module is changed as it is loaded: what an access is made with is passed through
-``at`` just before (see ``scheduler``), so that ``self._op_outcome`` becomes
-``__at__(self, 8)._op_outcome``. That is a point before
+The source of a module is changed as it is loaded: the object of an access is passed through ``at``
+just before (see ``scheduler``), so that ``self._op_outcome`` becomes
+``__at__(self, 8)._op_outcome``. Points precede
 
 * each load and store of a flag, and each step of a dict, list, deque or generator,
-* each access to the lists and what else changes in a turn, if that is not the thread's own,
+* each access to the lists and other state of a turn, if that is not the thread's own,
 
-and the locks have theirs in ``cooperative_locks``. Plain numbers that are added to are loaded and
-stored in two steps, as the interpreter does it.
+and the locks have theirs in ``cooperative_locks``. Incrementing a plain number is a load and a
+store, as in the interpreter.
 
-What is not a point: reads of what never changes once others can see it, and of the few numbers
-that no promise depends on (``lateness``, ``failures``); and the look at an item of a dict by which
-something is claimed, which always follows a look whether there is one (``"holder" in turn and
-turn["holder"] is me``): the interpreter changes threads where it looks for signals, and does
-neither there (see ``turn``).
+Three kinds of accesses are no points: reads of state that is constant once other threads see it;
+reads of the few numbers that no promise depends on (``lateness``, ``failures``); and the read of a
+dict's item by which something is claimed, which always follows a test that it is there (``"holder"
+in turn and turn["holder"] is me``): the interpreter switches threads where it looks for signals,
+and does neither there (see ``turn``).
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class _Points(ast.NodeTransformer):
         if name in self._in_turn:
             node.value = _call(AT_LISTS, node.value, access(LISTS, writes))
         elif name in self._flags:
-            # To ask a generator whether it runs is half of having it run.
+            # Reading whether a generator runs conflicts with running it.
             writes = writes or name in ("calls", "gi_running")
             if name.startswith("_op_"):
                 node.value = _call(AT_OPERATION, node.value, access_of_operation(name, writes))

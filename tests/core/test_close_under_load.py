@@ -111,7 +111,7 @@ def test_a_lock_that_is_never_released_does_not_hold_up_the_close_for_ever(
     setting.assert_empty()
 
 
-def test_a_lock_that_is_released_in_time_is_waited_for(setting: Setting) -> None:
+def test_close_waits_for_a_lock_released_within_its_timeout(setting: Setting) -> None:
     lock = threading.Lock()
     operation = setting.submit(Probe(lock=lock), "a")
     lock.acquire()

@@ -135,7 +135,7 @@ def run_at_depth_inside(setting: Setting, depth: int, work: Callable[[], object]
 
 
 @pytest.mark.parametrize("policy", ["expire", "fail"])
-def test_a_lock_that_is_taken_when_a_deep_close_comes_is_waited_for(
+def test_deep_close_waits_for_a_taken_lock(
     setting: Setting, policy: ClosePolicy, logs: Logs
 ) -> None:
     lock = threading.Lock()

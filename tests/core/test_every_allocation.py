@@ -405,7 +405,7 @@ def close(world: World) -> None:
 
 
 def begin_anew(world: World) -> None:
-    """Which drops all tasks: an operation loses its expiry, and a close has to find it."""
+    """Drop all tasks: an operation loses its expiry, and a close has to find it."""
     world.began_anew = True
     world.timer.__init__("t", clock=world.clock, executor=InlineExecutor())  # type: ignore[misc]
     world.histogram.__init__((1, 2, 3, 4, 5))  # type: ignore[misc]

@@ -1,8 +1,8 @@
-"""The collector runs a finalizer in the middle of a call, which uses the very same purgatory.
+"""The garbage collector runs a finalizer in the middle of a call; it uses the same purgatory.
 
-Where CPython may do so, by its version: where an object is made that the collector keeps track of,
-after a call, where a function begins. Each of these places under each kind of call is tried, with
-each kind of finalizer: first by a stand-in for the collector, then by the collector itself.
+CPython may do so, by its version, where a tracked object is created, after a call, or where a
+function begins. Each of these places is tried in each kind of call, with each kind of finalizer:
+first by a stand-in for the collector, then by the collector itself.
 """
 
 from __future__ import annotations

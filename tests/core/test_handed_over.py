@@ -72,7 +72,7 @@ def test_a_retry_that_is_being_made_while_another_thread_completes_is_cancelled(
     setting.assert_empty()
 
 
-def test_retries_come_less_and_less_often_and_start_no_second_series(setting: Setting) -> None:
+def test_retries_back_off_and_start_no_second_series(setting: Setting) -> None:
     lock = Meddling()
     tried_ms: list[int] = []
     operation = setting.submit(Probe(lock=lock), "a")
@@ -121,7 +121,7 @@ def test_retries_begin_anew_once_one_found_the_lock_free(setting: Setting) -> No
 
 
 @pytest.mark.parametrize("other_lock", [None, threading.Lock])
-def test_a_check_noted_while_the_function_raises_is_not_lost(
+def test_check_requested_while_the_function_raises_is_not_lost(
     other_lock: Callable[[], threading.Lock] | None,
 ) -> None:
     operation = Probe(lock=other_lock() if other_lock else None)

@@ -260,7 +260,7 @@ class Contrary:
 
 @pytest.mark.parametrize("by_number", [False, True])
 @pytest.mark.parametrize("how", ["force_complete", "cancel", "expire"])
-def test_an_operation_whose_key_can_not_be_compared_is_answered_all_the_same(
+def test_operation_with_an_incomparable_key_still_completes(
     logs: Logs, monkeypatch: pytest.MonkeyPatch, how: str, by_number: bool
 ) -> None:
     setting = Setting()

@@ -152,7 +152,7 @@ def test_an_operation_that_is_not_satisfied_expires_no_sooner_than_its_delay(
     setting.assert_empty()
 
 
-def test_expiry_comes_in_the_order_of_the_deadlines(setting: Setting) -> None:
+def test_operations_expire_in_the_order_of_their_deadlines(setting: Setting) -> None:
     order: list[int] = []
     delays_ms = [700, 3, 20, 21, 400, 19, 8_001, 8_000]
     for delay_ms in delays_ms:

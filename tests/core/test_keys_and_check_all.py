@@ -1,4 +1,4 @@
-"""Which keys are watched, and a check of all of them after events may have been missed."""
+"""The watched keys, and a check of all of them after events may have been missed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_keys_are_a_copy(setting: Setting) -> None:
     assert sorted(setting.purgatory.keys()) == list(range(100))  # type: ignore[type-var]
 
 
-def test_keys_of_expired_operations_and_closed_purgatories_are_gone(setting: Setting) -> None:
+def test_keys_of_expired_operations_and_closed_purgatories_are_dropped(setting: Setting) -> None:
     setting.submit(Probe(delay_ms=10), "a")
     setting.submit(Probe(), "b")
     setting.pass_time(11)

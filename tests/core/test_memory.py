@@ -301,7 +301,7 @@ def test_the_log_of_an_error_has_its_traceback() -> None:
     assert seen == [True] * 3
 
 
-def test_an_interrupt_that_goes_on_to_the_caller_keeps_its_traceback(setting: Setting) -> None:
+def test_interrupt_propagated_to_the_caller_keeps_its_traceback(setting: Setting) -> None:
     operation = setting.submit(Probe(), "a")
 
     def interrupt() -> None:

@@ -183,7 +183,7 @@ class Side:
             "ends": self.plain([*purgatory.pending_ends(3)]),
             "waiting": [purgatory.waiting_on(key, 2) for key in KEYS],
             "locks": sorted((one.number, at) for one, at in purgatory.waiting_for_locks()),
-            # Which of its keys an operation can't leave at first, each finds in its own order.
+            # Each core finds in its own order the keys that an operation can't leave at first.
             "faults": [
                 fault[1:] for fault in purgatory.recent_faults() if fault.event != "key_failed"
             ],
@@ -618,7 +618,7 @@ def test_a_repair_has_all_wait_anew_for_numbers_that_were_reached() -> None:
     both(go)
 
 
-def test_a_purgatory_whose_init_calls_nothing_says_what_is_missing() -> None:
+def test_purgatory_without_init_raises_with_the_missing_call() -> None:
     def go(side: Side) -> list[object]:
         made = side.purgatory.__class__.__new__(side.purgatory.__class__)
         told: list[object] = []

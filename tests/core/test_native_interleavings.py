@@ -1,9 +1,8 @@
-"""The native core through the interleavings of what it calls, as ``test_interleavings`` in pure
-Python.
+"""The native core under the interleavings of the Python that it calls, as ``test_interleavings`` of
+the pure one.
 
-Nothing comes between two steps of the native core but the Python that it calls: callbacks, keys
-that are hashed or compared, the clock, the user's lock, the observer, listeners. There another
-thread may go on, and nowhere else. So few points are left that all orders of two calls can be
+Threads switch only in that Python: callbacks, keys that are hashed or compared, the clock, the
+user's lock, the observer, listeners. These points are so few that all orders of two calls can be
 tried.
 """
 

@@ -99,7 +99,7 @@ def test_an_expiry_that_finds_the_condition_true_completes() -> None:
     assert operation.outcome is Outcome.COMPLETED
 
 
-def test_a_check_says_whether_it_completed_the_operation() -> None:
+def test_check_returns_whether_it_completed_the_operation() -> None:
     operation = Probe()
     assert not operation.maybe_try_complete()
     operation.ready = True

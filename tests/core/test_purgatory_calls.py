@@ -85,7 +85,7 @@ def test_a_key_given_twice_counts_once(setting: Setting) -> None:
     setting.assert_empty()
 
 
-def test_keys_may_come_from_any_iterable(setting: Setting) -> None:
+def test_keys_can_be_any_iterable(setting: Setting) -> None:
     given: list[Keys] = [["a"], ("a",), {"a"}, {"a": 1}, iter("a"), (c for c in "a")]
     for number, keys in enumerate(given):
         setting.purgatory.try_complete_else_watch(Probe(), keys)
@@ -127,7 +127,7 @@ def test_a_check_counts_the_operations_it_completed_and_no_others(setting: Setti
     assert setting.purgatory.watched == 6
 
 
-def test_checks_come_in_arrival_order(setting: Setting) -> None:
+def test_operations_are_checked_in_arrival_order(setting: Setting) -> None:
     order: list[int] = []
     for number in range(10):
         operation = Probe(hooks={"on_complete": partial(order.append, number)})
@@ -434,7 +434,7 @@ def test_an_operation_that_did_not_call_the_init_of_its_base_is_refused(setting:
     setting.assert_empty()
 
 
-def test_a_closed_purgatory_takes_nothing_and_says_so(setting: Setting) -> None:
+def test_closed_purgatory_refuses_operations_with_an_error(setting: Setting) -> None:
     setting.purgatory.close()
     operation = Probe()
     with pytest.raises(PurgatoryClosedError, match="'Manual' was closed") as info:

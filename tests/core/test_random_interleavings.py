@@ -1,7 +1,7 @@
-"""Three calls at once on one operation, each under a seeded random schedule.
+"""Three concurrent calls on one operation, each under a seeded random schedule.
 
-What is asserted is said in ``test_interleavings``. A seed stands for a program and its schedule: a
-failure prints it, and the command that repeats it with as few preemptions as will do.
+``test_interleavings`` documents the assertions. A seed stands for a program and its schedule: a
+failure prints it, and the command that repeats it with as few preemptions as possible.
 """
 
 from __future__ import annotations

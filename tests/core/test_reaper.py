@@ -115,7 +115,7 @@ def test_a_timer_that_fails_is_logged_and_tried_again(logs: Logs) -> None:
     timer.close()
 
 
-def test_the_reapers_heartbeat_goes_on_while_nothing_expires() -> None:
+def test_reapers_heartbeat_continues_while_nothing_expires() -> None:
     beats = threading.Event()
     rounds: list[int | timedelta] = []
 

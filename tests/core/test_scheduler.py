@@ -142,7 +142,7 @@ def test_a_deadlock_is_found_described_and_repeated() -> None:
         assert len(shrunk(build, run).deviations) <= 2
 
 
-def test_threads_that_wait_for_each_others_locks_and_sleeps_come_through() -> None:
+def test_threads_that_wait_for_each_others_locks_and_sleeps_finish() -> None:
     def build() -> Threads:
         lock = CooperativeLock()
         lock.acquire()

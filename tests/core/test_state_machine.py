@@ -37,10 +37,10 @@ def fail() -> None:
 
 
 class PurgatoryMachine(RuleBasedStateMachine):
-    """Each rule does the same to a purgatory and to its model.
+    """Each rule calls a purgatory and its model alike.
 
-    The locks are held by the very thread that runs the rules. To the library, which only tries
-    them, that is the same as another thread, and nothing is left to chance.
+    The thread that runs the rules holds the locks itself. The library only tries them, so another
+    thread would make no difference, and runs are deterministic.
     """
 
     submitted: Bundle[int] = Bundle("submitted")

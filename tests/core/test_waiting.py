@@ -48,7 +48,7 @@ class Waiting:
         self._setting.assert_empty()
 
 
-def test_wait_returns_what_the_condition_returned_once_it_was_true() -> None:
+def test_wait_returns_the_conditions_true_result() -> None:
     setting = Setting()
     records: list[str] = []
     waiting = Waiting(setting, lambda: records)
@@ -96,7 +96,7 @@ def test_wait_raises_if_it_is_cancelled_or_the_purgatory_is_closed() -> None:
         setting.purgatory.wait(["log"], lambda: True)
 
 
-def test_wait_raises_what_the_condition_raises_and_the_event_does_not() -> None:
+def test_wait_raises_the_conditions_error_and_the_event_does_not() -> None:
     setting = Setting()
     broken: list[BaseException] = []
 

@@ -90,7 +90,7 @@ def test_the_time_of_a_taken_lock_begins_anew_once_it_was_free(looked: Looked) -
         assert wait["for_ms"] == 7
 
 
-def test_the_longest_wait_for_a_lock_comes_first(looked: Looked) -> None:
+def test_longest_wait_for_a_lock_is_listed_first(looked: Looked) -> None:
     lock = threading.Lock()
     for key in "ab":
         looked.purgatory.try_complete_else_watch(Probe(lock=lock), [key])

@@ -40,7 +40,7 @@ def watched(looked: Looked) -> Watched:
     return Watched(looked)
 
 
-def test_nothing_is_known_before_the_first_sample(watched: Watched) -> None:
+def test_history_is_empty_before_the_first_sample(watched: Watched) -> None:
     told = watched.told()
     assert (told["known_s"], told["minutes"]) == (0, [])
     assert set(told["per_s"]["1m"].values()) == {0}
@@ -54,7 +54,7 @@ def test_rates_are_of_the_time_that_is_known(watched: Watched) -> None:
     assert [minute["immediate"] for minute in told["minutes"]] == [40]
 
 
-def test_minutes_come_the_last_one_first(watched: Watched) -> None:
+def test_minutes_are_listed_from_the_last_to_the_first(watched: Watched) -> None:
     for each in (1, 2, 3):
         watched.go_on(60 // INTERVAL_S, each)
     told = watched.told()
@@ -71,7 +71,7 @@ def test_no_more_samples_are_kept_than_are_described(watched: Watched) -> None:
     assert {minute["immediate"] for minute in told["minutes"]} == {60 // INTERVAL_S}
 
 
-def test_a_purgatory_that_is_gone_is_not_held(watched: Watched) -> None:
+def test_history_does_not_keep_purgatories_alive(watched: Watched) -> None:
     purgatory = DelayedOperationPurgatory("gone", reaper_enabled=False)
     watched.past.sample()
     assert watched.past.rates(purgatory, purgatory.counters)["per_s"]

@@ -38,7 +38,7 @@ from tests.drivers.decisions import (
     ReplicaState,
     decided,
 )
-from tests.drivers.driver import Answers
+from tests.drivers.driver import Responses
 from tests.drivers.steps import (
     BROKERS,
     MIN_INSYNC,
@@ -77,19 +77,19 @@ PAST_PROXY = {
     **REFUSALS,
     "pause": "brokers replicate past the proxy, and a broker that is paused replicates nothing",
 }
-"""Why a kind of fault is not the same at a proxy."""
+"""For each kind of fault that differs at a proxy: the reason."""
 
 
 class ClusterDriver:
     """A cluster on an event loop of its own, which runs only while a step is taken or settles.
 
     Args:
-        story: what is to be played.
-        folder: where the logs are kept; None: in memory.
+        story: the story to play.
+        folder: of the logs; None: in memory.
     """
 
     def __init__(self, story: Story, folder: Path | None = None) -> None:
-        self.answers = Answers()
+        self.responses = Responses()
         self._lag_ms = _SHORT_LAG_MS if story.drops_laggards else _NO_LAG_MS
         config = ClusterConfig(
             brokers=len(BROKERS),
@@ -114,7 +114,7 @@ class ClusterDriver:
     async def _start(self) -> None:
         await self._cluster.start()
         if self._has_transactions:
-            # Have the topic made whose partitions' leaders coordinate.
+            # Create the topic whose partitions' leaders coordinate transactions.
             next(iter(self._cluster.brokers.values())).cluster.transactions_partitions()
 
     def __exit__(
@@ -132,13 +132,13 @@ class ClusterDriver:
         await self._cluster.stop()
 
     def take(self, step: Step) -> None:
-        """Have a step begin."""
+        """Begin a step."""
         self._runner.run(self._take(step))
 
     def settle(self, expected: Decisions | None = None) -> Decisions:
-        """Wait until the decisions are as expected and stay so, or patience is over.
+        """Wait until the decisions are as expected and stay so, or until a timeout.
 
-        With no expectation: until they stay as they are.
+        Without an expectation, wait until they stop changing.
         """
         return self._runner.run(self._settle(expected))
 
@@ -178,31 +178,31 @@ class ClusterDriver:
                         break
         return self._decisions()
 
-    # What clients do.
+    # Clients.
 
     async def _ask(
         self, step: Produce | Read, client: str, api_key: int, values: dict[str, Any]
     ) -> None:
-        number = self.answers.ask(step)
+        number = self.responses.ask(step)
         broker_id = step.broker
         if broker_id is None:
             broker_id = self._state(step.partition).leader
         if broker_id < 0:
-            self.answers.take(number, "NO LEADER")
+            self.responses.take(number, "NO LEADER")
             return
         if isinstance(step, Produce) and step.acks == 0:
-            self.answers.take(number, "sent")
+            self.responses.take(number, "sent")
         await self._send(number, client, broker_id, api_key, values)
 
     async def _transact(self, step: Transact) -> None:
-        number = self.answers.ask(step)
+        number = self.responses.ask(step)
         place = TopicPartition(
             TRANSACTIONS_TOPIC, group_partition(TRANSACTIONAL_ID, _STATE_PARTITIONS)
         )
         state = self._cluster.controller.state_of(place)
         assert state is not None
         if state.leader < 0:
-            self.answers.take(number, "NO LEADER")
+            self.responses.take(number, "NO LEADER")
             return
         identity = _NOBODY if step.asks == "init" else self._producers[step.producer]
         values = _transact_values(step, identity)
@@ -215,28 +215,28 @@ class ClusterDriver:
         key = (client or str(next(self._unnamed)), broker_id)
         known = self._clients.get(key)
         if known is None or known.is_closed:
-            known = self._clients[key] = _Client(self.answers)
+            known = self._clients[key] = _Client(self.responses)
         await known.ask(self._address(broker_id), number, api_key, values)
         return known
 
     def _address(self, broker_id: int) -> Endpoint:
-        """Where clients find a broker."""
+        """Return the endpoint at which clients reach a broker."""
         broker = self._cluster.brokers[broker_id]
         return Endpoint(broker.host, broker.port)
 
-    # What goes wrong.
+    # Faults.
 
     def _faults(self, fault: Fault) -> ConnectionFaults:
-        """Which faults have one like this."""
+        """Return the injector of this kind of fault: the cluster's or a proxy's."""
         return self._cluster.fault
 
     async def _begin(self, fault: Fault) -> None:
         try:
             self._begun.append((fault, await self._faults(fault).begin(fault)))
         except ClusterError:
-            self.answers.refuse(fault.kind)
+            self.responses.refuse(fault.kind)
 
-    # What was decided.
+    # Decisions.
 
     def _state(self, partition: int) -> Any:
         state = self._cluster.controller.state_of(TopicPartition(TOPIC, partition))
@@ -246,9 +246,9 @@ class ClusterDriver:
     def _decisions(self) -> Decisions:
         return Decisions(
             [self._decided(number) for number in range(PARTITIONS)],
-            self.answers.texts,
+            self.responses.texts,
             [begun.uses for fault, begun in self._begun if isinstance(fault, CountedFault)],
-            self.answers.acknowledged,
+            self.responses.acknowledged,
         )
 
     def _decided(self, number: int) -> PartitionDecisions:
@@ -277,7 +277,7 @@ class ClusterDriver:
 
 
 class ProxyDriver(ClusterDriver):
-    """A proxy before that cluster, which injects the faults that it has; the cluster has others."""
+    """A cluster behind a proxy; the proxy injects the faults that it supports."""
 
     async def _start(self) -> None:
         await super()._start()
@@ -297,26 +297,22 @@ class ProxyDriver(ClusterDriver):
 
 
 class _Client:
-    """A connection to one broker, whose answers are read as they come.
+    """A connection to one broker, whose responses are recorded as they arrive."""
 
-    Args:
-        answers: takes them.
-    """
-
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, responses: Responses) -> None:
         self.is_closed = False
-        self._answers = answers
+        self._responses = responses
         self._asked: dict[int, int] = {}
-        """The API of each request without an answer, by its number."""
+        """The API of each request without a response, by its number."""
         self._reading: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter
         self.on_init: Callable[[ProducerIdentity], object]
-        """Takes who a transactional producer is."""
+        """Called with the identity of a transactional producer."""
 
     async def ask(
         self, address: Endpoint, number: int, api_key: int, values: dict[str, Any]
     ) -> None:
-        """Send a request; where the broker is dead, the connection is lost."""
+        """Send a request; if the broker is dead, the connection is lost."""
         self._asked[number] = api_key
         if self._reading is None:
             try:
@@ -348,10 +344,10 @@ class _Client:
         number = int.from_bytes(frame[:4], "big")
         api_key = self._asked.pop(number, None)
         if api_key is None:
-            return  # it came before
+            return  # a duplicate
         body = read_response(api_key, _VERSIONS[api_key], frame)[1]
         if api_key in _API_OF.values():
-            self._answers.take(number, self._text_of(api_key, body))
+            self._responses.take(number, self._text_of(api_key, body))
             return
         [topic] = body.responses
         if api_key == _FETCH:
@@ -365,7 +361,7 @@ class _Client:
             [partition] = topic.partition_responses
             at = f" at {partition.base_offset}" if partition.base_offset >= 0 else ""
             text = f"{ErrorCode(partition.error_code).name}{at}"
-        self._answers.take(number, text)
+        self._responses.take(number, text)
 
     def _text_of(self, api_key: int, body: Any) -> str:
         if api_key == _ADD:
@@ -383,7 +379,7 @@ class _Client:
         self.is_closed = True
         asked, self._asked = self._asked, {}
         for number in asked:
-            self._answers.take(number, "CONNECTION LOST")
+            self._responses.take(number, "CONNECTION LOST")
 
 
 def _transact_values(step: Transact, identity: ProducerIdentity) -> dict[str, Any]:

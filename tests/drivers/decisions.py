@@ -1,14 +1,14 @@
-"""What a driver's brokers and controller have decided: the same for both, or one of them is wrong.
+"""Decisions of a driver's brokers and controller; if the drivers differ, one of them is wrong.
 
-As lines they read:
+As lines:
 
     leader 2 in epoch 1; in sync 2 3; 1 A, 2 AB|C, 3 AB|
     leader 2 in epoch 0; all in sync with D
     A NONE at 0, B NONE at 1, C -, D NONE at 0
 
 Broker 2 leads the first partition, and 1 is out of sync. The log of 2 has the records A, B and C;
-A and B are below its high watermark. The produces A and B were acknowledged, C is not answered yet.
-In the second one all logs have D, and its commit is known to all.
+A and B are below its high watermark. The produces A and B were acknowledged; C has no response yet.
+In the second one all logs have D, and all replicas know that it is committed.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from dataclasses import dataclass
 from purgatory.kafka import TransactionResult
 
 MARKERS = {TransactionResult.COMMIT: "!", TransactionResult.ABORT: "x"}
-"""How the end of a transaction shows among the records of a log."""
+"""How a transaction's marker is shown among the records of a log."""
 
 
 @dataclass(frozen=True)
 class ReplicaState:
-    """The records of a log, a letter each, and how many of them are committed, as it knows."""
+    """The records of a log, a letter each, and how many of them its replica knows as committed."""
 
     records: str
     high_watermark: int
 
     @property
     def is_committed(self) -> bool:
-        """Whether all of it is."""
+        """Whether all records are committed."""
         return self.high_watermark == len(self.records)
 
     def __str__(self) -> str:
@@ -40,10 +40,10 @@ class ReplicaState:
 
 @dataclass(frozen=True)
 class PartitionDecisions:
-    """Who leads a partition, who is in sync, and what the replicas on brokers that run have.
+    """A partition's leader, its ISR, and the replicas on running brokers.
 
-    What one out of sync takes for committed is of no account, nor what anybody does while nobody
-    leads: from its disk a broker reads back its log, but not how far it was committed.
+    The high watermarks of out-of-sync replicas, and of all replicas without a leader, are left out:
+    a broker recovers its log from disk, but not its high watermark.
     """
 
     leader: int
@@ -67,7 +67,7 @@ class PartitionDecisions:
 
     @property
     def led(self) -> ReplicaState | None:
-        """What the leader has, if one runs."""
+        """The leader's replica, if one runs."""
         state = self.replicas.get(self.leader)
         return state if isinstance(state, ReplicaState) else None
 
@@ -75,7 +75,7 @@ class PartitionDecisions:
 def decided(
     leader: int, epoch: int, isr: Sequence[int], replicas: Mapping[int, ReplicaState | str]
 ) -> PartitionDecisions:
-    """Return what was decided of a partition, without the marks that nobody goes by."""
+    """Return a partition's decisions, without the high watermarks that have no effect."""
     counts = isr if leader >= 0 else ()
     return PartitionDecisions(
         leader,
@@ -90,29 +90,28 @@ def decided(
 
 @dataclass(frozen=True)
 class Decisions:
-    """All of it.
+    """All decisions.
 
     Args:
         partitions: by number.
-        answers: of each step that asks something, in order.
+        responses: of each step that sends a request, in order.
         injections: how often each counted fault was injected, in the order in which they began.
-        acknowledged: the partition and the records of each produce that all in sync have, as its
-            client was told.
+        acknowledged: the partition and the records of each produce acknowledged with acks=all.
     """
 
     partitions: Sequence[PartitionDecisions]
-    answers: Sequence[str]
+    responses: Sequence[str]
     injections: Sequence[int]
     acknowledged: Sequence[tuple[int, str]]
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """It as text: a line for each partition, and one for the answers."""
-        return (*map(str, self.partitions), ", ".join(self.answers))
+        """The decisions as text: a line for each partition, and one for the responses."""
+        return (*map(str, self.partitions), ", ".join(self.responses))
 
 
 class Rules:
-    """What must hold through a story, whatever was decided.
+    """The invariants of a story, whatever was decided.
 
     Args:
         loses: the letters of acknowledged records that may be lost.
@@ -123,13 +122,13 @@ class Rules:
         self._high_watermarks: dict[tuple[int, int], int] = {}
 
     def check(self, decisions: Decisions) -> None:
-        """Raise AssertionError if one is broken."""
+        """Raise AssertionError if an invariant is violated."""
         for number, partition in enumerate(decisions.partitions):
             led = partition.led
             if led is None:
                 continue
             before = self._high_watermarks.get((number, partition.epoch), 0)
-            assert led.high_watermark >= before, f"{number}: it went back from {before}"
+            assert led.high_watermark >= before, f"{number}: high watermark fell from {before}"
             self._high_watermarks[number, partition.epoch] = led.high_watermark
             for of_partition, records in decisions.acknowledged:
                 if of_partition == number and records[0] not in self._loses:

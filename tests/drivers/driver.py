@@ -1,4 +1,4 @@
-"""What both drivers of the model can be told, and what they say."""
+"""The interface of both drivers, and the responses to their steps."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from tests.drivers.steps import ALL, Produce, Read, Step, Transact
 
 
 class Driver(Protocol):
-    """A cluster of three brokers, however its time passes and its messages travel."""
+    """A cluster of three brokers, in virtual or in real time."""
 
     def take(self, step: Step) -> None:
-        """Have a step happen, or begin."""
+        """Run a step, or begin it."""
 
     def settle(self, expected: Decisions | None = None) -> Decisions:
-        """Let it come to rest, and say what was decided.
+        """Wait until the cluster is at rest, and return its decisions.
 
         Args:
-            expected: what another driver decided. Where it takes real time, it is waited for this;
-                what is there at the end of all patience is returned.
+            expected: another driver's decisions. A driver in real time waits for these, and returns
+                its own at its timeout.
         """
 
 
-class Answers:
-    """The answers of the steps that ask something, in the order of the steps."""
+class Responses:
+    """The responses to the steps that send a request, in the order of the steps."""
 
     def __init__(self) -> None:
         self._steps: list[Produce | Read | Transact | str] = []
         self._texts: list[str] = []
 
     def ask(self, step: Produce | Read | Transact | str) -> int:
-        """Note that a step asks; return its number."""
+        """Record that a step sends a request; return the step's number."""
         self._steps.append(step)
         self._texts.append("-")
         return len(self._texts) - 1
 
     def take(self, number: int, text: str) -> None:
-        """Take the answer of a step; a second one is no use to a client."""
+        """Record the response to a step; a client ignores a second one."""
         if self._texts[number] == "-":
             self._texts[number] = text
 
     def refuse(self, what: str) -> None:
-        """Note that something could not begin."""
+        """Record that a fault was refused."""
         self.take(self.ask(what), "refused")
 
     @property
     def texts(self) -> Sequence[str]:
-        """All of them: "-" where none came yet."""
+        """All responses; "-" for those that are missing yet."""
         return [
             f"{_name_of(step)} {text}" for step, text in zip(self._steps, self._texts, strict=True)
         ]
 
     @property
     def acknowledged(self) -> Sequence[tuple[int, str]]:
-        """The partition and the records of each produce that all in sync have, as was said."""
+        """The partition and the records of each produce acknowledged with acks=all."""
         return [
             (step.partition, step.letter * step.records)
             for step, text in zip(self._steps, self._texts, strict=True)

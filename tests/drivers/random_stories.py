@@ -1,4 +1,4 @@
-"""Stories at random: the same one for the same seed."""
+"""Random stories: the same one for the same seed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def random_story(seed: int) -> Story:
     """Return a story of some thirty steps in which all faults have ended at the end.
 
-    Its own ends are not known. Where logs are damaged, anything may be lost.
+    Its expected end is unknown. If it damages logs, any record may be lost.
     """
     steps = tuple(_steps(Random(seed)))
     is_damaging = any(
@@ -56,9 +56,9 @@ def _steps(rng: Random) -> Iterator[Step]:
     sequences = {partition: count() for partition in range(PARTITIONS)}
     in_force: list[Fault] = []
     for _ in range(_STEPS):
-        what = rng.choice(["produce", "produce", "numbered", "read", "begin", "begin", "end"])
+        kind = rng.choice(["produce", "produce", "idempotent", "read", "begin", "begin", "end"])
         partition = rng.randrange(PARTITIONS)
-        if what == "produce":
+        if kind == "produce":
             yield Produce(
                 next(letters),
                 rng.choice([1, 1, 2]),
@@ -67,13 +67,13 @@ def _steps(rng: Random) -> Iterator[Step]:
                 partition,
                 rng.choice([None, None, None, *BROKERS]),
             )
-        elif what == "numbered":
+        elif kind == "idempotent":
             sequence = next(sequences[partition])
-            numbered = Produce(next(letters), partition=partition, producer=7, sequence=sequence)
-            yield from [numbered] * rng.choice([1, 2])
-        elif what == "read":
+            produce = Produce(next(letters), partition=partition, producer=7, sequence=sequence)
+            yield from [produce] * rng.choice([1, 2])
+        elif kind == "read":
             yield Read(partition, rng.choice([None, *BROKERS]))
-        elif what == "begin":
+        elif kind == "begin":
             fault = _fault(rng)
             if fault not in in_force:
                 if not isinstance(fault, CutConnections):

@@ -33,7 +33,7 @@ from purgatory.simulation.scenario import (
 )
 from purgatory.simulation.scenario_file import LoadedScenario
 from tests.drivers.decisions import Decisions, PartitionDecisions, ReplicaState, decided
-from tests.drivers.driver import Answers
+from tests.drivers.driver import Responses
 from tests.drivers.steps import (
     BROKERS,
     MIN_INSYNC,
@@ -58,11 +58,11 @@ _NO_LAG_MS = 1_000_000_000
 class SimulatedDriver:
     """A simulated cluster. Its brokers are 0, 1 and 2: those of the story less one.
 
-    A death is noticed at once, as in a cluster that is one process; a pause never is.
+    The controller notices a death at once, as in a cluster that is one process; never a pause.
     """
 
     def __init__(self, story: Story) -> None:
-        self.answers = Answers()
+        self.responses = Responses()
         self._lag_ms = _SHORT_LAG_MS if story.drops_laggards else _NO_LAG_MS
         scenario = Scenario(
             name="story",
@@ -107,7 +107,7 @@ class SimulatedDriver:
         self._run.engine.close()
 
     def take(self, step: Step) -> None:
-        """Have a step happen."""
+        """Run a step."""
         match step:
             case Produce():
                 self._produce(step)
@@ -125,14 +125,14 @@ class SimulatedDriver:
                 self._advance(self._lag_ms * 5 // 2)
 
     def settle(self, expected: Decisions | None = None) -> Decisions:
-        """Let virtual time pass: much more than any message, backoff or short timeout takes."""
+        """Advance virtual time by much more than any message, backoff or short timeout takes."""
         self._advance(_SETTLE_MS)
         self._run.invariants.raise_if_violated()
         return Decisions(
             [self._decided(number) for number in range(PARTITIONS)],
-            self.answers.texts,
+            self.responses.texts,
             [begun.uses for fault, begun in self._begun if isinstance(fault, CountedFault)],
-            self.answers.acknowledged,
+            self.responses.acknowledged,
         )
 
     def _advance(self, duration_ms: int) -> None:
@@ -140,26 +140,26 @@ class SimulatedDriver:
         self._run.engine.call_after(duration_ms * NS_PER_MS, is_over.append, True)
         self._run.engine.run(lambda: not is_over)
 
-    # What clients do.
+    # Clients.
 
     def _produce(self, step: Produce) -> None:
-        number = self.answers.ask(step)
+        number = self.responses.ask(step)
         broker = self._asked(step)
         if broker is None:
-            self.answers.take(number, "NO LEADER")
+            self.responses.take(number, "NO LEADER")
             return
         connection = self._connection(step.client, broker)
-        producer = cast(Producer, _ProducingClient(self.answers, number, step))
+        producer = cast(Producer, _ProducingClient(self.responses, number, step))
         connection.send(ProduceRequest(producer, connection, [_LetterBatch(step)]))
 
     def _read(self, step: Read) -> None:
-        number = self.answers.ask(step)
+        number = self.responses.ask(step)
         broker = self._asked(step)
         if broker is None:
-            self.answers.take(number, "NO LEADER")
+            self.responses.take(number, "NO LEADER")
             return
         connection = self._connection("", broker)
-        connection.send(_ReadRequest(connection, self.answers, number, step))
+        connection.send(_ReadRequest(connection, self.responses, number, step))
 
     def _asked(self, step: Produce | Read) -> Broker | None:
         if step.broker is not None:
@@ -176,18 +176,18 @@ class SimulatedDriver:
             self._connections[client, broker.id] = known
         return known
 
-    # What goes wrong.
+    # Faults.
 
     def _begin(self, fault: Fault) -> None:
         begun = self._faults.begin(_with_ids_from_0(fault))
         if begun is None:
-            self.answers.refuse(fault.kind)
+            self.responses.refuse(fault.kind)
             return
         self._begun.append((fault, begun))
         if isinstance(fault, Kill):
             self._run.controller.fence_broker(fault.broker - 1)
 
-    # What was decided.
+    # Decisions.
 
     def _decided(self, number: int) -> PartitionDecisions:
         topic_partition = TopicPartition(TOPIC, number)
@@ -233,37 +233,39 @@ class _LetterBatch(Batch):
 class _ProducingClient:
     """A stand-in for a simulated producer of one batch."""
 
-    def __init__(self, answers: Answers, number: int, step: Produce) -> None:
+    def __init__(self, responses: Responses, number: int, step: Produce) -> None:
         self.group = SimpleNamespace(
             acks=step.acks, section=SimpleNamespace(timeout_ms=step.timeout_ms)
         )
-        self._answers = answers
+        self._responses = responses
         self._number = number
         if step.acks == 0:
-            answers.take(number, "sent")
+            responses.take(number, "sent")
 
     def handle_response(
-        self, request: Request, answer: dict[TopicPartition, PartitionProduceResponse]
+        self, request: Request, responses: dict[TopicPartition, PartitionProduceResponse]
     ) -> None:
-        [response] = answer.values()
+        [response] = responses.values()
         at = f" at {response.base_offset}" if response.base_offset >= 0 else ""
-        self._answers.take(self._number, f"{response.error.name}{at}")
+        self._responses.take(self._number, f"{response.error.name}{at}")
 
     def handle_disconnect(self, request: Request) -> None:
-        self._answers.take(self._number, "CONNECTION LOST")
+        self._responses.take(self._number, "CONNECTION LOST")
 
 
 class _ReadRequest(Request):
     """A consumer's fetch that never waits."""
 
-    __slots__ = ("_answers", "_number", "_topic_partition")
+    __slots__ = ("_number", "_responses", "_topic_partition")
     api = "fetch"
     purgatory = "Fetch"
     kind = "consumer"
 
-    def __init__(self, connection: Connection, answers: Answers, number: int, step: Read) -> None:
+    def __init__(
+        self, connection: Connection, responses: Responses, number: int, step: Read
+    ) -> None:
         super().__init__(connection)
-        self._answers = answers
+        self._responses = responses
         self._number = number
         self._topic_partition = TopicPartition(TOPIC, step.partition)
 
@@ -279,12 +281,12 @@ class _ReadRequest(Request):
         fetches = {self._topic_partition: PartitionFetch(0)}
         broker.manager.fetch_records(FetchParams(max_wait_ms=0), fetches, self.respond)
 
-    def deliver(self, answer: Any) -> None:
-        [response] = cast(dict[TopicPartition, PartitionFetchResponse], answer).values()
-        self._answers.take(self._number, f"{response.error.name} {_letters(response.batches)}")
+    def deliver(self, responses: Any) -> None:
+        [response] = cast(dict[TopicPartition, PartitionFetchResponse], responses).values()
+        self._responses.take(self._number, f"{response.error.name} {_letters(response.batches)}")
 
     def fail(self) -> None:
-        self._answers.take(self._number, "CONNECTION LOST")
+        self._responses.take(self._number, "CONNECTION LOST")
 
 
 def _with_ids_from_0(fault: Fault) -> Fault:

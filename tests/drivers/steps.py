@@ -1,8 +1,8 @@
-"""The steps of a story about a cluster, as plain data: what both drivers are told to do.
+"""The steps of a story about a cluster, as plain data that both drivers run.
 
 Brokers are 1, 2 and 3. The topic has two partitions: broker 1 leads the first one at the start,
-broker 2 the second one, and all three copy both. A record is a letter: that of the step that
-produced it; a marker is "!" where it commits, and "x" where it aborts.
+broker 2 the second one, and all three replicate both. A record is a letter: that of the step that
+produced it; a commit marker is "!", an abort marker "x".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHORT_MS = 60
 """A timeout that is over before the next step."""
 
 MIDDLE_MS = 600
-"""One that is over when a follower that was behind all the time has left the ISR."""
+"""A timeout that is over once a lagging follower has left the ISR."""
 
 LONG_MS = 600_000
 """A timeout that no story reaches."""
@@ -32,18 +32,18 @@ TRANSACTIONAL_ID = "t1"
 """Coordinated by broker 3, which leads no partition of the topic."""
 
 TRANSACTION_MS = 3_000
-"""How long a transaction lasts that a story has time for."""
+"""The timeout of transactions that a story waits for."""
 
 
 @dataclass(frozen=True)
 class Transact:
-    """A transactional producer asks its coordinator.
+    """A transactional producer's request to its coordinator.
 
     Args:
-        asks: "init", "add" (takes a partition in), "commit" or "abort".
-        producer: which; all have the same transactional id, and those of before are zombies.
-        partition: to take in.
-        timeout_ms: how long its transactions may last.
+        asks: "init", "add" (a partition), "commit" or "abort".
+        producer: its name; all have the same transactional id, and earlier ones are zombies.
+        partition: to add.
+        timeout_ms: the transaction timeout.
     """
 
     asks: str
@@ -58,15 +58,14 @@ class Produce:
 
     Args:
         letter: names the step, and is each of its records.
-        records: how many records are in the batch.
+        records: the batch's number of records.
         acks: -1 (all), 1 or 0.
         timeout_ms: how long the leader may wait for followers.
-        partition: which.
-        broker: whom it is sent to; None: who leads by then.
-        producer: the id of an idempotent producer; None: it has none.
-        sequence: the number of its first record, with an idempotent producer.
+        broker: the receiver; None: the current leader.
+        producer: the id of an idempotent producer; None: not idempotent.
+        sequence: of the first record, with an idempotent producer.
         transaction: the transactional producer in whose transaction it is sent; None: in none.
-        client: those of one name share a connection to each broker; without one, it has its own.
+        client: clients of one name share a connection to each broker; "" has its own.
     """
 
     letter: str
@@ -85,7 +84,7 @@ class Produce:
 class Read:
     """A consumer reads a partition from its first record on, at the leader or at ``broker``.
 
-    With ``committed`` up to the last stable offset; it tells where aborted transactions begin.
+    With ``committed``, up to the last stable offset; the response lists aborted transactions.
     """
 
     partition: int = 0
@@ -102,19 +101,19 @@ class Begin:
 
 @dataclass(frozen=True)
 class End:
-    """Those that began as this fault end; none, where it was refused or is over."""
+    """The faults that began as this one end; a refused or ended one is ignored."""
 
     fault: Fault
 
 
 @dataclass(frozen=True)
 class WaitForLag:
-    """Time passes: whoever is behind has been so for longer than a member of the ISR may be."""
+    """Time passes until every lagging follower has lagged for longer than the ISR permits."""
 
 
 @dataclass(frozen=True)
 class WaitForTimeout:
-    """Time passes: a transaction that is open lasts longer than it may."""
+    """Time passes until an open transaction has exceeded its timeout."""
 
 
 Step = Produce | Read | Transact | Begin | End | WaitForLag | WaitForTimeout
@@ -125,22 +124,20 @@ UNTOUCHED = "leader 2 in epoch 0; all in sync with nothing"
 
 @dataclass(frozen=True)
 class Story:
-    """What happens to a cluster, and what it comes to.
+    """Steps of a cluster, and the expected decisions at their end.
 
-    After each step both drivers are left alone until nothing changes any more, and must have
-    decided the same. Steps that stand together in a tuple follow each other at once: what one
-    begins is under way when the next one comes.
+    After each step both drivers run until nothing changes any more, and must have decided the same.
+    Steps in a tuple follow each other at once: the first is under way when the next one begins.
 
     Args:
         name: of a few words.
-        shows: what it shows, in a sentence.
-        steps: what happens.
-        ends: what is decided of the first partition at the end, as text (`decisions`).
-        answers: all answers, as text.
-        second_ends: what is decided of the second partition.
+        shows: the behaviour that it shows, in a sentence.
+        ends: the first partition's decisions at the end, as text (`decisions`).
+        responses: all responses, as text.
+        second_ends: the second partition's decisions.
         loses: the letters of acknowledged records that may be gone at the end: no replica that was
             in sync is intact.
-        drops_laggards: whether a follower that is behind leaves the ISR soon; else it never does.
+        drops_laggards: whether a lagging follower leaves the ISR soon; else it never does.
         on_disk: whether it is always played with logs on a disk, too; the others now and then.
     """
 
@@ -148,7 +145,7 @@ class Story:
     shows: str
     steps: tuple[Step | tuple[Step, ...], ...]
     ends: str
-    answers: str
+    responses: str
     second_ends: str = UNTOUCHED
     loses: str = ""
     drops_laggards: bool = False
@@ -156,16 +153,16 @@ class Story:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether anybody asks for one."""
+        """Whether any step is of a transaction."""
         return any(isinstance(step, Transact) for steps in self.scheduler for step in steps)
 
     @property
     def scheduler(self) -> Iterator[tuple[Step, ...]]:
-        """The steps between which both are left alone."""
+        """The groups of steps after which both drivers come to rest."""
         for one in self.steps:
             yield one if isinstance(one, tuple) else (one,)
 
     @property
     def end_lines(self) -> tuple[str, ...]:
-        """What is decided at the end, as the decisions have it."""
-        return (self.ends, self.second_ends, self.answers)
+        """The expected lines at the end, as `Decisions.lines` has them."""
+        return (self.ends, self.second_ends, self.responses)

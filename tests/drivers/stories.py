@@ -40,22 +40,22 @@ _SHRINK = ShrinkIsr(TOPIC, 0, 3)
 _ALONE = (
     Story(
         "stalled follower",
-        "A produce waits for a follower in sync that copies nothing, and for its return.",
+        "A produce waits until a stalled in-sync follower fetches again.",
         (Begin(StallFollower(3)), Produce("A"), Produce("B", acks=1), End(StallFollower(3))),
         "leader 1 in epoch 0; all in sync with AB",
         "A NONE at 0, B NONE at 1",
         on_disk=True,
     ),
     Story(
-        "answer in a stalled follower's hands",
-        "What it was sent before it appends afterwards.",
+        "response held by a stalled follower",
+        "A response that arrived before the stall is appended after it.",
         ((Begin(StallFollower(3)), Produce("A")), End(StallFollower(3))),
         "leader 1 in epoch 0; all in sync with A",
         "A NONE at 0",
     ),
     Story(
         "stalled follower dropped",
-        "A follower that lags for too long leaves the ISR, which lets a produce go on without it.",
+        "A follower that lags for too long leaves the ISR, and the produce completes without it.",
         (
             Begin(StallFollower(3)),
             (Produce("A"), WaitForLag()),
@@ -69,21 +69,21 @@ _ALONE = (
     ),
     Story(
         "slow follower",
-        "A follower that takes longer is waited for.",
+        "A produce waits for a slow follower.",
         (Begin(SlowFollower(3, 20)), Produce("A"), End(SlowFollower(3, 20)), Produce("B")),
         "leader 1 in epoch 0; all in sync with AB",
         "A NONE at 0, B NONE at 1",
     ),
     Story(
         "follower kept out",
-        "A follower that is kept out of the ISR copies all the same, and joins when it may.",
+        "A follower kept out of the ISR still replicates, and joins when it is allowed to.",
         (Begin(_SHRINK), Produce("A"), End(_SHRINK), Produce("B")),
         "leader 1 in epoch 0; all in sync with AB",
         "A NONE at 0, B NONE at 1",
     ),
     Story(
         "leader killed",
-        "A broker in sync leads on, and the dead one catches up when it is back.",
+        "An in-sync broker takes over, and the dead one catches up when it is back.",
         (Produce("A"), Begin(Kill(1)), Produce("B"), End(Kill(1)), Read()),
         "leader 2 in epoch 1; all in sync with AB",
         "A NONE at 0, B NONE at 1, read NONE AB",
@@ -91,14 +91,14 @@ _ALONE = (
     ),
     Story(
         "leader killed for a time",
-        "It comes back by itself.",
+        "The broker restarts by itself.",
         (Produce("A"), Begin(Kill(1, for_s=0.05)), Produce("B")),
         "leader 2 in epoch 1; all in sync with AB",
         "A NONE at 0, B NONE at 1",
     ),
     Story(
         "leader killed and damaged",
-        "It copies again what is gone from its log.",
+        "The broker replicates the lost records again.",
         (
             Produce("A", records=2),
             Produce("B"),
@@ -112,14 +112,14 @@ _ALONE = (
     ),
     Story(
         "follower killed",
-        "It leaves the ISR at once, so that nobody waits for it.",
+        "The follower leaves the ISR at once, so no produce waits for it.",
         (Begin(Kill(3)), Produce("A"), End(Kill(3)), Produce("B")),
         "leader 1 in epoch 0; all in sync with AB",
         "A NONE at 0, B NONE at 1",
     ),
     Story(
         "follower killed and damaged",
-        "It copies again what is gone from its log.",
+        "The broker replicates the lost records again.",
         (
             Produce("A", records=3),
             Begin(Kill(3, lost_records=1)),
@@ -131,7 +131,7 @@ _ALONE = (
     ),
     Story(
         "leader paused",
-        "Nobody is answered until it goes on, and it leads on.",
+        "A paused leader responds when it resumes, and remains the leader.",
         (Begin(Pause(1)), Produce("A"), Read(), Produce("B", partition=1), End(Pause(1))),
         "leader 1 in epoch 0; all in sync with A",
         "A NONE at 0, read NONE , B NONE at 0",
@@ -139,14 +139,14 @@ _ALONE = (
     ),
     Story(
         "follower paused",
-        "A produce waits for it as long as it is in sync.",
+        "A produce waits for a paused follower as long as it is in sync.",
         (Begin(Pause(3)), Produce("A"), Produce("B", acks=1), End(Pause(3))),
         "leader 1 in epoch 0; all in sync with AB",
         "A NONE at 0, B NONE at 1",
     ),
     Story(
         "link cut",
-        "What one of its ends leads the other does not copy; what a third leads both do.",
+        "Neither end replicates from the other; both replicate from the third broker.",
         (
             Begin(CutLink(1, 3)),
             Produce("A"),
@@ -158,15 +158,15 @@ _ALONE = (
         "leader 2 in epoch 0; all in sync with B",
     ),
     Story(
-        "answer lost",
-        "It is done, and who sends it again has it twice.",
+        "response lost",
+        "The append is done; a producer that retries appends a duplicate.",
         (Begin(LoseResponses(1, count=1)), Produce("A"), Produce("A")),
         "leader 1 in epoch 0; all in sync with AA",
         "A CONNECTION LOST, A NONE at 1",
     ),
     Story(
-        "answer lost, numbered",
-        "An idempotent producer that sends it again has it once, and is told where.",
+        "response lost, idempotent",
+        "An idempotent producer that retries gets the original offset; no duplicate is appended.",
         (
             Begin(LoseResponses(1, count=1)),
             Produce("A", producer=7),
@@ -177,29 +177,29 @@ _ALONE = (
         "A CONNECTION LOST, A NONE at 0, B NONE at 1",
     ),
     Story(
-        "answer lost in silence",
-        "The connection stays, and nothing comes.",
+        "response lost in silence",
+        "The connection stays open, without a response.",
         (Begin(LoseResponses(1, count=1, cut=False)), Produce("A"), Produce("B")),
         "leader 1 in epoch 0; all in sync with AB",
         "A -, B NONE at 1",
     ),
     Story(
-        "answer of a read lost",
+        "response of a fetch lost",
         "Only the chosen API has the fault.",
         (Begin(LoseResponses(api="fetch", count=1)), Produce("A"), Read(), Read()),
         "leader 1 in epoch 0; all in sync with A",
         "A NONE at 0, read CONNECTION LOST, read NONE A",
     ),
     Story(
-        "answers of another client",
-        "What another client would be answered is not lost here.",
+        "responses of another client",
+        "A fault for another client's responses leaves this client's alone.",
         (Begin(LoseResponses(client_id="another")), Produce("A")),
         "leader 1 in epoch 0; all in sync with A",
         "A NONE at 0",
     ),
     Story(
-        "answer delayed",
-        "It comes later, and so do those behind it on the connection.",
+        "response delayed",
+        "A delayed response delays the next ones on its connection.",
         (
             Begin(DelayResponses(1, count=1, by_ms=30)),
             Produce("A", client="one"),
@@ -209,8 +209,8 @@ _ALONE = (
         "A NONE at 0, B NONE at 1",
     ),
     Story(
-        "answer twice",
-        "The second one is of no use.",
+        "response duplicated",
+        "The client ignores the duplicate.",
         (
             Begin(DuplicateResponses(1, count=1)),
             Produce("A", client="one"),
@@ -221,14 +221,14 @@ _ALONE = (
     ),
     Story(
         "produces refused",
-        "The first is refused by its leader, the next one overtakes it.",
+        "The leader refuses the first produce; the next one overtakes it.",
         (Begin(RefuseProduces(1, count=1)), Produce("A"), Produce("B"), Produce("A")),
         "leader 1 in epoch 0; all in sync with BA",
         "A NOT_ENOUGH_REPLICAS, B NONE at 0, A NONE at 1",
     ),
     Story(
         "produces refused everywhere",
-        "By every broker, until it ends.",
+        "Every broker refuses produces until the fault ends.",
         (
             Begin(RefuseProduces()),
             Produce("A"),
@@ -242,7 +242,7 @@ _ALONE = (
     ),
     Story(
         "acks=0 refused",
-        "It closes its connection, and what is behind it on that one is not done.",
+        "The broker closes the connection, and the requests behind the refused one are dropped.",
         (
             Begin(RefuseProduces(1, count=1)),
             (
@@ -257,7 +257,7 @@ _ALONE = (
     ),
     Story(
         "acks=0 at a follower",
-        "A broker that doesn't lead closes the connection, too.",
+        "A broker that isn't the leader closes the connection, too.",
         (
             (
                 Produce("A", acks=0, broker=2, client="one"),
@@ -271,7 +271,7 @@ _ALONE = (
     ),
     Story(
         "connections cut",
-        "Who waits is not told, and what it sent is committed all the same.",
+        "Waiting clients get no response; their records are committed all the same.",
         (
             Begin(StallFollower(3)),
             Produce("A"),
@@ -285,7 +285,7 @@ _ALONE = (
     ),
     Story(
         "all connections cut",
-        "At every broker.",
+        "Every broker cuts its connections.",
         (
             Begin(StallFollower(3)),
             Produce("A"),
@@ -303,7 +303,7 @@ _ALONE = (
 _REFUSED = (
     Story(
         "fault where none can be",
-        "A dead broker is neither killed nor paused, and a leader is not put out of its ISR.",
+        "A dead broker is neither killed nor paused, and a leader stays in its ISR.",
         (
             Begin(Kill(3)),
             Begin(Kill(3)),
@@ -320,7 +320,7 @@ _REFUSED = (
     ),
     Story(
         "the last one kept out",
-        "Where nobody leads, the last one in sync stays so: it alone has what was acknowledged.",
+        "Without a leader, the last replica stays in the ISR: it alone has all acknowledged data.",
         (
             Produce("A"),
             Begin(Kill(2)),
@@ -362,7 +362,7 @@ _REFUSED = (
 _PAIRS = (
     Story(
         "leader killed, follower stalled",
-        "The new leader commits nothing until the other one in sync has it.",
+        "The new leader commits a record only after the other in-sync replica has it.",
         (
             Begin(StallFollower(3)),
             Produce("A", acks=1),
@@ -377,7 +377,7 @@ _PAIRS = (
     ),
     Story(
         "leader killed, the next one alone",
-        "It shows no more than it knows to be committed, until another is in sync with it.",
+        "The new leader serves records up to its high watermark until another replica is in sync.",
         (
             Produce("A"),
             Begin(Kill(3)),
@@ -395,7 +395,7 @@ _PAIRS = (
     ),
     Story(
         "leader killed, follower dropped",
-        "One alone in sync takes no acks=all until another is back.",
+        "A leader alone in the ISR refuses acks=all until another replica is back.",
         (
             Begin(StallFollower(3)),
             (Produce("A"), WaitForLag()),
@@ -410,8 +410,8 @@ _PAIRS = (
         drops_laggards=True,
     ),
     Story(
-        "leader killed, its responses in stalled hands",
-        "What it sent is of no use when another one leads.",
+        "leader killed, its responses held by stalled followers",
+        "A former leader's fetch response is discarded after the election.",
         (
             (Begin(StallFollower(2)), Begin(StallFollower(3)), Produce("A", acks=1)),
             Begin(Kill(1)),
@@ -425,7 +425,7 @@ _PAIRS = (
     ),
     Story(
         "leader killed, both stalled",
-        "What the leader alone had is cut off when it comes back.",
+        "Records that only the old leader had are truncated when it comes back.",
         (
             Produce("A"),
             Begin(StallFollower(2)),
@@ -444,7 +444,7 @@ _PAIRS = (
     ),
     Story(
         "leader damaged, both stalled",
-        "It comes back with less than the others have, and leads no more.",
+        "The old leader comes back with a shorter log, and as a follower.",
         (
             Produce("A"),
             Begin(StallFollower(2)),
@@ -461,7 +461,7 @@ _PAIRS = (
     ),
     Story(
         "the only one in sync killed",
-        "Nobody leads until it is back: it alone has what was acknowledged.",
+        "No replica is elected until that broker is back: it alone has the acknowledged records.",
         (
             Begin(StallFollower(2)),
             Begin(StallFollower(3)),
@@ -480,7 +480,7 @@ _PAIRS = (
     ),
     Story(
         "the only one in sync damaged",
-        "It lost what nobody else has, so the longest log leads.",
+        "The last in-sync replica lost its records, so the longest log leads.",
         (
             Produce("A"),
             Begin(StallFollower(2)),
@@ -498,7 +498,7 @@ _PAIRS = (
     ),
     Story(
         "leader killed, follower kept out",
-        "A follower that is kept out of the ISR does not lead, though it has everything.",
+        "A follower kept out of the ISR isn't elected, though it has every record.",
         (
             Begin(ShrinkIsr(TOPIC, 0, 2)),
             Produce("A"),
@@ -513,7 +513,7 @@ _PAIRS = (
     ),
     Story(
         "both kept out",
-        "Too few are in sync for acks=all, and none of them leads when the leader dies.",
+        "Too few replicas are in sync for acks=all, and none is elected when the leader dies.",
         (
             Begin(ShrinkIsr(TOPIC, 0, 2)),
             Begin(_SHRINK),
@@ -531,7 +531,7 @@ _PAIRS = (
     ),
     Story(
         "leader killed, link cut",
-        "The cut off follower copies from the next leader.",
+        "The cut-off follower replicates from the next leader.",
         (
             Begin(CutLink(1, 3)),
             Produce("A"),
@@ -559,7 +559,7 @@ _PAIRS = (
     ),
     Story(
         "leader cut off from both",
-        "It leads on, for the controller reaches it; both catch up in turn.",
+        "The leader stays, as the controller reaches it; the followers catch up one by one.",
         (
             Begin(CutLink(1, 2)),
             Begin(CutLink(1, 3)),
@@ -572,8 +572,8 @@ _PAIRS = (
         "A NONE at 0, B REQUEST_TIMED_OUT at 1",
     ),
     Story(
-        "answer lost, leader killed",
-        "The next leader knows the batch again that the last one acknowledged in vain.",
+        "response lost, leader killed",
+        "The next leader recognizes the batch that the last one appended.",
         (
             Begin(LoseResponses(1, count=1)),
             Produce("A", producer=7),
@@ -588,7 +588,7 @@ _PAIRS = (
     ),
     Story(
         "leader killed while a produce waits",
-        "Sent again, it is known again, and waits for whoever lacks it.",
+        "A retried batch is recognized, and waits for the replicas that lack it.",
         (
             Begin(StallFollower(3)),
             Produce("A", producer=7),
@@ -602,7 +602,7 @@ _PAIRS = (
     ),
     Story(
         "leader killed, sent again elsewhere",
-        "What the next leader lacks is appended there, and cut off in the last one's log.",
+        "A batch that the next leader lacks is appended there; the old leader truncates its own.",
         (
             Begin(StallFollower(2)),
             Begin(StallFollower(3)),
@@ -618,7 +618,7 @@ _PAIRS = (
         on_disk=True,
     ),
     Story(
-        "one of a row refused",
+        "one batch of a sequence refused",
         "An idempotent producer's next batch is refused as well, until the gap is filled.",
         (
             Produce("A", producer=7),
@@ -636,7 +636,7 @@ _PAIRS = (
     ),
     Story(
         "refused, follower stalled",
-        "What was refused is nowhere; what is behind it waits.",
+        "The refused batch is in no log; the next one waits.",
         (
             Begin(StallFollower(2)),
             Begin(RefuseProduces(count=1)),
@@ -649,7 +649,7 @@ _PAIRS = (
     ),
     Story(
         "leader paused, then killed",
-        "What it had not begun to do is never done.",
+        "Requests that a paused leader hadn't begun are dropped with it.",
         (
             Begin(Pause(1)),
             Produce("A"),
@@ -663,7 +663,7 @@ _PAIRS = (
     ),
     Story(
         "leader paused while a produce waits",
-        "It is answered when the leader goes on, though its follower was there before.",
+        "The produce completes when the leader resumes, though the follower caught up before.",
         (
             Begin(StallFollower(3)),
             Produce("A"),
@@ -676,7 +676,7 @@ _PAIRS = (
     ),
     Story(
         "paused for longer than the lag",
-        "Who does nothing drops nobody from the ISR.",
+        "A paused leader drops no follower from the ISR.",
         (
             Begin(StallFollower(3)),
             Produce("A", acks=1),
@@ -691,7 +691,7 @@ _PAIRS = (
     ),
     Story(
         "time is up, leader paused",
-        "A produce whose time is up while its leader does nothing is told so afterwards.",
+        "A produce that times out while its leader is paused gets its response afterwards.",
         (
             Begin(StallFollower(3)),
             Produce("A", timeout_ms=MIDDLE_MS),
@@ -705,7 +705,7 @@ _PAIRS = (
     ),
     Story(
         "next leader paused",
-        "It leads as soon as it goes on.",
+        "A paused broker that was elected leads as soon as it resumes.",
         (
             Begin(Pause(2)),
             Produce("A", acks=1),
@@ -718,8 +718,8 @@ _PAIRS = (
         "A NONE at 0, B NONE at 0",
     ),
     Story(
-        "asked before it leads",
-        "A paused broker that is elected learns it before it does what it was asked.",
+        "request before the election",
+        "A paused broker learns of its election before it handles its pending requests.",
         (
             Begin(Pause(3)),
             Produce("A", partition=1, broker=3),
@@ -733,7 +733,7 @@ _PAIRS = (
     ),
     Story(
         "leader paused, both followers killed",
-        "It learns that it is alone in sync before it does what it was asked.",
+        "The leader learns that it is alone in the ISR before it handles its pending requests.",
         (
             Begin(Pause(1)),
             Produce("A"),
@@ -749,7 +749,7 @@ _PAIRS = (
     ),
     Story(
         "leader paused, follower killed",
-        "What waits for the dead one is answered when the leader goes on.",
+        "A produce that waits for the dead follower completes when the leader resumes.",
         (
             Begin(StallFollower(3)),
             Produce("A"),
@@ -764,7 +764,7 @@ _PAIRS = (
     ),
     Story(
         "paused twice",
-        "A broker goes on when all its pauses are over.",
+        "A broker resumes when all its pauses are over.",
         (
             Begin(Pause(1)),
             Begin(Pause(1, for_s=1_000)),
@@ -790,7 +790,7 @@ _PAIRS = (
     ),
     Story(
         "stalled twice",
-        "A follower goes on when it is held by nothing any more.",
+        "A follower resumes when no fault holds it any more.",
         (
             Begin(StallFollower(3)),
             Begin(CutLink(1, 3)),
@@ -803,7 +803,7 @@ _PAIRS = (
     ),
     Story(
         "follower slow, leader killed",
-        "The slow one leads no later than another would.",
+        "A slow follower takes over as fast as any other.",
         (
             Begin(SlowFollower(2, 20)),
             Produce("A"),
@@ -817,7 +817,7 @@ _PAIRS = (
     ),
     Story(
         "stalled follower killed",
-        "It is waited for no more, once it is dead.",
+        "A produce doesn't wait for a stalled follower once it is dead.",
         (
             Begin(StallFollower(3)),
             Produce("A"),
@@ -831,7 +831,7 @@ _PAIRS = (
     ),
     Story(
         "too few after the append",
-        "A produce waits on when those it waits for leave the ISR, until enough are in sync again.",
+        "A produce whose followers leave the ISR waits until enough replicas are in sync again.",
         (
             Begin(StallFollower(2)),
             Begin(StallFollower(3)),
@@ -852,7 +852,7 @@ _PAIRS = (
     ),
     Story(
         "both followers killed",
-        "The leader alone takes acks=1 and acks=0 only, and shows nobody what it took.",
+        "A leader alone in the ISR accepts only acks=1 and acks=0, and serves none of the records.",
         (
             Begin(Kill(2)),
             Begin(Kill(3)),
@@ -871,7 +871,7 @@ _PAIRS = (
     ),
     Story(
         "time is up, follower stalled",
-        "The produce is told so, its records stay, and are committed later.",
+        "The produce times out; its records stay in the log, and are committed later.",
         (
             Begin(StallFollower(3)),
             Produce("A", timeout_ms=SHORT_MS),
@@ -884,7 +884,7 @@ _PAIRS = (
     ),
     Story(
         "in order on a connection",
-        "What is behind a produce that waits is not begun.",
+        "Requests behind a waiting produce are not begun.",
         (
             Begin(StallFollower(3)),
             Produce("A", client="one"),
@@ -896,8 +896,8 @@ _PAIRS = (
         "A NONE at 0, B NONE at 2, C NONE at 1",
     ),
     Story(
-        "answers delayed and lost",
-        "One that is lost is not delayed before.",
+        "responses delayed and lost",
+        "A lost response isn't delayed.",
         (
             Begin(LoseResponses(1, count=1)),
             Begin(DelayResponses(1, count=1, by_ms=30)),
@@ -908,8 +908,8 @@ _PAIRS = (
         "A CONNECTION LOST, B NONE at 1",
     ),
     Story(
-        "answers delayed and twice",
-        "Both faults are in one response.",
+        "responses delayed and duplicated",
+        "One response has both faults.",
         (
             Begin(DelayResponses(1, count=1, by_ms=30)),
             Begin(DuplicateResponses(1, count=2)),
@@ -936,12 +936,12 @@ def _restarted(
 
     Args:
         order: in which they come back.
-        shows: what it shows.
-        damaged: how many records a broker has lost by then.
-        leader: who leads both partitions in the end.
-        keeps: what is in the first partition by then.
-        second_keeps: what is in the second one.
-        loses: what is lost of both.
+        shows: the behaviour that it shows.
+        damaged: the number of records lost by each broker.
+        leader: the leader of both partitions at the end.
+        keeps: the first partition's records by then.
+        second_keeps: the second one's.
+        loses: the records lost from both.
     """
     died = {broker: Kill(broker, lost_records=damaged.get(broker, 0)) for broker in BROKERS}
     words = [f"{broker} damaged" for broker in damaged]
@@ -971,14 +971,14 @@ def _restarted(
 
 _RESTARTS = (
     *(
-        _restarted(order, "The one that died last leads as soon as it is back, and not before.")
+        _restarted(order, "The broker that died last leads as soon as it is back, and not before.")
         for order in permutations(BROKERS)
     ),
-    _restarted((1, 2, 3), "What one out of sync has lost it copies again.", {1: 2}),
-    _restarted((3, 1, 2), "So it does when it comes back last.", {2: 1}),
+    _restarted((1, 2, 3), "An out-of-sync replica replicates its lost records again.", {1: 2}),
+    _restarted((3, 1, 2), "The same holds for a replica that comes back last.", {2: 1}),
     _restarted(
         (1, 2, 3),
-        "Where the last one in sync is damaged, the first of those with the longest log leads.",
+        "If the last in-sync replica is damaged, the first one with the longest log leads.",
         {3: 2},
         leader=2,
         keeps="AAB",
@@ -986,7 +986,7 @@ _RESTARTS = (
     ),
     _restarted(
         (2, 3, 1),
-        "The longest log of those that are back will do, when all in sync are back.",
+        "Once all in-sync replicas are back, the longest log among the running brokers leads.",
         {3: 2},
         leader=2,
         keeps="AAB",
@@ -994,7 +994,7 @@ _RESTARTS = (
     ),
     _restarted(
         (3, 2, 1),
-        "The last one in sync leads with what it has, where nobody else is back.",
+        "The last in-sync replica leads with its remaining records if it is the only one back.",
         {3: 2},
         keeps="AA",
         second_keeps="",
@@ -1003,12 +1003,12 @@ _RESTARTS = (
 )
 
 _OPEN = (Transact("init"), Transact("add"), Produce("A", transaction="P"))
-"""What begins a transaction with a record."""
+"""The first steps of a transaction, up to its first record."""
 
 _TRANSACTIONS = (
     Story(
         "committed, then aborted",
-        "What is committed is read; who reads what is committed is told what is aborted.",
+        "Committed records are read; a read_committed fetch lists the aborted transactions.",
         (
             *_OPEN,
             Read(committed=True),
@@ -1026,7 +1026,7 @@ _TRANSACTIONS = (
     ),
     Story(
         "not in the transaction",
-        "A leader takes no record of a transaction that isn't open on its partition.",
+        "A leader refuses records of a transaction that isn't open on its partition.",
         (
             Transact("init"),
             Produce("A", transaction="P"),
@@ -1042,7 +1042,7 @@ _TRANSACTIONS = (
     ),
     Story(
         "coordinator killed while a commit is decided",
-        "A decision that no replica has is none: the next coordinator lets it be asked for again.",
+        "An unreplicated commit is lost: the next coordinator accepts the request again.",
         (
             *_OPEN,
             Begin(StallFollower(1)),
@@ -1061,7 +1061,7 @@ _TRANSACTIONS = (
     ),
     Story(
         "leader killed while its marker is due",
-        "The next leader is sent the marker.",
+        "The coordinator sends the marker to the next leader.",
         (
             *_OPEN,
             Begin(StallFollower(2)),
@@ -1079,7 +1079,7 @@ _TRANSACTIONS = (
     ),
     Story(
         "fenced",
-        "Who comes later with the id aborts what is open, and fences who had it.",
+        "A later producer with the id aborts the open transaction and fences the earlier producer.",
         (
             *_OPEN,
             Transact("init", "Q"),
@@ -1114,7 +1114,7 @@ _TRANSACTIONS = (
     ),
     Story(
         "aborted by timeout, coordinator killed",
-        "The next coordinator goes on counting its time.",
+        "The next coordinator continues the transaction's timeout.",
         (
             Transact("init", timeout_ms=TRANSACTION_MS),
             Transact("add"),

@@ -1,9 +1,9 @@
-"""The simulation and the cluster decide the same, whatever goes wrong.
+"""The simulation and the cluster decide the same, whatever faults are injected.
 
-What both share (the controller, replicas, followers' fetching, faults) is tested in tests/kafka.
-Here the same body plays each story through both, so that what one driver adds to it is seen. Those
-about connections and messages are played through a proxy before the cluster, too. Stories with
-transactions, which the simulation has none of, are played through the cluster alone.
+Their shared code (the controller, replicas, followers' fetching, faults) is tested in tests/kafka.
+Here the same body plays each story through both, which shows differences between the drivers.
+Stories about connections and messages are played through a proxy before the cluster, too. Stories
+with transactions, which the simulation doesn't have, are played through the cluster alone.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tests.drivers.stories import STORIES
 
 @pytest.fixture(autouse=True)
 def _impatient_followers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have followers learn of a high watermark in milliseconds, not in half a second."""
+    """Let followers learn of a high watermark in milliseconds, not in half a second."""
     monkeypatch.setattr(replica_fetcher, "_MAX_WAIT_MS", 10)
 
 
 def _play(
     story: Story, folder: Path | None = None, sockets: type[ClusterDriver] = ClusterDriver
 ) -> Decisions:
-    """Play a story through both, compare them after each step, and return what they came to."""
+    """Play a story through both, compare them after each step, and return the last decisions."""
     with ExitStack() as stack:
         simulated: Driver | None = None
         if not story.has_transactions:

@@ -248,7 +248,7 @@ def test_a_callback_may_close_the_core_however_deep_in_a_chain(
 
 
 @every_policy
-def test_a_wait_cancelled_while_its_purgatory_closes_is_gone(policy: ClosePolicy) -> None:
+def test_wait_cancelled_while_its_purgatory_closes_is_dropped(policy: ClosePolicy) -> None:
     async def main() -> None:
         purgatory, lock = new_purgatory(), threading.Lock()
         operation = Noted(lock)

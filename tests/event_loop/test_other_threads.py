@@ -85,7 +85,7 @@ def test_conditions_are_checked_on_the_loops_thread_only(run_really: Run) -> Non
     assert run_really(main) == {threading.get_ident()}
 
 
-def test_notify_from_another_thread_says_what_to_use() -> None:
+def test_notify_from_another_thread_raises_with_notify_threadsafe() -> None:
     async def main() -> None:
         async with AsyncPurgatory("Fetch") as purgatory:
             for call in (
@@ -192,7 +192,7 @@ def test_a_key_is_checked_once_for_many_notifications_and_again_after_an_advance
     assert asyncio.run(main()) == [None, 7]
 
 
-def test_notifications_that_come_while_others_are_handled_are_handled() -> None:
+def test_notifications_during_handling_are_handled() -> None:
     async def main() -> tuple[bool, bool]:
         ready = [False, False]
         async with AsyncPurgatory("Fetch") as purgatory:
@@ -217,7 +217,7 @@ def test_notifications_that_come_while_others_are_handled_are_handled() -> None:
     assert asyncio.run(main()) == (True, True)
 
 
-def test_timeouts_come_by_the_machines_clock_and_never_early(run_really: Run) -> None:
+def test_timeouts_expire_by_the_machines_clock_and_never_early(run_really: Run) -> None:
     async def main() -> list[float]:
         loop = asyncio.get_running_loop()
 

@@ -71,7 +71,7 @@ def test_a_loops_own_handlers_are_still_called(run_really: Run) -> None:
     run_really(main)
 
 
-def test_waits_on_threads_are_answered_at_a_signal(calls: list[int]) -> None:
+def test_waits_on_threads_complete_at_a_signal(calls: list[int]) -> None:
     with DelayedOperationPurgatory("Fetch") as purgatory:
         close_on_signals(purgatory, [HEARD])
         ended = threading.Event()
@@ -92,7 +92,7 @@ def test_waits_on_threads_are_answered_at_a_signal(calls: list[int]) -> None:
     assert calls == [HEARD] * 2
 
 
-def test_a_signal_that_nothing_handles_is_left_alone() -> None:
+def test_unhandled_signal_keeps_its_default() -> None:
     before = signal.getsignal(UNHANDLED)
     with DelayedOperationPurgatory("Fetch") as purgatory:
         close_on_signals(purgatory, [UNHANDLED])

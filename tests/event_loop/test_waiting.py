@@ -49,7 +49,7 @@ def test_a_condition_that_holds_is_not_waited_for() -> None:
     assert outcomes["immediate"] == 1
 
 
-def test_a_wait_returns_what_its_condition_returned_when_notified() -> None:
+def test_wait_returns_the_conditions_result_when_notified() -> None:
     async def main() -> tuple[int, int, list[int]]:
         log: list[int] = []
 
@@ -84,7 +84,7 @@ def test_a_wait_times_out_on_the_millisecond_and_not_before() -> None:
     assert 0.5 <= run_virtually(main) <= 0.501
 
 
-def test_purgatories_and_timeouts_name_what_they_are_about() -> None:
+def test_repr_and_timeouts_name_purgatory_and_keys() -> None:
     async def main() -> None:
         async with AsyncPurgatory("Fetch") as purgatory:
             waiting = asyncio.create_task(
@@ -171,7 +171,7 @@ def test_the_error_of_a_condition_reaches_its_waiter_and_no_other() -> None:
     assert [entry["event"] for entry in logs] == ["purgatory_closed"]  # the error is told once
 
 
-def test_the_error_of_a_condition_is_logged_if_its_waiter_is_gone() -> None:
+def test_conditions_error_is_logged_if_its_waiter_was_cancelled() -> None:
     async def main() -> None:
         async with new_purgatory() as purgatory:
             broken = False
@@ -230,7 +230,7 @@ def test_a_threshold_that_was_reached_before_is_not_waited_for() -> None:
     assert run_virtually(main) == 50
 
 
-def test_a_threshold_that_is_not_reached_says_how_far_it_came() -> None:
+def test_timeout_of_a_threshold_names_the_last_value() -> None:
     async def main() -> None:
         async with new_purgatory() as purgatory:
             purgatory.advance("log", 41)
@@ -321,12 +321,12 @@ def test_a_key_that_goes_away_ends_its_waits() -> None:
     run_virtually(main)
 
 
-def test_without_a_loop_the_error_says_where_to_make_one() -> None:
+def test_error_without_a_loop_names_where_to_create_one() -> None:
     with pytest.raises(RuntimeError, match=r"AsyncPurgatory\('Fetch'\) needs a running event loop"):
         AsyncPurgatory("Fetch")
 
 
-def test_the_error_on_trio_says_how_to_wait_there() -> None:
+def test_error_on_trio_names_the_way_to_wait_there() -> None:
     async def main() -> None:
         AsyncPurgatory("Fetch")
 

@@ -1,8 +1,8 @@
-"""Which instructions of a function an interrupt may come before, and which none can.
+"""The instructions of a function before which an interrupt can come, and the others.
 
 CPython looks for signals where a function begins, where a loop jumps back and after calls, not
-before every instruction. The tests interrupt before *every* one, which is stricter, but for those
-listed by ``uncovered``: no code could be correct there, and CPython never looks there.
+before every instruction. The tests are stricter: they interrupt before *every* one but those listed
+by ``uncovered``, where no code could be correct, and CPython never looks.
 """
 
 from __future__ import annotations

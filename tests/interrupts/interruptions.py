@@ -1,7 +1,7 @@
 """Interrupts a call at each of its instructions, one run after the other.
 
-A scenario is a generator function. It makes what it needs, yields the call that is to be
-interrupted, and then goes on and checks that nothing is stuck or lost:
+A scenario is a generator function: the setup, a ``yield`` of the call to interrupt, and then checks
+that nothing is stuck or lost:
 
     def scenario() -> Scenario:
         timer = SystemTimer("test", clock=ManualClock(), executor=InlineExecutor())
@@ -15,8 +15,8 @@ interrupted, and then goes on and checks that nothing is stuck or lost:
         interrupt_everywhere(scenario)
 
 ``interrupt_everywhere`` runs it for n = 1, 2, 3 ... until the call ends undisturbed. The interrupt
-itself is caught around the call; what the ``yield`` returns is where it was raised, or None. Any
-other exception, from the call or from the checks, is a failure, which names the instruction.
+itself is caught around the call; the ``yield`` returns where it was raised, or None. Any other
+exception, from the call or from the checks, is a failure, which names the instruction.
 
 A scenario may yield several calls: the instructions are counted through. ``interrupt_twice`` raises
 at two of them: the second while the first is being cleaned up after, or in a later call.
@@ -81,17 +81,17 @@ def interrupt_everywhere(
     """Interrupt the scenario's calls before each of their instructions in turn.
 
     Args:
-        scenario: makes a new generator for each run.
-        error: makes what is raised; RecursionError, say, is an Exception, and may be caught.
+        scenario: returns a new generator for each run.
+        error: returns the exception to raise; code may catch an Exception, like RecursionError.
         first: the first instruction.
         step: 1 for each instruction; n for each n-th, where a call is too long for a quick test.
         where: the files that count, and the folders whose files do, without their subwhere.
 
     Returns:
-        What was done; it has no failures.
+        A report without failures.
 
     Raises:
-        AssertionError: runs failed, and it names the instructions; or none was interrupted.
+        AssertionError: runs failed, with their instructions; or no run was interrupted.
     """
     report = Report()
     for number in count(first, step):

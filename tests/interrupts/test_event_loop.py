@@ -127,7 +127,7 @@ async def _make() -> AsyncPurgatory:
 
 
 @each_error
-def test_timeouts_come_though_the_loops_driver_is_interrupted(
+def test_timeouts_expire_though_the_loops_driver_is_interrupted(
     error: Callable[[], BaseException],
 ) -> None:
     timeouts_s = (0.01, 0.01, 0.03, 0.3)

@@ -1,9 +1,9 @@
 """An interrupt at any instruction of the purgatory: nothing is stuck, nothing is lost.
 
-Each call is interrupted before each of its instructions in turn. Then life goes on, in one of three
-ways: an event on every key, the time passes, the purgatory is closed. Whatever the call broke off
-is finished by that: each operation has its one end, who waits for it is told, no turn, claim or
-lock of the user's stays taken, and all sizes are zero.
+Each call is interrupted before each of its instructions in turn. Then one of three things happens:
+an event on every key, the timeouts expire, the purgatory is closed. Each of them finishes the
+interrupted call: every operation is completed once, its waiters are notified, no ownership, claim
+or user's lock stays taken, and all sizes are zero.
 """
 
 from __future__ import annotations
@@ -445,7 +445,7 @@ def test_an_interrupt_anywhere_leaves_nothing_stuck_or_lost(
 
 @pytest.mark.parametrize("error", [Interrupt, SignalError, RecursionError])
 @pytest.mark.parametrize("call", in_python(expire_one, retry))
-def test_an_expiry_that_is_interrupted_comes_by_the_timer_alone(
+def test_timer_alone_completes_an_interrupted_expiry(
     call: Call, error: type[BaseException]
 ) -> None:
     """Even where it is broken off before its first step, and no other call follows."""

@@ -1,8 +1,8 @@
-"""Real signals at any moment of the purgatory's life: everything has its one end all the same.
+"""Real signals at any moment of the purgatory's life: each operation is completed exactly once.
 
-An alarm's handler raises, on the main thread, in whatever it runs just then: submitting, events,
-thresholds, ends by key, the timer, reading the sizes, closing. What it broke off is gone on with by
-what follows, and at the end nothing may be left.
+An alarm's handler raises, on the main thread, in any call: submitting, events, thresholds, ends by
+key, the timer, reading the sizes, closing. Later calls resume the interrupted work, and at the end
+no operation is pending.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class StormBesideAReaper(Storm):
         self.pass_time(SOME_MS)
 
     def assert_over(self) -> None:
-        """What an alarm broke off on this thread the reaper's thread may go on with just now."""
+        """Assert that all work is finished; the reaper's thread may just be resuming some of it."""
         end_s = time.monotonic() + 60
         while (
             self.timer.size

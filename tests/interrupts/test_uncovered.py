@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the docs count those of Python 3.11")
 @pytest.mark.parametrize(("package", "page"), [(core, "purgatory.md"), (timer, "timer.md")])
-def test_the_docs_say_how_many_instructions_are_not_interrupted(package: object, page: str) -> None:
+def test_docs_have_the_number_of_uninterrupted_instructions(package: object, page: str) -> None:
     files = Path(package.__file__).parent.glob("*.py")  # type: ignore[attr-defined]
     codes = [code for file in files for code in code_of(file.read_text(encoding="utf-8"))]
     found = sum(len(uncovered(code)) for code in codes)

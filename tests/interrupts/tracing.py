@@ -1,12 +1,12 @@
-"""Raises an exception before given instructions of the library, on the thread that asks for it.
+"""Raises an exception before given instructions of the library, on the calling thread.
 
 On Python 3.11 by ``sys.settrace``; from 3.12 on, where that may crash the interpreter, by
-``sys.monitoring``. What is counted are the instructions executed in the library's own files:
-``timer/*.py``, ``purgatory/core/*.py`` and what a test adds.
+``sys.monitoring``. Only instructions in the library's own files are counted: ``timer/*.py``,
+``purgatory/core/*.py`` and those that a test adds.
 
-On 3.11 a trace function that raises is taken off by the interpreter. It is put back by the profile
-function, which is told of the next call or return: so a second interrupt is possible everywhere but
-in the few instructions between the first and the next call or return.
+On 3.11 the interpreter removes a trace function that raises. The profile function, called at the
+next call or return, restores it: a second interrupt is possible everywhere but in the few
+instructions up to there.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def world() -> _World:
     return _World()
 
 
-def test_decision_already_in_force_is_answered_at_once(world: _World) -> None:
+def test_request_for_the_current_state_completes_at_once(world: _World) -> None:
     world.known = {"a"}
     world.wait(a=_NONE, b=_EXISTS)
     assert world.answers == [{"a": _NONE, "b": _EXISTS}]
@@ -56,7 +56,7 @@ def test_refused_topic_is_not_waited_for(world: _World) -> None:
     assert world.answers == [{"a": _EXISTS}]
 
 
-def test_request_is_answered_when_the_last_topic_is_known(world: _World) -> None:
+def test_request_completes_when_the_last_topic_is_known(world: _World) -> None:
     world.wait(a=_NONE, b=_NONE, c=_EXISTS)
     world.learn("b")
     assert world.answers == []
@@ -65,7 +65,7 @@ def test_request_is_answered_when_the_last_topic_is_known(world: _World) -> None
     assert world.purgatory.num_delayed == world.purgatory.watched == 0
 
 
-def test_timeout_answers_each_topic_by_its_state(world: _World) -> None:
+def test_timeout_returns_each_topics_state(world: _World) -> None:
     world.wait(a=_NONE, b=_NONE, c=_EXISTS)
     world.learn("b")
     world.pass_ms(1_000)

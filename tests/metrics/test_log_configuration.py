@@ -25,7 +25,7 @@ def server() -> Server:
     return Server()
 
 
-def test_a_users_structlog_comes_before_the_standard_library(
+def test_users_structlog_configuration_precedes_the_standard_library(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[Any] = []

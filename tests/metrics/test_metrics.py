@@ -217,7 +217,7 @@ def test_a_finalizer_may_unregister_in_the_middle_of_a_scrape(setting: Setting) 
     assert b"client" not in generate_latest(setting.registry)
 
 
-def test_publishing_that_is_asked_for_in_the_middle_of_publishing_comes_after_it() -> None:
+def test_publishing_requested_during_publishing_runs_afterwards() -> None:
     publisher = _Publisher()
     done: list[str] = []
 

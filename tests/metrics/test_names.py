@@ -71,7 +71,7 @@ def test_every_name_has_its_type_and_labels(registry: CollectorRegistry) -> None
         assert scraped(registry) == OWN_NAMES
 
 
-def test_kafkas_names_come_on_request(registry: CollectorRegistry) -> None:
+def test_kafkas_names_are_exported_on_request(registry: CollectorRegistry) -> None:
     with (
         DelayedOperationPurgatory("Produce", max_pending=10) as produce,
         DelayedOperationPurgatory("Fetch") as fetch,

@@ -17,9 +17,7 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
     return registry.get_sample_value(f"purgatory_relay_{name}", labels)
 
 
-def test_each_registry_has_what_a_relay_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_registry_has_a_relays_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # for a short path
     first, second = CollectorRegistry(), CollectorRegistry()
 

@@ -50,7 +50,7 @@ class Answer(NamedTuple):
     """The result of Spin."""
 
     error: str
-    """Which property does not hold; empty if all do."""
+    """The violated property; empty if all hold."""
     states: int
     seconds: float
 
@@ -79,7 +79,7 @@ def ask(configuration: Configuration) -> Answer:
         macros = [f"-D{macro}" for macro in configuration.macros]
         _run(["spin", *macros, "-a", MODEL.name], folder)
         kind = _COMPILE[configuration.search]
-        # To optimize takes the compiler ten seconds: more than a short search does without.
+        # Optimizing takes the compiler ten seconds, more than a short search gains by it.
         speed = "-O0" if configuration.is_quick else "-O1"
         _run(["gcc", speed, "-w", "-DCOLLAPSE", *kind, "-o", "pan", "pan.c"], folder)
         said = _run(["./pan", *_RUN[configuration.search], _DEEPEST], folder)

@@ -46,7 +46,7 @@ def proxy_of_module(cluster: ThreadedCluster) -> Iterator[ThreadedProxy]:
 
 @pytest.fixture
 def proxy(proxy_of_module: ThreadedProxy) -> Iterator[ThreadedProxy]:
-    """That proxy, without faults from other tests."""
+    """The module's proxy, without faults from other tests."""
     yield proxy_of_module
     proxy_of_module.fault.end_all()
 

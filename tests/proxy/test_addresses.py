@@ -1,4 +1,4 @@
-"""Which responses have addresses of brokers, and that clients get the proxy's in each version."""
+"""Responses with addresses of brokers have the proxy's instead, in each version."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def past_the_proxy(cluster: ThreadedCluster, proxy: ThreadedProxy) -> int:
     return int(cluster.call(connections)) - relayed
 
 
-def test_there_is_a_listener_for_each_broker(
+def test_proxy_has_a_listener_for_each_broker(
     cluster: ThreadedCluster, proxy: ThreadedProxy
 ) -> None:
     brokers = proxy.state()["brokers"]
@@ -91,7 +91,7 @@ def test_a_transaction_is_committed(proxy: ThreadedProxy, topic: str) -> None:
     assert [record.value for record in client.read(topic, 0, 1)] == [b"one"]
 
 
-def test_a_broker_that_died_is_gone_for_its_clients_alone(
+def test_dead_broker_disconnects_only_its_own_clients(
     kafka_cluster: ThreadedCluster, kafka_proxy: Callable[[str], ThreadedProxy]
 ) -> None:
     kafka_cluster.create_topic("orders", partitions=1)

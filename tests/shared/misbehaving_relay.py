@@ -1,6 +1,6 @@
-"""A relay of one process in memory, which loses, doubles, delays and reorders messages by a seed.
+"""An in-memory relay of one process that loses, duplicates, delays and reorders messages by a seed.
 
-It cuts connections, refuses to connect, to subscribe and to publish, and comes back.
+Connections are cut; connecting, subscribing and publishing fail; then all work again.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def failing(server: Server, fault: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 @on_loop
-async def test_a_relay_is_deaf_while_its_server_is_gone(network: Network, fault: str) -> None:
+async def test_relay_is_deaf_while_its_server_is_down(network: Network, fault: str) -> None:
     relay, other_relay = network.make(), network.make()
     store = WatchedStore(relay)
     keys = {f"k{number}" for number in range(10)}

@@ -406,7 +406,7 @@ async def test_subscriptions_end_with_the_last_wait(redis_network: RedisNetwork)
 
 
 @on_loop
-async def test_a_key_that_comes_and_goes_at_once_leaves_no_subscription(
+async def test_key_that_is_unwatched_at_once_leaves_no_subscription(
     redis_network: RedisNetwork,
 ) -> None:
     network, store = redis_network, Store()

@@ -94,7 +94,7 @@ def relay(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             yield postgres.url()
 
 
-def test_a_post_in_one_worker_answers_the_polls_of_all(relay: str, tmp_path: Path) -> None:
+def test_post_in_one_worker_completes_the_polls_of_all(relay: str, tmp_path: Path) -> None:
     async def main(url: str) -> list[int | None]:
         # A connection of its own for each poll, so that they spread over the workers.
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
@@ -117,7 +117,7 @@ def test_a_post_in_one_worker_answers_the_polls_of_all(relay: str, tmp_path: Pat
         assert Counter(asyncio.run(main(url))) == {1: 80}
 
 
-def test_events_go_on_from_the_last_one_that_a_client_has_seen(tmp_path: Path) -> None:
+def test_events_resume_after_the_last_one_that_a_client_has_seen(tmp_path: Path) -> None:
     async def main(url: str) -> tuple[list[str], list[str]]:
         async with aiohttp.ClientSession() as session:
 

@@ -361,7 +361,7 @@ def test_the_error_of_until_is_raised_in_the_wait() -> None:
     run(body)
 
 
-def test_closing_ends_waits_with_an_error_that_says_so() -> None:
+def test_closing_ends_waits_with_an_error_that_names_it() -> None:
     async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
         wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
         await asyncio.sleep(0.1)
@@ -566,7 +566,7 @@ def test_a_relay_stays_deaf_while_keys_can_not_be_read() -> None:
     run(body, resync=HOUR_S)
 
 
-def test_a_relay_begins_deaf_where_nothing_answers(logs: list[Any]) -> None:
+def test_relay_begins_deaf_without_a_server(logs: list[Any]) -> None:
     async def main() -> None:
         relay = FakeRelay()
         assert state_of(relay) == "closed"

@@ -6,11 +6,11 @@
 others raise the values. Faults come at random moments: SIGKILL and SIGSTOP of a worker and of the
 relay's server, and SIGKILL of the database's. Two things are checked, from outside:
 
-* no poll is answered by a value that the row never had, or that the client had seen already;
-* no poll is answered later than promised: after the value was there, `resync`, the time to read,
-  and what the load costs (`SLACK_S`), not counting the time in which something was down.
+* no poll returns a value that the row never had, or that the client had seen already;
+* no poll returns later than promised: after the value was there, `resync`, the time to read,
+  and the cost of the load (`SLACK_S`), not counting the time in which something was down.
 
-It ends with 1 if a check failed, and with 2 if nothing was tested: no fault, or no answer.
+The exit status is 1 if a check failed, and 2 if nothing was tested: no fault, or no response.
 """
 
 from __future__ import annotations

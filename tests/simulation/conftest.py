@@ -1,4 +1,4 @@
-"""What the tests of the simulation share with those of the command line."""
+"""Fixtures that the tests of the simulation share with those of the command line."""
 
 from __future__ import annotations
 

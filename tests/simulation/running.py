@@ -1,4 +1,4 @@
-"""What the tests of whole runs share: small scenarios, and what came out of them."""
+"""Helpers of the tests of whole runs: small scenarios, and their results."""
 
 from __future__ import annotations
 

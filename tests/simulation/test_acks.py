@@ -1,4 +1,4 @@
-"""What acks 0, 1 and all mean: to whom a produce is answered, when, and what it can lose."""
+"""The semantics of acks 0, 1 and all: which produces get a response, when, and what can be lost."""
 
 from __future__ import annotations
 

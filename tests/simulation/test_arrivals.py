@@ -110,7 +110,7 @@ def test_strict_stops_at_the_first_bad_row_and_names_it(tmp_path: Path, by_secti
         read_arrivals(path, strict, strict=not by_section)
 
 
-def test_errors_of_the_file_say_what_would_be_right(tmp_path: Path) -> None:
+def test_errors_of_the_file_name_a_valid_value(tmp_path: Path) -> None:
     with pytest.raises(ArrivalsError, match="there is no such file"):
         read_arrivals(tmp_path / "none.csv", section("none.csv"))
     with pytest.raises(ArrivalsError, match=r"must be a \.csv or a \.parquet file"):

@@ -1,4 +1,4 @@
-"""What consumers see: what is committed, after the wait they asked for."""
+"""Consumers read committed records, after at most the wait that they requested."""
 
 from __future__ import annotations
 

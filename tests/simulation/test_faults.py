@@ -93,7 +93,7 @@ def test_killed_leader_is_replaced_and_returns_as_follower(tmp_path: Path) -> No
     assert grown["now"] == [0, 1, 2] and grown["at_ms"] > 2_500
     counts = ran.producers("orders")
     assert counts["acknowledged"] == counts["records"] and counts["lost"] == 0
-    # What waited in the dead process was neither completed nor expired.
+    # Operations that waited in the dead process were neither completed nor expired.
     cancelled = [row for row in ran.rows("operations") if row["outcome"] == "cancelled"]
     assert {row["broker"] for row in cancelled} == {0}
     assert {row["end_us"] for row in cancelled} == {1_000_000}

@@ -1,4 +1,4 @@
-"""What a client waits for: send to answer, of which the purgatory's wait is only a part."""
+"""A client's latency, from send to response: the purgatory's wait is only a part of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run keeps in memory is what waits and what the logs retain, however long it lasts."""
+"""The memory of a run holds waiting requests and retained records, however long the run lasts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_memory_is_bounded_by_retention_not_by_duration() -> None:
     assert 60 <= alive <= 110
 
 
-def test_a_trace_is_written_in_parts_while_the_run_goes_on(
+def test_trace_is_written_in_parts_during_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace_module, "ROWS_PER_GROUP", 50)

@@ -1,6 +1,6 @@
-"""Whatever goes wrong, the promises hold: random clusters with random faults, one per seed.
+"""Guarantees hold under all faults: random clusters with random faults, one per seed.
 
-The run itself checks its invariants; here the counts of each producer group are looked at besides.
+The run itself checks its invariants; these tests check the counts of each producer group, too.
 """
 
 from __future__ import annotations

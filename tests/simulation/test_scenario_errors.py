@@ -177,7 +177,7 @@ def test_error_names_file_key_value_and_valid_values(addition: str, parts: list[
         ("[delete_records]\ninterval_ms = 5", "delete_records = {'interval_ms': 5}"),
     ],
 )
-def test_key_of_an_earlier_release_is_refused_with_what_to_use(addition: str, key: str) -> None:
+def test_former_key_is_refused_with_its_replacement(addition: str, key: str) -> None:
     message = error_of(GOOD + addition)
     assert message.startswith(f"some.toml: {key}: gone from simulations: ")
     assert "in a virtual world (docs/virtual.md)" in message
@@ -185,7 +185,7 @@ def test_key_of_an_earlier_release_is_refused_with_what_to_use(addition: str, ke
 
 
 @pytest.mark.parametrize("name", ["rebalance-storm", "transactions"])
-def test_scenario_of_an_earlier_release_is_refused_with_what_to_use(name: str) -> None:
+def test_former_scenario_is_refused_with_its_replacement(name: str) -> None:
     with pytest.raises(ScenarioError, match=rf"^{name}: gone from simulations: .* virtual world"):
         load_scenario(name)
 

@@ -149,7 +149,7 @@ def test_slow_follower_shows_timeouts_and_duplicates(shipped: ShippedRun) -> Non
     assert run.groups["orders"]["duplicates"] > 0 and run.groups["orders"]["lost"] == 0
 
 
-def test_leader_failover_shows_what_each_acks_loses(shipped: ShippedRun) -> None:
+def test_leader_failover_shows_the_losses_of_each_acks(shipped: ShippedRun) -> None:
     run = shipped("leader-failover")
     assert run.summary["elections"] > 0 and run.summary["unclean_elections"] == 0
     assert run.groups["all"]["lost"] == 0

@@ -51,7 +51,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-W", "error", "-m", "purgatory", "simulate", *arguments]
 
 
-# What it prints.
+# Output.
 
 
 def test_simulate_prints_tables_and_path_of_the_trace(
@@ -82,7 +82,7 @@ def test_log_goes_to_standard_error_as_text_or_json(small: str, run_command: Run
     assert re.search(r"\[info +\] stall_follower +at_ms=100\.0 broker=1", for_people)
     for_machines = run_command("simulate", small, "--log-format", "json").err
     lines = [json.loads(line) for line in for_machines.splitlines()]
-    # What threads that other tests have left log meanwhile is none of it.
+    # Other tests' threads may log meanwhile: filter.
     (line,) = [line for line in lines if line["event"] == "stall_follower"]
     assert (line["event"], line["level"], line["at_ms"]) == ("stall_follower", "info", 100.0)
     assert run_command("simulate", small, "--quiet").err == ""
@@ -205,7 +205,7 @@ def test_error_of_a_scenario_file_names_file_key_value_and_valid_values(
         ["--metrics-port", "0"],
     ],
 )
-def test_option_of_an_earlier_release_is_refused_with_what_to_use(
+def test_former_option_is_refused_with_its_replacement(
     arguments: list[str], run_command: RunCommand
 ) -> None:
     ran = run_command("simulate", "steady", *arguments)
@@ -277,7 +277,7 @@ def test_an_interrupt_leaves_a_trace_that_is_marked_incomplete(
     assert "Traceback" not in err and out == ""
     head = json.loads((tmp_path / "trace" / "run.json").read_text())
     assert (head["complete"], head["reason"]) == (False, "interrupted")
-    # What was written up to then is whole.
+    # The files written up to then are complete.
     assert not list((tmp_path / "trace").rglob("*.part"))
     assert all(table["parts"] >= 1 for table in head["tables"].values())
     assert head["tables"]["sends"]["rows"] > 0

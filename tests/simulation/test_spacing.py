@@ -57,7 +57,7 @@ def test_poisson_arrivals_are_poisson_from_the_first_one_on(tmp_path: Path) -> N
     # Chi square with 12 degrees of freedom: above 32.9 in one of 1,000.
     chi_square = sum((count - EXPECTED_PER_WINDOW) ** 2 / EXPECTED_PER_WINDOW for count in counts)
     assert chi_square < 32.9, counts
-    # So is each producer's first gap, by itself. One that never came counts as the longest.
+    # Each producer's first gap is exponential, too. One that never came counts as the longest.
     first_s = dict.fromkeys(range(PRODUCERS), float(SECONDS))
     for producer, created_us in sorted(arrivals, key=lambda arrival: -arrival[1]):
         first_s[producer] = created_us / 1e6

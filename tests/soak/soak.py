@@ -1,12 +1,12 @@
-"""Everything at once, for as long as one likes: threads, an event loop, faults, cancellations.
+"""A load of threads, an event loop, faults and cancellations at once, for any duration.
 
     make soak                                # 15 minutes
     make soak SECONDS=120                    # 2, as in .ci/run
     python -m tests.soak.soak --seconds 120 --seed 7
 
-At the end everything must add up: each operation settled once, the counters equal to what was
-counted by hand, nothing on any list, no thread and no task left, memory flat after the first
-minute. What did not is printed, and the status is 1.
+At the end everything must add up: each operation completed once, the counters equal to the counts
+of its own, all watcher lists empty, no thread and no task still running, memory flat after the
+first minute. Each deviation is printed, and the status is 1.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ FLAT_WITHIN = 1.05
 
 
 class Fault(Exception):
-    """What a callback raises now and then."""
+    """An exception that callbacks raise now and then."""
 
 
 class SoakOperation(DelayedOperation):
-    """Completes when it is ready; raises in one of its callbacks if it is told to."""
+    """An operation that completes once it is ready, and raises in its faulty stage."""
 
     __slots__ = ("callbacks", "faulty_stage", "ready")
 
@@ -80,12 +80,12 @@ class SoakOperation(DelayedOperation):
 
 
 class ThreadedLoad:
-    """Clients on threads, in one purgatory with a reaper; each has its own dice."""
+    """Clients on threads, in one purgatory with a reaper; each has its own random generator."""
 
     def __init__(self, seed: int, observed: Counter[str]) -> None:
         self.observed = observed
         self.purgatory = DelayedOperationPurgatory(
-            "Soak", max_pending=MAX_PENDING, on_completed=self._settled
+            "Soak", max_pending=MAX_PENDING, on_completed=self._completed
         )
         self.submitted = 0
         self.wrong: list[str] = []
@@ -107,7 +107,7 @@ class ThreadedLoad:
         for thread in self._threads:
             thread.join()
 
-    def _settled(self, operation: DelayedOperation, counted_as: str, wait_ns: int) -> None:
+    def _completed(self, operation: DelayedOperation, counted_as: str, wait_ns: int) -> None:
         with self._count_lock:
             self.observed[counted_as] += 1
         if isinstance(operation, SoakOperation) and any(
@@ -116,7 +116,7 @@ class ThreadedLoad:
             self.wrong.append(f"{operation!r}: a callback ran twice, {operation.callbacks}")
 
     def _hold_the_group_lock(self) -> None:
-        """Code that knows nothing of the purgatory, and takes a lock that operations share."""
+        """Hold a lock that operations share, as code unaware of the purgatory does."""
         while not self._stop.wait(0.003):
             with self.group_lock:
                 time.sleep(0.001)
@@ -202,14 +202,14 @@ class ThreadedLoad:
 
 
 class LoopLoad:
-    """Handlers on an event loop; some are cancelled, all are woken from other threads too."""
+    """Handlers on an event loop; some are cancelled, and other threads notify all of them."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(f"{seed} loop")
         self.ended: Counter[str] = Counter()
         self.started = 0
-        self.left_tasks = 0
-        self.left_waiting = 0
+        self.remaining_tasks = 0
+        self.remaining_waits = 0
         self.outcomes: dict[str, int] = {}
         self.lateness = Histogram((1,)).snapshot()
         self.ready = threading.Event()
@@ -228,20 +228,20 @@ class LoopLoad:
     async def _main(self) -> None:
         async with AsyncPurgatory("SoakLoop") as purgatory:
             self.ready.set()
-            teller = threading.Thread(target=self._tell, args=(purgatory,))
-            teller.start()
+            notifier = threading.Thread(target=self._notify, args=(purgatory,))
+            notifier.start()
             await asyncio.gather(*(self._handler(purgatory) for _ in range(HANDLERS)))
-            await asyncio.to_thread(teller.join)
+            await asyncio.to_thread(notifier.join)
             await asyncio.sleep(0.1)
-            self.left_tasks = len(asyncio.all_tasks()) - 1
-            self.left_waiting = purgatory.watched + purgatory.num_delayed
+            self.remaining_tasks = len(asyncio.all_tasks()) - 1
+            self.remaining_waits = purgatory.watched + purgatory.num_delayed
             purgatory.core._check()
             self.outcomes = purgatory.counters.outcomes
             timer = purgatory.core.timer
             assert isinstance(timer, SystemTimer)
             self.lateness = timer.lateness.snapshot()
 
-    def _tell(self, purgatory: AsyncPurgatory) -> None:
+    def _notify(self, purgatory: AsyncPurgatory) -> None:
         dice = random.Random(1)
         while not self._stop.wait(0.001):
             purgatory.notify_threadsafe(dice.choice(KEYS))
@@ -299,9 +299,9 @@ def soak(seconds: float, seed: int, say: Callable[[str], None] = print) -> list[
     threaded.stop()
     on_loop.stop()
     wrong = threaded.wrong + _wrong_in_threads(threaded) + _wrong_on_loop(on_loop)
-    left = set(threading.enumerate()) - threads_before
-    if left:
-        wrong.append(f"threads left: {sorted(thread.name for thread in left)}")
+    remaining = set(threading.enumerate()) - threads_before
+    if remaining:
+        wrong.append(f"threads still running: {sorted(thread.name for thread in remaining)}")
     if memory is not None:
         first, last = memory
         say(f"memory after the first minute {first:.1f} MiB, at the end {last:.1f} MiB")
@@ -315,7 +315,7 @@ def soak(seconds: float, seed: int, say: Callable[[str], None] = print) -> list[
 
 
 def _watch_memory(seconds: float, report: Callable[[], None]) -> tuple[float, float] | None:
-    """Sleep for so long; return the memory after a minute and at the end, if that is apart."""
+    """Sleep; return the memory after a minute and at the end, or None below 90 seconds."""
     samples: list[float] = []
     end_s = time.monotonic() + seconds
     while (missing_s := end_s - time.monotonic()) > 0:
@@ -343,7 +343,7 @@ def _wrong_in_threads(load: ThreadedLoad) -> list[str]:
     if outcomes != dict(load.observed):
         wrong.append(f"counted {outcomes}, observed {dict(load.observed)}")
     if purgatory.watched or purgatory.num_delayed or purgatory.watched_keys:
-        wrong.append(f"left on the lists: {purgatory.watched}, pending {purgatory.num_delayed}")
+        wrong.append(f"on watcher lists: {purgatory.watched}, pending {purgatory.num_delayed}")
     purgatory._check()
     return wrong
 
@@ -356,8 +356,8 @@ def _wrong_on_loop(load: LoopLoad) -> list[str]:
     never_began = load.started - counted  # cancelled before their first step
     if not 0 <= never_began <= load.ended["cancelled"]:
         wrong.append(f"{load.started} waits on the loop, counted {load.outcomes}")
-    if load.left_tasks or load.left_waiting:
-        wrong.append(f"left on the loop: {load.left_tasks} tasks, {load.left_waiting} waits")
+    if load.remaining_tasks or load.remaining_waits:
+        wrong.append(f"on the loop: {load.remaining_tasks} tasks, {load.remaining_waits} waits")
     return wrong
 
 
@@ -365,7 +365,7 @@ def _wrong_on_loop(load: LoopLoad) -> list[str]:
 @click.option("--seconds", type=click.FloatRange(1), default=900.0, help="Duration.")
 @click.option("--seed", default=1, help="Random seed.")
 def main(seconds: float, seed: int) -> None:
-    """Run everything at once, and see that it adds up."""
+    """Run the load, and check that everything adds up."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True
     )

@@ -1,6 +1,6 @@
-"""What aiokafka's own tests find in the place of their `conftest.py`: a cluster in virtual time.
+"""Replaces the `conftest.py` of aiokafka's own tests: a cluster in virtual time.
 
-`aiokafka_in_world` copies this file there. A class of tests has a world and a cluster of its own.
+`aiokafka_in_world` copies this file there. Each class of tests has its own world and cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from purgatory.virtual import World
 from purgatory.virtual.cluster import WorldCluster
 
 _VERSION = "2.8.1"
-"""What they take the cluster for: of what is older and newer they skip cases."""
+"""Kafka's version, by which the tests skip cases of older and newer ones."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,7 +42,7 @@ def loop(world: World) -> Iterator[asyncio.AbstractEventLoop]:
 
 @dataclass
 class KafkaServer:
-    """What they ask of the server."""
+    """The attributes of a server that the tests use."""
 
     host: str
     port: int

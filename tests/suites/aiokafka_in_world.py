@@ -3,8 +3,8 @@
     git clone https://github.com/aio-libs/aiokafka
     python -m tests.suites.aiokafka_in_world aiokafka
 
-Its distribution on the package index has no tests, so it takes the folder of a checkout; what is
-tested is the aiokafka that is installed. It ends with pytest's closing line and status.
+The distribution on the package index has no tests, hence the folder of a checkout; the tests run
+against the installed aiokafka. The output ends with pytest's closing line; the status is pytest's.
 """
 
 from __future__ import annotations

@@ -15,19 +15,19 @@ from tests.suites.sources import BUILD, KAFKA_PYTHON, ROOT, python_source
 NAME = f"kafka-python {KAFKA_PYTHON}"
 SHORT = "end_to_end or create_partitions or kafka_consumer__blocking or test_produce_and_consume"
 _KAFKA_VERSION = "4.3"
-"""Which Kafka the client takes the cluster for, by what it serves."""
+"""The version of Kafka that the client infers from the cluster's APIs."""
 _OPTIONS = "-q -W ignore -p no:cacheprovider -p no:purgatory -p no:xdist --timeout 180"
 
 
 def run(only: str, short: bool) -> Iterator[Outcome]:
-    """Yield what became of each case, once all ran; those that failed are tried once more.
+    """Yield the outcome of each case, once all ran; failed ones are tried once more.
 
     Args:
-        only: what pytest's option `-k` takes.
+        only: an expression for pytest's option `-k`.
         short: run the short selection.
     """
     source = python_source("kafka-python", KAFKA_PYTHON)
-    # The distribution lacks these: the file that makes it a package, and Kafka's own folder.
+    # The distribution lacks the package's `__init__.py` and Kafka's own folder.
     (source / "test" / "__init__.py").touch()
     (source / "servers" / _KAFKA_VERSION / "kafka-bin").mkdir(parents=True, exist_ok=True)
     report = BUILD / "kafka-python.xml"

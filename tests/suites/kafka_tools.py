@@ -1,4 +1,4 @@
-"""What librdkafka's tests ask of Kafka's shell tools, done by a client: topics, and access rules.
+"""Replacements, by a client, of the shell tools of Kafka that librdkafka's tests call.
 
 python -m tests.suites.kafka_tools topics --bootstrap-server HOST:PORT --create --topic t ...
 """

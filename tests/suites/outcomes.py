@@ -1,4 +1,4 @@
-"""What became of each case of other people's suites, and what was expected."""
+"""The outcome of each case of other projects' suites, and the expected failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXPECTED = Path(__file__).with_name("expected.toml")
 
 
 class Verdict(StrEnum):
-    """What became of a case."""
+    """The result of a case."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -23,12 +23,12 @@ class Outcome(NamedTuple):
     """One case of a suite, after it ran.
 
     Args:
-        suite: by whom: "librdkafka 2.0.2".
-        case: what the suite calls it.
-        verdict: what became of it.
-        took_s: how long it took.
-        why: what it said, if it did not pass.
-        tries: how often it was tried; the last time counts.
+        suite: its name and version: "librdkafka 2.0.2".
+        case: the suite's name of it.
+        verdict: of the last try.
+        took_s: its duration.
+        why: its message, if it did not pass.
+        tries: the number of tries.
     """
 
     suite: str
@@ -40,14 +40,14 @@ class Outcome(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why a case is not expected to pass, and whether it needs one of Kafka's own tools."""
+    """The reason why a case is expected to fail, and whether it needs one of Kafka's own tools."""
 
     text: str
     needs_tool: bool = False
 
 
 class Count(NamedTuple):
-    """The outcomes of a suite; ``with_tools`` of those that are expected to fail need a tool."""
+    """The outcomes of a suite; ``with_tools`` of the expected failures need a tool of Kafka's."""
 
     passed: int
     failed: int
@@ -58,16 +58,16 @@ class Count(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Which part passed of all that ran and need no tool of Kafka's, 1 where none did."""
+        """The share of passed cases among those that ran and need no tool of Kafka's; 1 if none."""
         ran = self.passed + self.failed + self.expected - self.with_tools
         return self.passed / ran if ran else 1.0
 
 
 def read_expected(path: Path = EXPECTED) -> dict[str, Reason]:
-    """Return the reasons of the cases that are not expected to pass, by their names.
+    """Return the reasons of the cases that are expected to fail, by their names.
 
     Raises:
-        ValueError: one is there twice, or has no reason.
+        ValueError: a case is listed twice, or has no reason.
     """
     reasons: dict[str, Reason] = {}
     for entry in tomllib.loads(path.read_text(encoding="utf-8"))["case"]:

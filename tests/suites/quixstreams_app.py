@@ -1,6 +1,6 @@
 """A stream of quixstreams that adds up numbers by key, exactly once; it may die in the middle.
 
-It runs in an environment of its own, since quixstreams wants an older confluent-kafka.
+The stream has an environment of its own, since quixstreams requires an older confluent-kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main(servers: str, source: str, result: str, folder: str, dies_after: int) -
         commit_interval=0.2,
         state_dir=folder,
         consumer_extra_config={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
-        # Who comes after one that died waits for the end of what it had begun.
+        # The successor of a dead process waits until its transaction has timed out.
         producer_extra_config={"transaction.timeout.ms": 5_000},
         loglevel="WARNING",
     )

@@ -1,11 +1,11 @@
-"""Runs other people's suites against this cluster, and prints what became of their cases.
+"""Runs other projects' suites against this cluster, and prints the outcomes of their cases.
 
     make suites                                        # all, three quarters of an hour
     make suites SHORT=1                                # a selection, as in .ci/run
     python -m tests.suites.run librdkafka --only 0103  # one
 
-The status is 1 if a case failed that `expected.toml` has no reason for, or if less than 95% of what
-a suite ran, and needs no tool of Kafka's, passed.
+The status is 1 if a case failed that `expected.toml` has no reason for, or if less than 95% of a
+suite's cases passed, without those that need a tool of Kafka's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SUITES: Mapping[str, Callable[[str, bool], Iterator[Outcome]]] = {
 @click.option("--short", is_flag=True, help="A selection of three minutes.")
 def main(suites: Sequence[str], only: str, short: bool) -> None:
     """Run suites, all unless some are named."""
-    # So that clusters end with it, whoever ends it.
+    # Clusters end with this process, also at SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     console = Console(soft_wrap=True)
     reasons = read_expected()

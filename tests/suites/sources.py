@@ -1,6 +1,6 @@
-"""Where other people's suites come from: Debian's source package, and source distributions.
+"""The sources of other projects' suites: Debian's source package, and source distributions.
 
-They lie in `build/suites`, never in the project. What is there already is taken as it is.
+Sources are kept in `build/suites`, outside the project. A folder that is there already is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TO_BUILD = "dpkg-dev g++ libssl-dev make zlib1g-dev"
 
 
 class MissingError(Exception):
-    """Something of the system's is missing; the message says what to install."""
+    """A tool of the system is missing; the message names the packages to install."""
 
 
 def librdkafka_source() -> Path:
@@ -52,8 +52,8 @@ def librdkafka_source() -> Path:
 
 
 def _private_apt(folder: Path) -> list[str]:
-    """Return options by which apt asks the machine's own archives for sources, and leaves the
-    machine's lists and settings alone."""
+    """Return options by which apt gets sources from the machine's archives, with lists and settings
+    of its own."""
     for place in ("parts", "lists/partial", "cache/archives/partial"):
         (folder / place).mkdir(parents=True, exist_ok=True)
     for path in [_APT_SETTINGS / "sources.list", *(_APT_SETTINGS / "sources.list.d").glob("*.*")]:

@@ -1,4 +1,4 @@
-"""What the runner of other people's suites makes of what they say."""
+"""The runner of other projects' suites reads their cases, reports and messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _REPORT = """<testsuites><testsuite name="pytest">
 </testsuite></testsuites>"""
 
 
-def test_the_cases_that_talk_to_a_cluster_are_found() -> None:
+def test_cases_in_finds_those_that_use_a_cluster() -> None:
     assert cases_in(_TEST_C) == [
         Case("0001_multiobj", "default"),
         Case("0055_producer_latency", "default"),
@@ -49,16 +49,16 @@ def test_the_cases_that_talk_to_a_cluster_are_found() -> None:
     ]
 
 
-def test_why_a_case_failed_is_one_line() -> None:
-    said = (
+def test_reason_of_a_failure_is_one_line() -> None:
+    output = (
         '\x1b[31m### Test "0001" failed at a.c:7:main() at Mon Nov 23: ###\nno "such" thing\nmore\n'
     )
-    assert why_not(said) == 'a.c:7:main() no "such" thing'
+    assert why_not(output) == 'a.c:7:main() no "such" thing'
     assert why_not("%7|SKIPPING TEST: set A_VARIABLE\nmore") == "set A_VARIABLE"
     assert why_not("it ended") == ""
 
 
-def test_a_report_is_read_with_the_names_that_run_one_again(tmp_path: Path) -> None:
+def test_report_has_names_by_which_cases_can_be_repeated(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(_REPORT)
     passed, failed, skipped = read_report(report)
@@ -72,7 +72,7 @@ def test_a_report_is_read_with_the_names_that_run_one_again(tmp_path: Path) -> N
     assert (skipped.verdict, skipped.why) == (Verdict.SKIPPED, "not now")
 
 
-def test_only_what_has_no_reason_counts_as_failed() -> None:
+def test_failures_with_a_reason_count_as_expected() -> None:
     verdicts = [*Verdict, Verdict.FAILED]
     outcomes = [Outcome("s", f"c{n}", verdict, 1.0) for n, verdict in enumerate(verdicts)]
     counts = count(outcomes, {"c1": Reason("a reason")})
@@ -83,7 +83,7 @@ def test_only_what_has_no_reason_counts_as_failed() -> None:
     assert Count(0, 0, 0, 0, 2, 1.0).share == 1.0
 
 
-def test_each_expected_failure_has_its_reason(tmp_path: Path) -> None:
+def test_each_expected_failure_has_a_reason(tmp_path: Path) -> None:
     assert read_expected()
     wrong = tmp_path / "wrong.toml"
     for text in ('reason = "because"', 'reason = "it is of the environment, not ours"\n' * 1):

@@ -1,11 +1,11 @@
-"""Scenarios that meet the assumptions of a law, and how its quantity is estimated from a run.
+"""Scenarios that meet the assumptions of a law, and estimates of its quantity from a run.
 
-Each scenario is a text as a user would write it. `docs/theory.md` says of each setting why it is
-as it is. Two hold in all of them: no time is up during a run (all limits are 10^9 ms), so the tick
-of the timing wheel plays no part, and the network takes the same time for each message.
+Each scenario is a text as a user would write it. `docs/theory.md` gives the reason for each
+setting. All scenarios share two: no request times out (all limits are 10^9 ms), so the tick of
+the timing wheel plays no part, and the network takes the same time for each message.
 
-A run keeps its rows of sends as they come (`Simulation`'s ``publisher``). What began before
-`WARM_UP_MS` is left out: the cluster starts empty, and the laws are of the steady state.
+A run keeps its rows of sends as they come (`Simulation`'s ``publisher``). Sends that began before
+`WARM_UP_MS` are excluded: the cluster starts empty, and the laws are of the steady state.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def run(loaded: LoadedScenario) -> KeptRun:
 def mean_ms(begin: str, end: str) -> Estimate:
     """The mean time between two moments of a send, which are columns, in milliseconds.
 
-    It raises a ValueError where no record arrived after the warm-up.
+    The estimate raises a ValueError if no record arrived after the warm-up.
     """
 
     def estimate(kept: KeptRun) -> float:

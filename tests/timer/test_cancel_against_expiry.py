@@ -356,7 +356,7 @@ def test_a_finalizer_that_adds_while_a_level_is_made_finds_the_same_level(
 
 
 @pytest.mark.pure
-def test_a_finalizer_that_adds_while_a_bucket_comes_into_use_does_not_queue_it_twice() -> None:
+def test_finalizer_that_adds_while_a_bucket_becomes_queued_does_not_queue_it_twice() -> None:
     timer = SystemTimer("nested", clock=ManualClock(), executor=InlineExecutor())
     finalizers: list[Callable[[], object]] = [lambda: timer.call_later(5, int)]
 

@@ -87,7 +87,7 @@ def test_only_a_few_entries_fall_within_one_hold_of_the_lock(
     timer._check()
 
 
-def test_a_cascade_takes_the_lock_only_where_a_bucket_comes_into_use(
+def test_cascade_takes_the_lock_only_if_a_bucket_becomes_queued(
     clock: ManualClock, timer: SystemTimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock.advance_to(8_000)

@@ -158,7 +158,7 @@ def test_a_wait_for_the_past_of_a_manual_clock_returns_at_once() -> None:
     assert clock.wait(Wake(), 0)
 
 
-def test_a_wait_on_a_clock_that_nobody_moves_is_given_up() -> None:
+def test_wait_on_a_clock_that_never_moves_is_abandoned() -> None:
     clock = ManualClock()
     assert not clock.wait(Wake(), 1 * MS)
     assert clock.now_ns() == 0

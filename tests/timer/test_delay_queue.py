@@ -43,7 +43,7 @@ def test_a_bucket_is_due_at_its_expiration_and_not_before() -> None:
     assert poll(queue, 10) is None
 
 
-def test_buckets_of_one_expiration_come_by_level_then_index() -> None:
+def test_buckets_of_one_expiration_are_polled_by_level_then_index() -> None:
     queue = DelayQueue()
     places = [(3, 2), (1, 1), (2, 5), (1, 0), (2, 4)]
     for level, index in places:
@@ -56,7 +56,7 @@ def test_buckets_of_one_expiration_come_by_level_then_index() -> None:
 
 
 @given(st.lists(st.integers(0, 10**6), unique=True))
-def test_buckets_come_in_the_order_of_their_expiration(expirations: list[int]) -> None:
+def test_buckets_are_polled_in_the_order_of_their_expiration(expirations: list[int]) -> None:
     queue = DelayQueue()
     for expiration_ms in expirations:
         offer(queue, expiration_ms)

@@ -68,7 +68,9 @@ def test_inline_has_the_running_thread_run_the_tasks_of_another() -> None:
     assert ran == [("first", here), ("other", here)]
 
 
-def test_inline_runs_a_task_that_comes_between_its_last_look_and_the_end_of_its_turn() -> None:
+def test_inline_executor_runs_a_task_submitted_between_its_last_look_and_the_end_of_its_turn() -> (
+    None
+):
     executor = InlineExecutor()
     ran: list[str] = []
     others = [threading.Thread(target=executor.submit, args=(ran.append, "late"))]

@@ -205,9 +205,7 @@ def test_an_entry_goes_in_without_the_lock_only_where_the_bucket_is_queued() -> 
 
 @pytest.mark.parametrize("cascades", [False, True])
 @pytest.mark.parametrize("queued_again", [False, True])
-def test_an_entry_that_comes_too_late_into_a_bucket_is_not_taken(
-    cascades: bool, queued_again: bool
-) -> None:
+def test_entry_added_to_an_expired_bucket_is_refused(cascades: bool, queued_again: bool) -> None:
     """The bucket is emptied between the look at it and the insertion."""
     wheel = new_wheel()
     place(wheel, 7)

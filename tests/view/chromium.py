@@ -85,7 +85,7 @@ def press(page: Page, text: str, patience_ms: float = 90_000) -> None:
     """Press the fault whose text begins so."""
     button = page.locator("#press-list button").filter(has_text=text).first
     button.wait_for(state="attached", timeout=patience_ms)
-    # It may be folded away, and the list is made anew while one looks.
+    # The button may be in a closed section, and the list may be rendered again meanwhile.
     page.evaluate(
         "document.querySelectorAll('#press-list details').forEach(o => { o.open = true })"
     )

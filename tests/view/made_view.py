@@ -1,7 +1,7 @@
-"""A server of the view whose state is made up: as many brokers, marks and changes as a test wants.
+"""A server of the view with a synthetic state: as many brokers, marks and changes as a test wants.
 
-It answers as the real ones do, over the same page, and keeps its whole state in hand, so that a
-test may compare what a page draws with what is there.
+The server speaks the protocol of the real ones, serves the same page, and keeps its whole state, so
+that a test can compare it with the drawing.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class MadeView:
         none = dict.fromkeys(["immediate", "completed", "expired", "cancelled", "failed"], 0)
         return self.outcomes.setdefault((broker, purgatory), none)
 
-    def settle(self, number: int, outcome: str) -> Json:
+    def complete(self, number: int, outcome: str) -> Json:
         """Take one off."""
         _, broker, purgatory, kind, keys, start_us, *_ = self.operations.pop(number)
         self.told(broker, purgatory)[outcome] += 1
@@ -111,7 +111,7 @@ class MadeView:
         change = {"at_us": self.now_ms * 1000, "change": "settled", "outcome": outcome}
         return change | told | {"wait_us": wait_us}
 
-    def step(self, ms: int = 1, settled: int = 1) -> list[Json]:
+    def step(self, ms: int = 1, completed: int = 1) -> list[Json]:
         """Let time go on, and return what changes."""
         self.now_ms += ms
         at_us = self.now_ms * 1000
@@ -124,15 +124,15 @@ class MadeView:
             if expires_ms is None:
                 continue
             if expires_ms <= self.now_ms:
-                changes.append(self.settle(number, "expired"))
+                changes.append(self.complete(number, "expired"))
             elif one[7] > 1 and (moved := place(expires_ms, self.now_ms)) != (one[7], one[8]):
                 one[7], one[8] = moved
                 move = {"id": number, "level": moved[0], "bucket": moved[1]}
                 changes.append({"at_us": at_us, "change": "moved"} | move)
         for number in self.random.sample(
-            sorted(self.operations), min(settled, len(self.operations))
+            sorted(self.operations), min(completed, len(self.operations))
         ):
-            changes.append(self.settle(number, "completed"))
+            changes.append(self.complete(number, "completed"))
         changes.extend(self.park() for _ in range(self.parked - len(self.operations)))
         changes.extend(self.append(at_us))
         return changes
@@ -247,7 +247,7 @@ class MadeTrace(MadeView):
 
 
 class Server:
-    """Where the view is served, and what it was asked."""
+    """The address of the view, and the requests that it got."""
 
     def __init__(self, view: MadeView, token: str | None = None) -> None:
         self.view = view
@@ -320,8 +320,8 @@ class Server:
         while drops == self.drops and request.transport is not None:
             await asyncio.sleep(0.1)
             from_us = self.view.now_ms * 1000
-            settled = max(1, self.rate_per_s // 20)
-            changes = self.view.step(100, settled) if self.rate_per_s else []
+            completed = max(1, self.rate_per_s // 20)
+            changes = self.view.step(100, completed) if self.rate_per_s else []
             told = {"from_us": from_us, "until_us": self.view.now_ms * 1000, "changes": changes}
             told |= {"pending": len(self.view.operations), "shown": self.view.shown()}
             try:

@@ -31,7 +31,7 @@ async def replaying(run: TracedRun) -> AsyncIterator[str]:
     try:
         yield server.url
     finally:
-        # What looks for bookmarks is to be over before the process is: it is a thread in an engine.
+        # The search for bookmarks, a thread in an engine, has to end before the process.
         while "still searching" in [
             bookmark["why_not"] for bookmark in server._bookmarks.entries()
         ]:

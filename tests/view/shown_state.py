@@ -1,4 +1,4 @@
-"""What a page shows, compared with a state as the wire has it."""
+"""The state shown by a page, compared with a state as sent over the wire."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def in_order(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_shows(page: Page, state: dict[str, Any]) -> None:
-    """What the page holds is this state, and as many marks are drawn."""
+    """Assert that the page holds this state, and draws as many marks."""
     said = [(one["at_us"], one["text"], one["level"]) for one in state.pop("log", [])]
     lines = told(page, f"model.log.slice(-{len(said)})") if said else []
     assert [(one["atUs"], one["text"], one["level"]) for one in lines] == said

@@ -69,7 +69,7 @@ class Task:
 
 
 class Timer:
-    """What the listing calls a timer."""
+    """The listing's `timer`."""
 
     def __init__(self, tick_ms: int, size: int) -> None:
         self.queue = Queue()

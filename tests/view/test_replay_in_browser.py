@@ -130,7 +130,7 @@ def test_playback_stops_at_the_state_of_its_moment(
             if begun_us >= replay.run.end_us:
                 break  # the machine was slow to pause; from here it would begin anew
             page.locator("#play").click()
-            # It may be beyond the stop already: then it goes on for a frame.
+            # The replay may be beyond the stop already: then it plays one more frame.
             there_us = max(stop_us, begun_us + 1)
             until(lambda there_us=there_us: at(page) >= there_us, PATIENT_S)  # type: ignore[misc]
             pause(page)
@@ -154,9 +154,9 @@ def test_bookmarks_are_offered_once_they_are_found(browser: Browser, replay: Rep
         )
         page.get_by_role("button", name="To the longest wait").click()
         expect(page.locator("#bookmark-note")).to_contain_text("waited")
-        settled = replay.run.timeline.settled
-        longest = max(range(len(settled.wait_us)), key=lambda row: settled.wait_us[row])
-        shown(page, replay, settled.time_us[longest] - settled.wait_us[longest])
+        completed = replay.run.timeline.completed
+        longest = max(range(len(completed.wait_us)), key=lambda row: completed.wait_us[row])
+        shown(page, replay, completed.time_us[longest] - completed.wait_us[longest])
         page.locator("input[name=topic]").fill("none")
         page.get_by_role("button", name="Go").click()
         expect(page.locator("#bookmark-note")).to_contain_text("events")

@@ -85,7 +85,7 @@ def test_each_route_returns_the_runs_data(run: TracedRun) -> None:
 @pytest.mark.parametrize(
     "nonsense", ["abc", "-1", "1e30", "", "1.5", "9" * 400, "%D9%A1", "1_0", "9007199254740993"]
 )
-def test_invalid_request_is_answered_with_valid_values(run: TracedRun, nonsense: str) -> None:
+def test_refusal_of_an_invalid_request_lists_valid_values(run: TracedRun, nonsense: str) -> None:
     async def ask_all(ask: Ask) -> None:
         for path in (
             f"view/state?at_us={nonsense}",

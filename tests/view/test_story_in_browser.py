@@ -122,7 +122,7 @@ def crash(folder: Path) -> Iterator[Shown]:
 
 
 def host(page: Page, name: str) -> Any:
-    """What the page says of a host or broker."""
+    """The page's element of a host or broker."""
     return page.locator(".host").filter(has=page.get_by_role("heading", name=name))
 
 
@@ -140,7 +140,7 @@ def test_a_lost_update_is_followed_step_by_step(browser: Browser, lost_update: S
         expect(host(page, "client")).not_to_contain_text("deposit() #2 waits")
         page.keyboard.press("ArrowLeft")
         expect(host(page, "client")).to_contain_text("deposit() #3 waits at")
-        # To what woke it: the step at which this task began.
+        # "w" jumps to the waker: the step at which this task began.
         page.keyboard.press("w")
         expect(happened).to_contain_text("Step 2 of 6, on client: deposit() #2")
         page.get_by_role("button", name="main() #1").click()

@@ -184,7 +184,7 @@ def test_steps_forward_and_back_meet_at_the_same_moments(run: TracedRun) -> None
     assert run.next(run.end_us) is None and run.previous(0) is None
 
 
-def test_a_request_trace_goes_from_the_client_to_its_answer(run: TracedRun) -> None:
+def test_request_trace_lasts_from_the_client_to_its_response(run: TracedRun) -> None:
     latest = run.request_traces.latest(1_400_000, 20)
     assert len(latest) == 20
     done = next(one for one in latest if one["outcome"] == "ok")

@@ -127,7 +127,7 @@ def test_a_head_beside_lines_of_json_is_checked(tmp_path: Path) -> None:
         TracedRun(tmp_path)
 
 
-def test_null_key_is_left_out(tmp_path: Path) -> None:
+def test_null_key_is_omitted(tmp_path: Path) -> None:
     operation = {
         "broker": 0,
         "purgatory": "Produce",

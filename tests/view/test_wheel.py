@@ -122,7 +122,7 @@ def test_default_walk_has_seven_tasks() -> None:
         ),
     ],
 )
-def test_invalid_request_is_answered_with_valid_values(
+def test_refusal_of_an_invalid_request_lists_valid_values(
     asked: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}") as refused:

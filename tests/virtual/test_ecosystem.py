@@ -506,7 +506,7 @@ TABLE = {
 
 def test_document_has_the_table_of_libraries() -> None:
     text = (Path(__file__).parents[2] / "docs" / "virtual.md").read_text(encoding="utf-8")
-    section = text.partition("\n## What runs in a world\n")[2].partition("\n## ")[0]
+    section = text.partition("\n## Libraries in a world\n")[2].partition("\n## ")[0]
     cells = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
     head, *rows = cells
     assert head[0].strip() == "library"

@@ -1,7 +1,7 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
 
-What may be changed, and to what, is decided in `purgatory.kafka.settings.alter_configs`. A change
-is in force, on all live brokers, before the response is sent.
+`purgatory.kafka.settings.alter_configs` validates changes. A change is in force, on all live
+brokers, before the response is sent.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _Known = tuple[int, str, str]
 
 
 class _Settings(NamedTuple):
-    """What AlterConfigs changes.
+    """The settings of one resource, for AlterConfigs.
 
     Args:
-        now: what is set.
-        of: what may be.
-        of_broker: what holds where nothing is set.
-        put: puts others in its place; False if that can't be saved.
+        now: the current settings.
+        of: the definitions of all that can be set.
+        of_broker: the broker's settings, used for those that aren't set.
+        put: replaces the current settings; False if they can't be saved.
     """
 
     now: Mapping[str, str]

@@ -207,7 +207,7 @@ def foreign_protocol(begin: bytes, listener: Listener) -> str | None:
 class MemoryQuota:
     """The memory that a broker holds for all its clients.
 
-    That is requests that are incomplete, wait or are being served; and responses that are not read.
+    Counted are requests that are incomplete, wait or are being served, and unread responses.
     """
 
     __slots__ = ("total", "unsent")

@@ -1,6 +1,6 @@
 """The principal of a client's certificate: its subject, as Kafka writes it by default.
 
-That is RFC 2253: the last part first, "CN=ann,O=Example,C=DE".
+The format is RFC 2253: the last part first, "CN=ann,O=Example,C=DE".
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Ground rules
 ------------
 * As for every log, only the broker's loop touches it. An append is written first, so that one which
   the disk refuses changes nothing; a truncation cuts the files afterwards.
-* The file ``start`` holds the log's start offset once records were deleted, and a checksum. It is
-  written before any file is deleted, to distinguish lost files from deleted ones.
+* The file ``start`` holds the log's start offset once records were deleted, and a checksum. Written
+  before any file is deleted, it distinguishes lost files from deleted ones.
 * The snapshot of an offset is written and forced before any segment below that offset is deleted,
   and the former snapshot is deleted after these: the first segment always has one, whenever the
   process dies or the power is cut. Without a readable one, producers are known from the log's start

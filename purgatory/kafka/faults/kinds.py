@@ -85,7 +85,7 @@ class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
 class JumpClock(BrokerFault, kind="jump_clock"):
     """Move a broker's clock forward or back, until the fault ends.
 
-    That is the clock of timestamps and of retention. Timeouts are measured by another.
+    The clock is that of timestamps and of retention. Timeouts are measured by another.
     """
 
     is_simulated = False

@@ -187,7 +187,7 @@ class ConsumerGroupCoordinator:
         self._write = write
         self._new_group = new_group
 
-    # Which groups there are.
+    # Groups.
 
     def restore(
         self, group_id: str, values: Mapping[GroupRecordKey, GroupRecordValue]

@@ -195,7 +195,7 @@ class GroupManager:
     def update_role(self, topic_partition: TopicPartition, leads: bool) -> None:
         """Load the groups of a partition that this broker now leads, or unload them.
 
-        To be called after the broker has become a partition's leader and before it becomes a
+        Call this after the broker has become a partition's leader and before it becomes a
         follower. Idempotent; other topics are ignored. Loading is O(records of the partition).
         """
         topic, partition = topic_partition

@@ -15,8 +15,8 @@ Replicas compact each for itself, and may differ in the removable records that t
 
 Ground rules
 ------------
-* Only the broker's loop touches the log. It may change between the steps of a compaction, which
-  then leaves changed segments as they are.
+* Only the broker's loop touches the log. The log may change between the steps of a compaction,
+  which then leaves changed segments as they are.
 * No clock: the time of day comes in from outside.
 """
 

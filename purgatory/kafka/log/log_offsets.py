@@ -2,8 +2,8 @@
 
 A fetch that waits for bytes of one partition waits until the end that it sees, the log end for a
 follower, the high watermark or the last stable offset for a consumer, is so many bytes further on.
-That is a threshold: an end that moves wakes only the fetches that it reached. Other reasons to end
-the wait have no number, and then all fetches are checked:
+The wait is for a threshold: an end that moves wakes only the fetches that it reached. Other reasons
+to end the wait have no number, and then all fetches are checked:
 
     the end passed into another segment, or stood at its beginning: case F
     the log start moved: the epochs before it are forgotten, by which logs are compared (case H)

@@ -15,8 +15,8 @@ and over all partitions together:
 
     G  the bytes available reach ``min_bytes``
 
-The fetch then reads the available records, or errors, and responds with these. It does the same
-when the time is up: a response without records is no error.
+The fetch then responds with the available records, or with errors. At the timeout the fetch does
+the same: a response without records is no error.
 
 Ground rules
 ------------

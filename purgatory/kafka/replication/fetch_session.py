@@ -23,8 +23,8 @@ appends and role changes notify it, and it reads only the partitions that are no
 
 Pending partitions end the wait of a fetch, once they have ``min_bytes``; changed ones go along with
 the next response. A fetch stands for all partitions of the session: its follower is alive, and
-still at its offsets. That is recorded when it matters, at the first append after it. Partitions in
-whose ISR the follower isn't are read at each fetch: the follower may come back.
+still at its offsets, which is recorded lazily, at the first append after it. Partitions in whose
+ISR the follower isn't are read at each fetch: the follower may come back.
 
 Ground rules
 ------------

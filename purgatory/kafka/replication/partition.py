@@ -6,9 +6,9 @@ The leader appends, and serves reads. A record is committed when every replica o
 has it: the high watermark is the lowest log end offset of the set. Followers report theirs by the
 offset that they fetch from, so fetches move the high watermark, which completes waiting produces.
 
-A follower copies its leader's log. It never truncates its own at a change of leader: its records
-may be just those that the new leader has. The response to its next fetch says where the
-logs diverge, by the epochs of both.
+A follower copies its leader's log, and never truncates its own at a change of leader: its records
+may be just those that the new leader has. The response to its next fetch has the offset at which
+the logs diverge, by the epochs of both.
 
 Ground rules
 ------------

@@ -20,8 +20,8 @@ Operations are watched so:
     deletions,
     share fetches for any event on the partition
 
-A follower fetches from its log end, so its fetch says how far it is. That moves the high watermark,
-and may bring the follower into the ISR.
+A follower fetches from its log end: its fetch offset moves the high watermark, and may bring the
+follower into the ISR.
 
 A stopped replica leaves its log behind, and finds it again when it comes back. A replica whose disk
 failed is offline for good.

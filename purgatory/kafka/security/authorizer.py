@@ -109,7 +109,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which entries are meant: each argument narrows it, but for None and ``ANY``."""
+    """A filter of entries: each argument narrows it, but for None and ``ANY``."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None

@@ -123,7 +123,7 @@ def default_group_settings(config: GroupConfig) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """What holds for one group. Times are in milliseconds.
+    """The settings of one group. Times are in milliseconds.
 
     Args:
         values: all settings, as text, by Kafka's names.

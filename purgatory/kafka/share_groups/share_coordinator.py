@@ -79,7 +79,7 @@ class ShareCoordinator:
     def update_role(self, topic_partition: TopicPartition, leads: bool) -> None:
         """Load the state of a partition that this broker now leads, or unload it.
 
-        To be called as `GroupManager.update_role` is. Loading is O(records of the partition).
+        Called when `GroupManager.update_role` is. Loading is O(records of the partition).
         """
         topic, partition = topic_partition
         if topic != SHARE_STATE_TOPIC or leads == self._records.leads(partition):

@@ -80,7 +80,7 @@ class SharePartitionManager:
         self._offset_at = offset_at
         self._share_partitions: dict[TopicPartition, dict[ShareKey, SharePartition]] = {}
 
-    # Which share partitions are led here.
+    # Share partitions led by this broker.
 
     def update_role(self, topic_partition: TopicPartition, leader_epoch: int | None) -> None:
         """Lead a partition in this epoch, or cease to (None). O(its share partitions)."""

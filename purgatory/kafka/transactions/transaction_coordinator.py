@@ -119,7 +119,7 @@ class TransactionCoordinator:
     def update_role(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
         """Load the transactional ids of a partition that this broker now leads, or unload them.
 
-        To be called after the broker has become a partition's leader and before it becomes a
+        Call this after the broker has become a partition's leader and before it becomes a
         follower. Idempotent; other topics are ignored. Unfinished ends are resumed. Loading is
         O(records of the partition).
         """

@@ -161,11 +161,11 @@ class ConsumerWorld:
 
 
 class ConsumerClient:
-    """A consumer: it says all when it joins, and after an error; else what is new. It goes where it
-    is told.
+    """A consumer: its heartbeat has all fields when it joins, and after an error; else the changes.
+    It follows its assignment.
 
     Args:
-        told: of `ConsumerGroupHeartbeat`, beside the subscription to the topic "t".
+        told: fields of `ConsumerGroupHeartbeat`, beside the subscription to the topic "t".
     """
 
     def __init__(self, world: ConsumerWorld, member_id: str, **told: Any) -> None:

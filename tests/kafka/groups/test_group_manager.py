@@ -1,4 +1,4 @@
-"""Which groups a broker coordinates, and what it answers for those and for others."""
+"""The groups that a broker coordinates, and its responses for those and for others."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_the_next_sequence_is_accepted() -> None:
     assert len(states) == 1
 
 
-def test_a_duplicate_is_answered_with_the_first_offset() -> None:
+def test_duplicate_returns_the_first_offset() -> None:
     states = states_after(numbered(0, 3, offset=10), numbered(3, 2, offset=20))
 
     assert duplicate_of(states, numbered(0, 3)) == 10
@@ -157,7 +157,7 @@ def test_a_copy_is_independent() -> None:
     assert copy.to_json() != before
 
 
-def test_truncation_rebuilds_what_the_log_still_holds() -> None:
+def test_truncation_rebuilds_the_state_of_remaining_batches() -> None:
     log = Log()
     for sequence in range(8):
         log.append(numbered(sequence, offset=sequence).with_offset(sequence, 1))

@@ -53,7 +53,7 @@ def test_from_bytes_reads_the_header() -> None:
     assert batch.payload == data
 
 
-def test_to_bytes_stamps_only_offset_and_epoch() -> None:
+def test_serialized_batch_differs_only_in_offset_and_epoch() -> None:
     data = real_batch()
 
     placed = RecordBatch.from_bytes(data).with_offset(1_000_000_007, 12)

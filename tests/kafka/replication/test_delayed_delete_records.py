@@ -81,7 +81,7 @@ def test_a_follower_refuses_at_once(make_broker: Callable[..., Broker]) -> None:
     assert follower.delete_records(0).of().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_offset_that_every_replica_deleted_before_is_answered_at_once(filled: Broker) -> None:
+def test_deletion_below_every_replicas_start_completes_at_once(filled: Broker) -> None:
     filled.delete_records(3)
     filled.followers_fetch(5, 1, 2, log_start=3)
 
@@ -149,7 +149,7 @@ def test_case_gone_when_the_partition_leaves_the_broker(
 # ---- which replicas count
 
 
-def test_a_dead_replica_is_not_waited_for(filled: Broker) -> None:
+def test_deletion_does_not_wait_for_a_dead_replica(filled: Broker) -> None:
     answer = filled.delete_records(3)
     filled.followers_fetch(5, 1, log_start=3)
     assert not answer.given
@@ -182,7 +182,7 @@ def test_a_replica_that_never_fetched_is_waited_for(leader: Broker) -> None:
 # ---- timeouts and failures
 
 
-def test_a_timeout_answers_truthfully_per_partition(filled: Broker) -> None:
+def test_timeout_returns_each_partitions_state(filled: Broker) -> None:
     filled.lead(tp=OTHER)
     for replica_id in (1, 2):
         filled.fetch(0, replica_id, max_wait_ms=0, log_start=0, tps=(OTHER,))
@@ -200,7 +200,7 @@ def test_a_timeout_answers_truthfully_per_partition(filled: Broker) -> None:
     assert filled.replica().log_start_offset == 5  # the leader's own records are gone
 
 
-def test_closing_the_purgatory_with_failure_answers_waiting_deletions(filled: Broker) -> None:
+def test_closing_with_failure_completes_waiting_deletions(filled: Broker) -> None:
     answer = filled.delete_records(3)
 
     filled.deletions.close(policy="fail")

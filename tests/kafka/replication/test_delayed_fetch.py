@@ -240,7 +240,7 @@ def test_case_h_the_followers_log_diverges(leader: Broker) -> None:
 # ---- timeouts, and events meanwhile
 
 
-def test_a_timeout_answers_with_nothing_and_without_an_error(leader: Broker) -> None:
+def test_timeout_returns_no_records_and_no_error(leader: Broker) -> None:
     answer = leader.fetch(0, max_wait_ms=500)
 
     leader.pass_time(499)
@@ -252,7 +252,7 @@ def test_a_timeout_answers_with_nothing_and_without_an_error(leader: Broker) -> 
     assert leader.fetches.counters.outcomes["expired"] == 1
 
 
-def test_a_timeout_answers_with_what_there_is(leader: Broker) -> None:
+def test_timeout_returns_the_available_records(leader: Broker) -> None:
     answer = leader.fetch(0, 1, min_bytes=10_000, max_wait_ms=500)
     append(leader, 2)
 
@@ -303,7 +303,7 @@ def test_a_consumer_beyond_a_new_leaders_high_watermark_waits(
     assert offsets(answer.of()) == [2]
 
 
-def test_closing_the_purgatory_with_failure_answers_waiting_fetches(leader: Broker) -> None:
+def test_closing_with_failure_completes_waiting_fetches(leader: Broker) -> None:
     answer = leader.fetch(0)
 
     leader.fetches.close(policy="fail")
@@ -327,7 +327,7 @@ def test_respond_that_raises_is_not_called_again(leader: Broker) -> None:
     leader.expected_callback_errors = 1
 
 
-def test_waiting_fetch_says_whether_a_follower_sent_it(leader: Broker) -> None:
+def test_waiting_fetch_knows_whether_a_follower_sent_it(leader: Broker) -> None:
     leader.fetch(0, 1)
     assert waiting_fetch(leader).is_from_follower
     leader.pass_time(500)

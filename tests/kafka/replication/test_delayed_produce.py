@@ -38,7 +38,7 @@ def case_of(broker: Broker, topic_partition: TopicPartition = TP) -> Callable[[]
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_acks_0_and_1_are_answered_at_the_leaders_append(leader: Broker, acks: int) -> None:
+def test_acks_0_and_1_complete_at_the_leaders_append(leader: Broker, acks: int) -> None:
     answer = leader.produce(acks=acks)
 
     assert answer.of() == PartitionProduceResponse(ErrorCode.NONE, 0, 0)
@@ -278,7 +278,7 @@ def test_case_c2_without_a_follower_that_left_the_isr(leader: Broker) -> None:
 # ---- several partitions, timeouts, failures
 
 
-def test_a_timeout_answers_truthfully_per_partition(leader: Broker) -> None:
+def test_timeout_returns_each_partitions_state(leader: Broker) -> None:
     missing = TopicPartition("missing", 0)
     leader.lead(tp=OTHER)
     answer = leader.produce(tps=(TP, OTHER, missing), timeout_ms=1000)
@@ -322,7 +322,7 @@ def test_result_of_a_partition_stays_after_a_later_change_of_leader(leader: Brok
     assert answer.of(OTHER).error is ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_closing_the_purgatory_with_failure_answers_waiting_produces(leader: Broker) -> None:
+def test_closing_with_failure_completes_waiting_produces(leader: Broker) -> None:
     leader.lead(tp=OTHER)
     answer = leader.produce(tps=(TP, OTHER))
     leader.followers_fetch(1, 1, 2)

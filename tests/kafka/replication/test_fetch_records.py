@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # ---- at once
 
 
-def test_enough_bytes_are_answered_at_once(leader: Broker) -> None:
+def test_fetch_with_enough_bytes_completes_at_once(leader: Broker) -> None:
     append(leader, 2)
 
     answer = leader.fetch(0, 1, min_bytes=200)
@@ -31,18 +31,18 @@ def test_enough_bytes_are_answered_at_once(leader: Broker) -> None:
     assert leader.fetches.num_delayed == 0
 
 
-def test_max_wait_0_is_answered_at_once_with_nothing(leader: Broker) -> None:
+def test_fetch_with_max_wait_0_returns_no_records_at_once(leader: Broker) -> None:
     answer = leader.fetch(0, max_wait_ms=0)
 
     assert answer.of().error is ErrorCode.NONE
     assert answer.of().batches == ()
 
 
-def test_min_bytes_0_is_answered_at_once(leader: Broker) -> None:
+def test_fetch_with_min_bytes_0_completes_at_once(leader: Broker) -> None:
     assert leader.fetch(0, min_bytes=0).of().batches == ()
 
 
-def test_an_error_on_one_partition_is_answered_at_once(leader: Broker) -> None:
+def test_fetch_with_an_error_on_one_partition_completes_at_once(leader: Broker) -> None:
     answer = leader.fetch(0, tps=(TP, OTHER))
 
     assert answer.of(TP).error is ErrorCode.NONE
@@ -58,7 +58,7 @@ def test_request_without_partitions_gets_an_empty_response(leader: Broker) -> No
     [(0, ErrorCode.FENCED_LEADER_EPOCH), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
 @pytest.mark.parametrize("replica_id", [-1, 1])
-def test_another_epoch_is_answered_at_once(
+def test_fetch_with_another_epoch_completes_at_once(
     leader: Broker, replica_id: int, epoch: int, error: ErrorCode
 ) -> None:
     assert leader.fetch(0, replica_id, epoch=epoch).of().error is error
@@ -96,7 +96,7 @@ def test_a_replica_that_is_not_assigned_is_refused(
 
 
 @pytest.mark.parametrize("replica_id", [-1, 1])
-def test_diverging_epoch_is_answered_at_once(leader: Broker, replica_id: int) -> None:
+def test_fetch_with_a_diverging_epoch_completes_at_once(leader: Broker, replica_id: int) -> None:
     append(leader, 2)
     leader.lead(epoch=3)
     append(leader, 1)

@@ -161,7 +161,7 @@ def replicate(leader: Broker) -> None:
     leader.followers_fetch(leader.replica().log_end_offset, 1, 2)
 
 
-def test_an_open_transaction_hides_what_comes_after_its_first_record(leader: Broker) -> None:
+def test_open_transaction_hides_all_records_from_its_first_on(leader: Broker) -> None:
     leader.produce(acks=1)
     leader.produce(transactional(0), acks=1)
     leader.produce(acks=1)

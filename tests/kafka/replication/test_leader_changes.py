@@ -147,7 +147,7 @@ def test_a_refused_command_ends_no_wait(leader: Broker) -> None:
 # ---- effects on the log
 
 
-def test_a_new_leader_stamps_its_epoch_on_what_it_appends(leader: Broker) -> None:
+def test_new_leader_stamps_its_epoch_on_appended_batches(leader: Broker) -> None:
     leader.produce(acks=1)
     leader.lead(epoch=4)
     leader.produce(acks=1)

@@ -203,7 +203,7 @@ def elections(world: _World) -> _Elections:
     return _Elections(world)
 
 
-def test_an_election_is_answered_when_the_leaders_lead(elections: _Elections) -> None:
+def test_election_completes_when_the_new_leaders_lead(elections: _Elections) -> None:
     elections.elect()
     elections.led = {_FIRST}
     elections.elections.check(_FIRST)
@@ -218,7 +218,7 @@ def test_an_election_is_answered_when_the_leaders_lead(elections: _Elections) ->
     assert elections.purgatory.watched == 0
 
 
-def test_election_timeout_answers_each_partition_by_its_state(elections: _Elections) -> None:
+def test_election_timeout_returns_each_partitions_state(elections: _Elections) -> None:
     elections.elect(_FIRST, _SECOND)
     elections.led = {_SECOND}
     elections.elections.check(_SECOND)

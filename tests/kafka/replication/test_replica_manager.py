@@ -50,7 +50,7 @@ def test_partition_that_was_never_here_is_unknown(leader: Broker) -> None:
     assert message == "broker 0 doesn't know topic-1"
 
 
-def test_a_replica_that_comes_back_finds_its_log(leader: Broker) -> None:
+def test_replica_that_returns_finds_its_log(leader: Broker) -> None:
     leader.produce(acks=1)
     leader.manager.stop_replica(TP)
     assert leader.manager.partition(TP) is None
@@ -60,7 +60,7 @@ def test_a_replica_that_comes_back_finds_its_log(leader: Broker) -> None:
     assert leader.replica().log_end_offset == 1
 
 
-def test_a_replica_that_was_deleted_comes_back_empty(leader: Broker) -> None:
+def test_deleted_replica_returns_empty(leader: Broker) -> None:
     leader.produce(acks=1)
     leader.manager.stop_replica(TP, delete=True)
 
@@ -188,7 +188,7 @@ def test_respond_may_send_the_next_request(leader: Broker) -> None:
     assert answers == [0, 1, 2, 3, 4]
 
 
-def test_a_request_on_several_partitions_is_answered_once_for_all(leader: Broker) -> None:
+def test_request_on_several_partitions_gets_one_response(leader: Broker) -> None:
     leader.lead(tp=OTHER)
     answer = leader.produce(tps=(TP, OTHER))
 

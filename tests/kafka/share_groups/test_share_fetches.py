@@ -213,7 +213,7 @@ def test_waiting_fetch_fails_at_once_when_another_broker_leads(world: ShareWorld
     assert world.say("a", 0, 0, ACCEPT) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_fetch_of_a_gone_client_acquires_nothing(world: ShareWorld) -> None:
+def test_fetch_of_a_disconnected_client_acquires_no_record(world: ShareWorld) -> None:
     world.fetch("b", max_wait_ms=0)
     waiting = world.fetch("a", max_wait_ms=60_000)
     world.shares.connection_closed("a")

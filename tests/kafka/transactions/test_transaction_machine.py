@@ -1,9 +1,8 @@
-"""Transactions under anything that producers and brokers may do, beside an oracle of a few sets.
+"""Transactions under random calls of producers and brokers, compared with an oracle of a few sets.
 
-The oracle knows what producers were told, and nothing of how brokers come to it: what a commit was
-acknowledged for is committed, and nothing else is. So a record may be read exactly if its producer
-was told so, all records of a transaction or none, and nobody but the last one who was given a
-transactional id may do anything with it.
+The oracle knows only the responses to producers: a transaction is committed exactly if its commit
+was acknowledged. Hence all of its records are read, or none, and only the producer that was given
+the transactional id last can use it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Two producers of one transactional id, the second one at each step of the first, with kills.
 
-The first one goes on as if nothing had happened. Whatever step it was at, and whichever broker dies
-or ceases to lead at whichever message: it is fenced, nothing of its transaction is seen, and all of
-the second one's is.
+The first one continues unaware. At each of its steps, and whichever broker dies or resigns at
+whichever message: the first producer is fenced, none of its transaction's records is read, and all
+of the second one's are.
 """
 
 from __future__ import annotations
