@@ -10,9 +10,9 @@ from tests.drivers.stories import STORIES
 DOCUMENT = ROOT / "docs" / "kafka-model.md"
 
 
-def test_the_program_prints_what_the_document_shows() -> None:
+def test_program_prints_its_documented_output() -> None:
     shown = re.search(
-        r"^It prints:\n\n```\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL
+        r"^The program prints:\n\n```\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL
     )
     assert shown is not None
     assert run_python_of(DOCUMENT) == shown[1]
