@@ -95,7 +95,7 @@ class SparkEngine:
 
 
 def _order(chain: Sequence[Statement]) -> TopologicalSorter[int]:
-    """What each statement of a chain, by its number, has to wait for.
+    """The statements that each one of a chain, by its number, has to wait for.
 
     A statement waits for what it reads. A second one of a name also waits for all that read the
     first: from then on, the name means the second.
