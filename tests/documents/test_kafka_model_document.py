@@ -12,7 +12,7 @@ DOCUMENT = ROOT / "docs" / "kafka-model.md"
 
 def test_the_program_prints_what_the_document_shows() -> None:
     shown = re.search(
-        r"^(?:It|The program) prints:\n\n```\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL
+        r"^The program prints:\n\n```\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL
     )
     assert shown is not None
     assert run_python_of(DOCUMENT) == shown[1]
