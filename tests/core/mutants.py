@@ -395,7 +395,7 @@ MUTANTS = [
         "on one key: close by leaving, listen",
         OPERATION,
         """
--        self._op_notify()  # nobody else will wake those who wait for it
+-        self._op_notify()  # no other call will wake its waiters
 """,
     ),
 ]

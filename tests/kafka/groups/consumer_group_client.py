@@ -162,7 +162,7 @@ class ConsumerWorld:
 
 class ConsumerClient:
     """A consumer: its heartbeat has all fields when it joins, and after an error; else the changes.
-    It follows its assignment.
+    The consumer follows its assignment.
 
     Args:
         told: fields of `ConsumerGroupHeartbeat`, beside the subscription to the topic "t".
