@@ -302,8 +302,9 @@ MUTANTS = [
     NativeMutant(
         "the flags are not looked at after the release",
         OPERATION,
-        "                self.owner = 0\n                is_ours = False\n"
-        "                if retry is not None and self._op_is_left_to(retry):\n"
+        "                self.owner = 0\n"
+        "                is_ours = False\n"
+        "                if retry is not None and self._op_is_deferred_to(retry):\n"
         "                    break\n",
         "                self.owner = 0\n                is_ours = False\n                break\n",
         "with a lock: event, check",
@@ -311,20 +312,22 @@ MUTANTS = [
     NativeMutant(
         "an operation is served by two",
         OPERATION,
-        "            while self._op_outcome is PENDING and is_due(self) and not self.owner:\n",
-        "            while self._op_outcome is PENDING and is_due(self):\n",
+        "                if self.owner:\n                    if between is NO_CALL:\n",
+        "                if self.owner and between is not NO_CALL:\n"
+        "                    if between is NO_CALL:\n",
         "on one key: event, check",
     ),
     NativeMutant(
         "a retry that is put on the timer is not looked after",
         OPERATION,
-        "                if retry is not None and self._op_is_left_to(retry):\n",
+        "                if retry is not None and self._op_is_deferred_to(retry):\n",
         "                if retry is not None:\n",
     ),
     NativeMutant(
         "a check that meets another is not noted (KAFKA-6653)",
         OPERATION,
-        "            operation._op_check_due = True\n            completed += operation.process()\n"
+        "            operation._op_check_due = True\n"
+        "            completed += operation.own(me, NO_CALL, None)\n"
         "            continue\n",
         "            continue\n",
         "on one key: event, check",
@@ -332,8 +335,10 @@ MUTANTS = [
     NativeMutant(
         "what is asked for during a check that does not hold is left",
         OPERATION,
-        "        operation.owner = 0\n        if is_due(operation):\n"
-        "            completed += operation.process()\n    return completed\n",
+        "        operation.owner = 0\n"
+        "        if is_due(operation):\n"
+        "            completed += operation.own(me, NO_CALL, None)\n"
+        "    return completed\n",
         "        operation.owner = 0\n    return completed\n",
         "on one key: event, check",
     ),
@@ -357,25 +362,30 @@ MUTANTS = [
         "on one key: event, check",
     ),
     NativeMutant(
-        "the method of a class that changed is called",
-        OPERATION,
-        "if (asked_tag == 0 || type->tp_version_tag != asked_tag) {",
-        "if (asked_tag == 0) {",
-    ),
-    NativeMutant(
         "no second check after the watching",
         OPERATION,
-        "        if self._op_outcome is PENDING and self.call(f):\n            return False\n"
-        "        self._op_check_due = True\n        return self.do_due()\n",
-        "        if self._op_outcome is PENDING and self.call(f):\n            return False\n"
+        "        if self._op_outcome is PENDING and self.call(between):\n"
+        "            return False\n"
+        "        self._op_check_due = True\n"
+        "        return self.do_due()\n",
+        "        if self._op_outcome is PENDING and self.call(between):\n"
+        "            return False\n"
         "        return False\n",
         "new: watch, event",
     ),
     NativeMutant(
         "the flags are not looked at after a submission",
         OPERATION,
-        "            if is_due(self):\n                completed |= self.process()\n",
-        "",
+        "                    between = NO_CALL\n"
+        "                self.owner = 0\n"
+        "                is_ours = False\n",
+        "                    if between is not NO_CALL:\n"
+        "                        self.owner = 0\n"
+        "                        is_ours = False\n"
+        "                        break\n"
+        "                    between = NO_CALL\n"
+        "                self.owner = 0\n"
+        "                is_ours = False\n",
         "new with a lock: watch, event",
     ),
     NativeMutant(
@@ -463,32 +473,11 @@ MUTANTS = [
         "",
     ),
     NativeMutant(
-        "who comes in another's place while that leaves is passed over",
-        WATCHERS,
-        "                if first.operation is not <PyObject*> operation:\n"
-        "                    continue  # and another one stands there now\n",
-        "",
-    ),
-    NativeMutant(
-        "who leaves while his number is looked up is taken",
-        WATCHERS,
-        "                if not self.numbers.size or self.numbers.ranked[0] is not &first.ranked:\n"
-        "                    continue  # it was taken off while the key was compared\n",
-        "",
-    ),
-    NativeMutant(
         "a value does not reach its own number",
         WATCHERS,
-        "(one.high == high and one.number <= low)",
-        "(one.high == high and one.number < low)",
+        "        while self.numbers.size and self.numbers.ranked[0].number <= value:\n",
+        "        while self.numbers.size and self.numbers.ranked[0].number < value:\n",
         "with a threshold: advance, listen",
-    ),
-    NativeMutant(
-        "a number that is too large to tell is taken for reached",
-        WATCHERS,
-        "            if is_too_large:\n                too_large.append(operation)\n"
-        "            else:\n    ",
-        "            if True:\n    ",
     ),
     NativeMutant(
         "who waits anew for a number keeps his place",
@@ -603,18 +592,6 @@ MUTANTS = [
         PURGATORY,
         "            if hashes[number] == hashes[other]:\n",
         "            if False:\n",
-    ),
-    NativeMutant(
-        "who replaces get_ident is not seen once that was Python's own",
-        TRAMPOLINE,
-        "    if _plain_threading and _plain_threading == dict_version(_threading):\n",
-        "    if _plain_threading:\n",
-    ),
-    NativeMutant(
-        "greenlets are not seen that are imported later",
-        TRAMPOLINE,
-        "    if _plain_modules and _plain_modules == dict_version(_modules):\n",
-        "    if _plain_modules:\n",
     ),
     NativeMutant(
         "an interrupted listener is lost",
