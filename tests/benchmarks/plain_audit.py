@@ -71,7 +71,8 @@ select count_if((places > 1 and aborted is not true) or moved) as duplicate,
        count_if(moved) as moved_write,
        count_if(ok and places = 0 and beyond) as unseen,
        count_if(failed and places > 0) as aborted_read,
-       count_if(late) as zombie_write
+       count_if(late) as zombie_write,
+       count_if(not ok and places = 0 and aborted is not true) as failed_send
 from records
 """,
     """
