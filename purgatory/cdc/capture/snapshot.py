@@ -219,6 +219,8 @@ class _Rows:
 def _skip_resend(step: dict[str, Any], reason: str) -> dict[str, Any]:
     if not step.get("resent"):
         return step
+    if step["do"] != "add-column":
+        return stop_step(f"{step['name']}: {reason}")
     rest = {name: value for name, value in step.items() if name != "resent"}
     return {**rest, "unknown": reason}
 
@@ -291,7 +293,11 @@ class Resnapshots:
             replaced = SchemaChange(change.kind, *new_name, steps=[{"do": "resend-table"}])
             dropped = [SchemaChange("table-drop", *name)] if change.new_name else []
             return [*dropped, replaced]
-        return [change]
+        return [
+            change.with_steps(
+                [{**s, "resent": True} if s["do"] == "change-type" else s for s in steps]
+            )
+        ]
 
     def _error(self, error: pymysql.Error) -> CaptureError:
         message = f"tables of {self._source} can't be read back: {error_text(error)}"

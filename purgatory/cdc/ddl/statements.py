@@ -472,16 +472,19 @@ def _parse_alteration(
     elif tokens.accept("DROP"):
         steps.extend(_dropped_part(tokens))
     elif tokens.accept("CHANGE"):
-        _skip_column(tokens, "IF", "EXISTS")
+        condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
         old = tokens.name()
         column = parse_column(tokens, mode)
         if column.name != old:
             steps.append({"do": "rename-column", "name": old, "to": column.name})
-        steps.extend(_resend_table())
+            condition = condition and {"was": old, **condition}
+        steps.append({**column.retype_step(), **condition})
+        steps.extend(_resend_table() if column.is_key else [])
     elif tokens.accept("MODIFY"):
-        _skip_column(tokens, "IF", "EXISTS")
-        parse_column(tokens, mode)
-        steps.extend(_resend_table())
+        condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
+        column = parse_column(tokens, mode)
+        steps.append({**column.retype_step(), **condition})
+        steps.extend(_resend_table() if column.is_key else [])
     elif tokens.accept("RENAME"):
         _parse_rename(tokens, alteration, database)
     elif tokens.accept("CONVERT", "TO"):
@@ -509,8 +512,8 @@ def _add_part(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
 
 
 def _resend_table() -> list[dict[str, Any]]:
-    """The step for a table that gets a first key, a column of another type or another character
-    set: rows of the copy can't be identified, or the server converted them."""
+    """The step for a table that had no key before, or gets another character set: known rows can't
+    be identified, or the server converted them, and will convert columns to it."""
     return [{"do": "resend-table"}]
 
 

@@ -125,19 +125,12 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         ),
         (
             "ALTER TABLE t ADD COLUMN IF NOT EXISTS a TEXT, MODIFY IF EXISTS b INT,"
-            " CHANGE IF EXISTS c d INT",
+            " CHANGE IF EXISTS c d INT, ADD e TIMESTAMP NULL DEFAULT NULL, ADD f INT DEFAULT NULL",
             altered(
                 {**typed("add-column", "a", "text"), "if": "absent"},
-                {"do": "resend-table"},
+                {**typed("change-type", "b", "int"), "if": "exists"},
                 {"do": "rename-column", "name": "c", "to": "d"},
-                {"do": "resend-table"},
-            ),
-        ),
-        (
-            "ALTER TABLE t ADD COLUMN IF NOT EXISTS a TEXT,"
-            " ADD e TIMESTAMP NULL DEFAULT NULL, ADD f INT DEFAULT NULL",
-            altered(
-                {**typed("add-column", "a", "text"), "if": "absent"},
+                {**typed("change-type", "d", "int", was="c"), "if": "exists"},
                 typed("add-column", "e", "timestamp"),
                 typed("add-column", "f", "int"),
             ),
@@ -147,16 +140,9 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
             " ADD u TEXT DEFAULT 'NULL', MODIFY i INT AUTO_INCREMENT",
             altered(
                 typed("add-column", "g", "int", resent=True),
-                {"do": "resend-table"},
+                typed("change-type", "h", "int", resent=True),
                 typed("add-column", "u", "text", resent=True),
-                {"do": "resend-table"},
-            ),
-        ),
-        (
-            "ALTER TABLE t ADD g INT AS (a + 1), ADD u TEXT DEFAULT 'NULL'",
-            altered(
-                typed("add-column", "g", "int", resent=True),
-                typed("add-column", "u", "text", resent=True),
+                typed("change-type", "i", "int", False, auto_increment=True),
             ),
         ),
         ("ALTER TABLE t ADD PRIMARY KEY (a), ADD KEY (b)", altered({"do": "resend-table"})),
@@ -182,8 +168,8 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
             " MODIFY d ENUM('a,b','it''s')",
             altered(
                 {"do": "rename-column", "name": "a", "to": "b"},
-                {"do": "resend-table"},
-                {"do": "resend-table"},
+                typed("change-type", "b", "bigint unsigned", False),
+                typed("change-type", "d", "enum('a,b','it''s')"),
             ),
         ),
         (
