@@ -69,7 +69,7 @@ def test_stream_connects_to_a_guarded_cluster_with_its_options(
     # Reading in Spark's tasks is tested with the source; here, the options that reach them.
     with (
         patch("purgatory.pipeline.engines.spark.session.spark_session"),
-        patch("purgatory.stream.rows.topic_records") as records,
+        patch("purgatory.stream.source.topic_records") as records,
         patch("purgatory.stream.stream.run_queries", note),
     ):
         assert main(["stream", *arguments, "--prefix", "live", *guarded.options()]) == 0
@@ -94,7 +94,7 @@ def test_refused_login_of_the_stream_is_one_line(
 ) -> None:
     options = guarded.options(**other)
     # A client in plain text gets no response, rather than a refusal: the wait for it is shortened.
-    with patch("purgatory.stream.rows._TIMEOUT_S", 1.0):
+    with patch("purgatory.stream.source._TIMEOUT_S", 1.0):
         arguments = ["--bootstrap", guarded.bootstrap, "--out", str(tmp_path / "out")]
         status = main(["stream", *arguments, *options])
     error = capsys.readouterr().err
