@@ -12,6 +12,7 @@ import pytest
 
 from purgatory.cli.main import main
 from purgatory.stream.sinks import StreamConfig, TopicSink
+from purgatory.stream.source import TopicSource
 from tests.pipeline.source.certificates import make_certificate
 from tests.pipeline.stream.test_publisher import read_rows, write
 from tests.pipeline.stream.test_stream_command import publishing_cluster
@@ -62,19 +63,17 @@ def test_stream_connects_to_a_guarded_cluster_with_its_options(
     arguments = ["--bootstrap", guarded.bootstrap, "--out", str(tmp_path / "out")]
     jobs = []
 
-    def note(_session: object, records: object, told: StreamConfig, *_: object) -> None:
-        TopicSink(told.bootstrap_servers, "results", told.client).write(0, [{"table": "waits"}])
-        jobs.append(told)
+    def note(_session: object, source: TopicSource, config: StreamConfig, *_: object) -> None:
+        TopicSink(config.bootstrap_servers, "results", config.client).write(0, [{"table": "waits"}])
+        jobs.append((source.client, config.client))
 
     # Reading in Spark's tasks is tested with the source; here, the options that reach them.
     with (
         patch("purgatory.pipeline.engines.spark.session.spark_session"),
-        patch("purgatory.stream.source.topic_records") as records,
-        patch("purgatory.stream.stream.run_queries", note),
+        patch("purgatory.stream.stream.run_query", note),
     ):
         assert main(["stream", *arguments, "--prefix", "live", *guarded.options()]) == 0
-    assert records.call_args.args[-1] == guarded.client
-    assert [one.client for one in jobs] == [guarded.client]
+    assert jobs == [(guarded.client, guarded.client)]
 
 
 @pytest.mark.parametrize(
