@@ -72,4 +72,4 @@ def test_tables_of_the_terminal_have_columns_of_the_results(slow_follower_trace:
             assert rows, view
             assert {column for column, _ in table.columns.values()} <= rows[0].keys()
             seen += 1
-    assert seen == 5
+    assert seen == 4
