@@ -144,4 +144,7 @@ def test_transactions_begin_with_their_first_records(proxy: ThreadedProxy) -> No
     assert len(ConfluentClient(servers).read("out", 0, 4)) == 4
     # By default it shows what is aborted, and open.
     assert len(KafkaPythonClient(servers).read("out", 0, 7)) == 7
-    assert found_in(proxy) == {("aborted_read", CLIENT_ID, "permitted"): 2}
+    assert found_in(proxy) == {
+        ("aborted_read", CLIENT_ID, "permitted"): 2,
+        ("failed_send", CLIENT_ID, "permitted"): 1,
+    }
