@@ -84,14 +84,14 @@ MACROS = (
 """All of them. A Spark function of its own can't aggregate, and can't stand in `explode`."""
 
 
-def spark_macros() -> Iterator[str]:
-    """The statements that define them in Spark."""
-    for macro in MACROS:
-        if macro.spark is not None:
-            yield (
-                f"create or replace temporary function {macro.name}({macro.arguments}) "
-                f"returns {macro.returns} return {macro.spark}"
-            )
+def spark_macros() -> dict[str, str]:
+    """The statement that defines each of them in Spark."""
+    return {
+        macro.name: f"create or replace temporary function {macro.name}({macro.arguments}) "
+        f"returns {macro.returns} return {macro.spark}"
+        for macro in MACROS
+        if macro.spark is not None
+    }
 
 
 def duckdb_macros() -> Iterator[str]:
