@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
-CORE_TESTS := tests/timer tests/core tests/event_loop tests/interrupts
+CORE_TESTS := $(foreach one,timer core event_loop interrupts,$(wildcard tests/*/$(one)))
 VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 DEMO := build/demo
 SECONDS ?= 900
@@ -27,7 +27,12 @@ INSTALL_EXTRAS = { ! $(BIN)/python -m pip config list | grep -qE '\.(index-url|n
 	$(PIP) install --constraint constraints.txt --editable ".[$(1)]"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-core model lint format bench soak chaos chaos-wire suites docs release-check sanitize test-debug wheel pins clean FORCE
+.PHONY: help setup demo test quick nightly test-core model lint format bench soak chaos chaos-wire suites docs release-check sanitize test-debug wheel pins clean FORCE
+
+# Each Python keeps its bytecode, which takes most of a short process' time to compile, whatever the
+# environment says.
+unexport PYTHONDONTWRITEBYTECODE
+export UV_COMPILE_BYTECODE := 1
 
 # How many workers: two have enough to do for two cores, but where tests of clusters and databases wait.
 IN_PARALLEL := --dist loadfile --no-loadscope-reorder --numprocesses
@@ -90,13 +95,16 @@ format: $(READY) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# One after the other the days take all five.
-FIFTH ?= $(shell expr $$(date -u +%s) / 86400 % 5)
-test: $(READY) ## all tests of the timer and the purgatory, and a fifth of the others, each day another one (FIFTH=0)
-	$(BIN)/python -m pytest -q -m 'not exhaustive' $(if $(filter all,$(FIFTH)),,--fifth $(FIFTH)) $(IN_PARALLEL) 3
+test: $(READY) ## all tests (a quarter of an hour on two cores)
+	$(BIN)/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL) 3
 
-test-all: $(READY) ## all tests: with all interleavings, a Spark Connect server, clusters that lose workers
+quick: $(READY) ## what needs no server, process or browser (a minute and a half)
+	$(BIN)/python -m pytest -q -m 'not exhaustive and not slow' $(IN_PARALLEL) 2 tests/unit tests/proofs
+
+nightly: $(READY) ## all tests with the exhaustive ones, the benchmarks in small, all of others' suites, chaos
 	$(BIN)/python -m pytest -q $(IN_PARALLEL) 3
+	$(MAKE) bench SMALL=1
+	$(MAKE) suites chaos chaos-wire
 
 # With few packages, in an environment of its own for each version, so that any Python is quickly tried.
 test-core: CORE_VENV = build/core-$(call VERSION_OF,$(PYTHON))
@@ -116,10 +124,10 @@ docs: $(READY) ## the documents as a site, with a reference of all public names:
 	@echo 'Open build/site/index.html'
 
 bench: $(READY) ## the benchmarks, as ratios measured in one run
-	$(BIN)/python -m tests.benchmarks.run
+	$(BIN)/python -m tests.benchmarks.run $(if $(SMALL),--small)
 
 model: $(READY) ## let Spin check the model of the core's protocol, whole and with each rule broken
-	@$(BIN)/python -m tests.proof.model
+	@$(BIN)/python -m tests.proofs.spin.model
 
 soak: $(READY) ## everything at once for 15 minutes, then check all counts (make soak SECONDS=120)
 	$(BIN)/python -m tests.soak.soak --seconds $(SECONDS)
@@ -148,13 +156,13 @@ sanitize: ## the native parts under the sanitizers of addresses and undefined be
 	cd $(SANITIZED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONMALLOC=malloc venv/bin/python -m pytest -q \
 	    -m 'not exhaustive and not once and not pure' --timeout 600 $(IN_PARALLEL) 2 \
-	    --ignore tests/core/test_memory.py --ignore tests/core/test_greenlets.py \
-	    --deselect tests/core/test_fork.py tests/timer tests/core tests/event_loop
+	    --ignore tests/unit/core/test_memory.py --ignore tests/processes/core/test_greenlets.py \
+	    --deselect tests/processes/core/test_fork.py $(filter-out %/interrupts,$(CORE_TESTS))
 
 # test_memory counts what the debugging allocators add to each object.
 test-debug: $(READY) ## the core's tests and the model's with Python's debugging allocators and -X dev
 	PYTHONMALLOC=debug PYTHONDEVMODE=1 $(BIN)/python -m pytest -q -m 'not exhaustive and not once' $(IN_PARALLEL) 2 \
-	    --timeout 400 --ignore tests/core/test_memory.py $(CORE_TESTS) tests/metrics tests/kafka
+	    --timeout 400 --ignore tests/unit/core/test_memory.py $(CORE_TESTS) $(wildcard tests/*/metrics) tests/unit/kafka
 
 wheel: $(READY) ## a wheel and a source distribution, in dist/
 	@rm -rf dist

@@ -7,11 +7,9 @@ import logging
 import os
 import signal
 import sys
-from binascii import crc32
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,39 +21,25 @@ from timer.backend import NATIVE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.simulation.shipped_runs import ShippedRun
-
-# Tests of the archive of Spark's classes make their own; no other session begins one beside it.
+    from tests.unit.simulation.shipped_runs import ShippedRun
 
 # A shared or throttled machine must not fail a test by being slow: pytest's own limit is enough.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
-EACH_TIME = ("core", "documents", "event_loop", "interrupts", "timer")
-"""The folders whose tests ``--fifth`` leaves whole."""
+LEVELS = ("spark", "databases", "browser", "processes", "wire", "world", "proofs", "unit")
+"""The folders of tests, by what they need; the dearest come first."""
+
+ONE_WORKER = ("spark", "databases", "browser")
+"""The levels whose tests share a session of Spark, a server or a browser: one worker runs them."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--fifth",
-        type=int,
-        choices=range(5),
-        help=f"a fifth of the test files; all of those of {', '.join(EACH_TIME)}",
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the long proofs ten minutes, unless they say themselves how long they may take.
 
     What replaces parts of the core in pure Python, or looks into them, runs where those are in use.
-    Workers take the files of Spark, which need a core, among the others, which wait more.
     """
-    fifth = config.getoption("fifth")
-    if fifth is not None:
-        left = [item for item in items if fifth_of(item.path) not in (None, fifth)]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if fifth_of(item.path) in (None, fifth)]
     for item in items:
         if NATIVE and item.get_closest_marker("pure"):
             item.add_marker(pytest.mark.skip("of the core in pure Python: see PURGATORY_PURE"))
@@ -65,38 +49,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # them in any later test; what the brokers forget to close are transports.
         if item.path.parent.name in ("cluster", "proxy"):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        items[:] = _with_spark_among_the_others(items)
+    items.sort(key=lambda item: _place(item.nodeid))
 
 
-@cache
-def fifth_of(file: Path) -> int | None:
-    """Return the fifth that a file is in; None: in each of them."""
-    name = file.relative_to(Path(__file__).parent)
-    return None if name.parts[0] in EACH_TIME else crc32(name.as_posix().encode()) % 5
+def _place(nodeid: str) -> int:
+    level = nodeid.split("/")[1]
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 
 
-def _with_spark_among_the_others(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Order the files so that those of Spark come at even distances, none of them last."""
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    heavy = [file for file in files if any(one.get_closest_marker("spark") for one in files[file])]
-    light = [file for file in files if file not in heavy]
-    place = {file: (number + 0.5) / len(light) for number, file in enumerate(light)}
-    place |= {file: 0.9 * number / len(heavy) for number, file in enumerate(heavy)}
-    return [item for file in sorted(files, key=place.__getitem__) for item in files[file]]
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadfile``, a worker takes a file, or all of a level that one worker owns."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    scheduling: Any = LoadFileScheduling(config, log)
+    of_file = scheduling._split_scope
+
+    def of_level(nodeid: str) -> object:
+        level = nodeid.split("/")[1]
+        return level if level in ONE_WORKER else of_file(nodeid)
+
+    scheduling._split_scope = of_level
+    return scheduling
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many interleavings the core's proofs have tried, and which tests were left out."""
-    fifth = terminalreporter.config.getoption("fifth")
-    if fifth is not None:
-        whole = ", ".join(EACH_TIME)
-        terminalreporter.write_line(
-            f"fifth {fifth} of the test files (0 to 4), all of {whole}; "
-            f"each day has another; `make test FIFTH=all` runs all five"
-        )
+    """Say how many interleavings the core's proofs have tried."""
     counts: Counter[str] = Counter()
     for report in terminalreporter.stats.get("passed", []):
         for name, value in report.user_properties:
@@ -147,7 +126,7 @@ def interruptible() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> ShippedRun:
     """A function that gives the run of a shipped scenario, which is made once for all workers."""
-    from tests.simulation.shipped_runs import Shipped
+    from tests.unit.simulation.shipped_runs import Shipped
 
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shipped"

@@ -3,7 +3,7 @@
 While the outcome is PENDING the keys tell the stage: an operation without keys was abandoned. From
 then on the stage is a number in the operation, which its completer alone changes; it says what is
 done again after an interrupt, and what is passed over. The table of all moves from one stage and
-outcome to the next is in ``tests/core/life.py``.
+outcome to the next is in ``tests/unit/core/life.py``.
 """
 
 from __future__ import annotations

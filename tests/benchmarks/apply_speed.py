@@ -31,7 +31,7 @@ from purgatory.cdc.apply.spark_engine import apply_stream
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.pipeline.engines.spark.session import spark_session
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
-from tests.cdc.postgres import running_postgres
+from tests.databases.cdc.postgres import running_postgres
 
 TOPIC = "changes"
 PARTITIONS = 2

@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import Any
 
 from tests.benchmarks.cluster_clients import TOPIC, answer
-from tests.cluster.wire_values import read_response, request_frame
+from tests.wire.cluster.wire_values import read_response, request_frame
 
 FIND_COORDINATOR, JOIN, SYNC, HEARTBEAT = 10, 11, 14, 68
 _FIND_VERSION, _JOIN_VERSION, _SYNC_VERSION, _HEARTBEAT_VERSION = 4, 5, 3, 1

@@ -28,7 +28,7 @@ import httpx
 from tests.benchmarks.cluster_clients import VALUE, answer, produce_request, record_batch
 from tests.benchmarks.cluster_speed import API_VERSIONS, ROOT, client, cluster
 from tests.benchmarks.measurement import Figure, Size, in_turns, run_alone, say
-from tests.examples.conftest import free_port
+from tests.processes.examples.conftest import free_port
 
 MESSAGES = 90_000
 REQUESTS_PER_S = 1_000

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.measurement import Figure, table
 
 ROOT = Path(__file__).parents[2]
-WITH_SPARK = ("sweep_speed", "pipeline_scale")
-"""Those that are tested in `tests/pipeline`, whose session is open already."""
-
 BENCHMARKS = (
     "timer_add_cancel",
     "timer_cost_per_task",
@@ -73,7 +72,29 @@ def run_one(name: str, arguments: Sequence[str]) -> list[Figure] | None:
     print(f"... {time.monotonic() - start:.0f} s\n", file=sys.stderr, flush=True)
     if ran.returncode != 0:
         return None
-    return [Figure(**figure) for figure in json.loads(ran.stdout.splitlines()[-1])]
+    figures = [Figure(**figure) for figure in json.loads(ran.stdout.splitlines()[-1])]
+    for fault in faults(figures):
+        print(f"{name}: {fault}", file=sys.stderr)
+    return None if faults(figures) else figures
+
+
+def faults(figures: Sequence[Figure]) -> list[str]:
+    """What is wrong with the figures of a benchmark, whatever they are."""
+    times = Counter(figure.name for figure in figures)
+    return [
+        *([] if figures else ["it has no figures"]),
+        *(f"two figures are called {name!r}" for name, number in times.items() if number > 1),
+        *(
+            f"{figure.name!r} is {figure.value}"
+            for figure in figures
+            if not (math.isfinite(figure.value) and figure.value >= 0)
+        ),
+        *(
+            ["no figure has a target"]
+            if figures and all(figure.target is None for figure in figures)
+            else []
+        ),
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

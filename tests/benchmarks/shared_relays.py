@@ -30,8 +30,8 @@ from redis import asyncio as redis
 
 from purgatory.shared import PostgresRelay, RedisRelay, Relay, SharedPurgatory, UnixRelay
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
-from tests.cdc.postgres import running_postgres
-from tests.shared.servers import running_redis
+from tests.databases.cdc.postgres import running_postgres
+from tests.databases.shared.servers import running_redis
 
 TARGET = 1.3
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from statistics import median
 
 from tests.benchmarks.measurement import Figure, Size, run_alone
-from tests.view.chromium import chromium, opened
-from tests.view.made_view import MadeView, served
+from tests.browser.view.chromium import chromium, opened
+from tests.browser.view.made_view import MadeView, served
 
 LATER_MS = 3_000_000
 

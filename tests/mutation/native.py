@@ -27,23 +27,27 @@ from tests.mutation.run import Forks, make_copy
 SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX")
 
 NOT_RUN = (
-    *("tests/core/test_interleavings.py", "tests/core/test_random_interleavings.py"),
-    *("tests/core/test_mutants.py", "tests/core/test_scheduler.py", "tests/core/test_valgrind.py"),
+    *("tests/proofs/core/test_interleavings.py", "tests/proofs/core/test_random_interleavings.py"),
+    *(
+        "tests/proofs/core/test_mutants.py",
+        "tests/proofs/core/test_scheduler.py",
+        "tests/proofs/core/test_valgrind.py",
+    ),
 )
 """Of the core in pure Python, or too slow."""
 
 OPTIONS = (
     *("-m", "not exhaustive and not once and not pure", "--hypothesis-seed=1"),
     *(f"--ignore={path}" for path in NOT_RUN),
-    "--deselect=tests/timer/test_native.py::test_the_debug_allocators_find_nothing",
+    "--deselect=tests/unit/timer/test_native.py::test_the_debug_allocators_find_nothing",
 )
 
 QUICK_TO_FIND = (
-    *("tests/timer/test_system_timer.py", "tests/timer/test_cancelling.py"),
-    *("tests/core/test_kafka_cases.py", "tests/core/test_handed_over.py"),
-    *("tests/core/test_thresholds.py", "tests/core/test_native_interleavings.py"),
+    *("tests/unit/timer/test_system_timer.py", "tests/unit/timer/test_cancelling.py"),
+    *("tests/unit/core/test_kafka_cases.py", "tests/unit/core/test_handed_over.py"),
+    *("tests/proofs/core/test_thresholds.py", "tests/proofs/core/test_native_interleavings.py"),
 )
-FOLDERS = ("tests/timer", "tests/core")
+FOLDERS = ("tests/unit/timer", "tests/proofs/timer", "tests/unit/core", "tests/proofs/core")
 
 TIMEOUT_S = 600.0
 

@@ -1,8 +1,8 @@
 """Faults that are put into the native parts, one at a time: each is to be noticed by a test.
 
 Text of a source is replaced by other text, once. Those with a program are found by the scheduler,
-in the interleavings of that program (``tests/core/test_native_interleavings.py``); for all others
-see ``native``.
+in the interleavings of that program (``tests/proofs/core/test_native_interleavings.py``); for all
+others see ``native``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Changes one thing of a module at a time, and says which changes no test notices.
 
-    python -m tests.mutation.run purgatory/core/watchers.py --sample 30 --jobs 2 -- tests/core
+    python -m tests.mutation.run purgatory/core/watchers.py --sample 30 --jobs 2 -- tests/unit/core
 
 What follows ``--`` are pytest's arguments. First all tests are run once, to see which lines each of
 them runs; ``--map`` keeps that for the next time. Then each mutant is tested in a copy of the

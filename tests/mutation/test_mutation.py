@@ -72,7 +72,7 @@ def test_the_quickest_tests_that_run_a_line_are_chosen() -> None:
 
 def test_it_is_noted_which_tests_run_which_lines(tmp_path: Path) -> None:
     name = "test_a_failing_task_is_counted_logged_and_harms_no_other"
-    test = f"tests/timer/test_system_timer.py::{name}"
+    test = f"tests/unit/timer/test_system_timer.py::{name}"
     path = tmp_path / "map.json"
     environment = {**os.environ, "WHO_RUNS": str(path), "PURGATORY_PURE": "1"}
     command = [*PYTEST, "-p", "tests.mutation.who_runs", test]

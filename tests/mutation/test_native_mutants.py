@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from purgatory.core.backend import NATIVE
-from tests.core.explorer import every_schedule, run_program
-from tests.core.fresh_core import load_native_core, on_no_chain
-from tests.core.scheduler import SCHEDULER, Fixed
 from tests.mutation.native import build, can_build, chosen
 from tests.mutation.native_mutants import MUTANTS, ROOT, NativeMutant
+from tests.proofs.core.explorer import every_schedule, run_program
+from tests.proofs.core.fresh_core import load_native_core, on_no_chain
+from tests.proofs.core.scheduler import SCHEDULER, Fixed
 
 PREEMPTIONS = 2
 

@@ -23,8 +23,8 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.documents.documents import README, ROOT, python_of
 from tests.release.extras_alone import ALL, Alone
+from tests.unit.documents.documents import README, ROOT, python_of
 
 _VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 _QUICK_S = 10
@@ -156,7 +156,7 @@ def _test_unpacked(source: Path, folder: Path) -> None:
     _must(_run([*pip, *pins, "--editable", f"{tree}[core-tests]"]), "pip install, unpacked")
     marks = "not exhaustive and not once"
     pytest: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    tested = _run([*pytest, "-m", marks, "tests/timer"], tree, timeout_s=1_200)
+    tested = _run([*pytest, "-m", marks, "tests/unit/timer"], tree, timeout_s=1_200)
     if tested.returncode != 0:
         _faults.append(f"the tests of the unpacked source distribution: {tested.stdout[-2_000:]}")
     _tell(f"tests from the unpacked source distribution: {(tested.stdout or '?').splitlines()[-1]}")

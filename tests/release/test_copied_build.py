@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.documents.documents import README, ROOT
+from tests.unit.documents.documents import README, ROOT
 
 REPOSITORY = "https://example.org/purgatory"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents.documents import ROOT
 from tests.release.check import faults_of_wheel
+from tests.unit.documents.documents import ROOT
 
 NATIVE = [
     module["name"].replace(".", "/") + ".cpython-312-x86_64-linux-gnu.so"
@@ -41,7 +41,7 @@ def test_whole_wheel_has_no_faults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("tests/core/test_core.py", "it has purgatory, tests, timer"),
+        ("tests/unit/core/test_core.py", "it has purgatory, tests, timer"),
         ("timer/native/core.c", "it has timer/native/core.c"),
     ],
 )

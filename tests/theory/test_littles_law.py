@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.pipeline.engines.run import run_job
-from tests.simulation.shipped_runs import ShippedRun
 from tests.theory.laws import number_present
+from tests.unit.simulation.shipped_runs import ShippedRun
 
 Row = dict[str, Any]
 Place = tuple[str, int | None]

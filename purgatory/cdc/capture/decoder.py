@@ -1,7 +1,8 @@
 """Row events as changes, decoded with the column metadata in the binlog itself.
 
 mysql-replication creates its classes internally and has no hooks, so its bugs are patched here
-(`repair_decoder`). `tests/cdc/capture/test_capture_types.py` fails without each of the patches.
+(`repair_decoder`). `tests/databases/cdc/capture/test_capture_types.py` fails without each of
+them.
 """
 
 from __future__ import annotations

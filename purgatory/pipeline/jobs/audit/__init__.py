@@ -27,8 +27,7 @@ witnesses                      (run, anomaly), over the first N of each task
 
 The only joins without a shuffle of both sides are broadcasts of small tables: settings of
 groups, one row per partition, or per partition and group, one per epoch of a transactional id, the
-chosen witnesses. `tests/pipeline/test_audit_plans.py` holds all
-plans to this.
+chosen witnesses.
 """
 
 from __future__ import annotations

@@ -1,0 +1,5 @@
+"""The fixtures of `tests/wire/proxy`."""
+
+from tests.wire.proxy.conftest import cluster, proxy, proxy_of_module, pytest_configure
+
+__all__ = ["cluster", "proxy", "proxy_of_module", "pytest_configure"]

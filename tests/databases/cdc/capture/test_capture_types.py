@@ -1,0 +1,178 @@
+"""Every type, from the binlog and from a snapshot."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from purgatory.cdc.capture.errors import CaptureError
+from purgatory.cdc.capture.records import json_text
+from purgatory.cdc.capture.values import decode_text, query_converter, shortest_float
+from tests.databases.cdc.capture.capturing import Capturing
+from tests.databases.cdc.captured import in_source_order
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+# The column's type, the literal that is inserted, and what is captured.
+VALUES: list[tuple[str, str, Any]] = [
+    ("TINYINT", "-128", -128),
+    ("TINYINT UNSIGNED", "255", 255),
+    ("SMALLINT", "-32768", -32768),
+    ("SMALLINT UNSIGNED", "65535", 65535),
+    ("MEDIUMINT", "-8388608", -8388608),
+    ("MEDIUMINT UNSIGNED", "16777215", 16777215),
+    ("INT", "-2147483648", -2147483648),
+    ("INT UNSIGNED", "4294967295", 4294967295),
+    ("BIGINT", "-9223372036854775808", -(2**63)),
+    ("BIGINT UNSIGNED", "18446744073709551615", 2**64 - 1),
+    ("BOOLEAN", "TRUE", 1),
+    ("BIT(1)", "1", 1),
+    ("BIT(13)", "b'1000000000101'", 4101),
+    ("BIT(64)", "b'1000000000000000000000000000000000000000000000000000000000000001'", 2**63 + 1),
+    ("DECIMAL(10,2)", "-0.05", Decimal("-0.05")),
+    ("DECIMAL(10,0)", "-9999999999", -9999999999),
+    ("DECIMAL(65,30)", "-12345678901234567890123456789012345.000000000000000000000000000001",
+     Decimal("-12345678901234567890123456789012345.000000000000000000000000000001")),
+    ("DECIMAL(12,11)", "1.50000000001", Decimal("1.50000000001")),
+    ("FLOAT", "1.1", Decimal("1.1")),
+    ("FLOAT", "16777217", 16777216),
+    ("FLOAT", "-3.4028235e38", Decimal("-3.4028235e+38")),
+    ("DOUBLE", "0.1", Decimal("0.1")),
+    ("DOUBLE", "1.7976931348623157e308", Decimal("1.7976931348623157e+308")),
+    ("DATE", "'2024-02-29'", "2024-02-29"),
+    ("DATE", "'0999-01-01'", "0999-01-01"),
+    ("DATE", "'0000-00-00'", None),
+    ("DATE", "'2024-00-10'", None),
+    ("DATETIME", "'9999-12-31 23:59:59'", "9999-12-31 23:59:59"),
+    ("DATETIME(1)", "'2024-01-02 03:04:05.6'", "2024-01-02 03:04:05.6"),
+    ("DATETIME(3)", "'2024-01-02 03:04:05.006'", "2024-01-02 03:04:05.006"),
+    ("DATETIME(6)", "'2024-01-02 03:04:05.000007'", "2024-01-02 03:04:05.000007"),
+    ("DATETIME", "'0000-00-00 00:00:00'", None),
+    ("TIMESTAMP(6) NULL", "'2024-01-02 03:04:05.999999'", "2024-01-02 03:04:05.999999"),
+    ("TIMESTAMP NULL", "'2038-01-19 03:14:07'", "2038-01-19 03:14:07"),
+    ("TIMESTAMP NULL", "'0000-00-00 00:00:00'", None),
+    ("TIME", "'-838:59:59'", "-838:59:59"),
+    ("TIME(1)", "'-00:00:00.5'", "-00:00:00.5"),
+    ("TIME(2)", "'-00:00:01.56'", "-00:00:01.56"),
+    ("TIME(3)", "'-12:59:59.999'", "-12:59:59.999"),
+    ("TIME(6)", "'-00:00:00.000001'", "-00:00:00.000001"),
+    ("TIME(6)", "'100:00:00.999999'", "100:00:00.999999"),
+    ("YEAR", "2155", 2155),
+    ("YEAR", "0", 0),
+    ("CHAR(5)", "'aé'", "aé"),
+    ("VARCHAR(300)", "'naïve 😀 \\\\ \\\" \\n'", 'naïve 😀 \\ " \n'),
+    ("VARCHAR(20) CHARACTER SET latin1", "'é€'", "é€"),
+    ("CHAR(20) CHARACTER SET utf16", "'é😀'", "é😀"),
+    ("TEXT CHARACTER SET cp1251", "'Привет'", "Привет"),
+    ("TINYTEXT", "''", ""),
+    ("LONGTEXT", "REPEAT('x', 70000)", "x" * 70000),
+    ("BINARY(4)", "x'00610000'", encoded(b"\0a\0\0")),
+    ("VARBINARY(300)", "x'00ff00'", encoded(b"\0\xff\0")),
+    ("BLOB", "x'ff00fe'", encoded(b"\xff\0\xfe")),
+    ("LONGBLOB", "REPEAT(x'ff', 70000)", encoded(b"\xff" * 70000)),
+    ("ENUM('new', 'paid')", "'paid'", "paid"),
+    ("ENUM('new', 'prêt') CHARACTER SET latin1", "'prêt'", "prêt"),
+    ("ENUM('a', 'b')", "''", ""),
+    ("SET('x', 'y', 'ž')", "'ž,x'", "x,ž"),
+    ("SET('x', 'y')", "''", ""),
+    ("JSON", '\'{"a": [1, null, "é"]}\'', '{"a": [1, null, "é"]}'),
+    ("POINT", "POINT(1, 2)", encoded(struct.pack("<IBIdd", 0, 1, 1, 1.0, 2.0))),
+    ("INT", "NULL", None),
+    ("BLOB", "NULL", None),
+    ("SET('x')", "NULL", None),
+]  # fmt: skip
+
+
+@pytest.fixture
+def table_of_all_types(capturing: Capturing) -> Capturing:
+    """A table with a column for each of VALUES, and a capture that begins before its row."""
+    columns = ", ".join(f"c{number} {kind}" for number, (kind, _, _) in enumerate(VALUES))
+    capturing.run(f"CREATE TABLE kinds (id INT PRIMARY KEY, {columns})")
+    return capturing
+
+
+def insert_all(capturing: Capturing) -> dict[str, Any]:
+    literals = ", ".join(literal for _, literal, _ in VALUES)
+    capturing.run(f"INSERT INTO kinds VALUES (1, {literals})")
+    return {"id": 1} | {f"c{number}": value for number, (_, _, value) in enumerate(VALUES)}
+
+
+def assert_captured(data: dict[str, Any], expected: dict[str, Any]) -> None:
+    wrong = {
+        f"{name}, {VALUES[int(name[1:])][0]}": (data[name], value)
+        for name, value in expected.items()
+        if data[name] != value
+    }
+    assert wrong == {}
+    assert list(data) == list(expected)
+
+
+def test_a_value_of_every_type_is_captured_from_the_binlog(table_of_all_types: Capturing) -> None:
+    table_of_all_types.capture()
+    expected = insert_all(table_of_all_types)
+    table_of_all_types.capture()
+    [record] = in_source_order(table_of_all_types.records())
+    assert_captured(record.value["data"], expected)
+
+
+def test_a_value_of_every_type_is_captured_by_a_snapshot(table_of_all_types: Capturing) -> None:
+    expected = insert_all(table_of_all_types)
+    table_of_all_types.capture(snapshot=True)
+    [record] = in_source_order(table_of_all_types.records())
+    assert record.value["type"] == "bootstrap-insert"
+    assert_captured(record.value["data"], expected)
+
+
+def test_random_decimals_and_times_survive_the_binlog(capturing: Capturing) -> None:
+    choose = random.Random(11)
+    rows = []
+    for number in range(400):
+        digits, scale = choose.randrange(31), choose.randrange(31)
+        unscaled = choose.randrange(-(10 ** (digits + scale)), 10 ** (digits + scale) + 1)
+        exact = Decimal(unscaled).scaleb(-scale)
+        sign = choose.choice(["", "-"])
+        time = f"{sign}{choose.randrange(839):02}:{choose.randrange(60):02}:"
+        time += f"{choose.randrange(59):02}.{choose.randrange(1_000_000):06}"
+        rows.append((number, exact, time))
+    capturing.run("CREATE TABLE t (id INT PRIMARY KEY, exact DECIMAL(65,30), time TIME(6))")
+    capturing.capture()
+    values = ", ".join(f"({number}, {exact:f}, '{time}')" for number, exact, time in rows)
+    capturing.run(f"INSERT INTO t VALUES {values}")
+    capturing.capture()
+    found = [record.value["data"] for record in in_source_order(capturing.records())]
+    assert [(row["id"], row["exact"]) for row in found] == [row[:2] for row in rows]
+    stored = capturing.mariadb.rows(f"SELECT CAST(time AS CHAR) FROM {capturing.name}.t")
+    assert [row["time"] for row in found] == [text for (text,) in stored]
+
+
+def test_float_has_the_fewest_digits_that_round_trip_in_32_bits() -> None:
+    choose = random.Random(5)
+    for _ in range(2000):
+        [value] = struct.unpack("<f", struct.pack("<I", choose.randrange(0x7F800000)))
+        shown = shortest_float(value)
+        assert struct.pack("<f", shown) == struct.pack("<f", value)
+        assert len(repr(shown)) <= len(repr(value))
+    assert shortest_float(struct.unpack("<f", struct.pack("<f", 1.1))[0]) == 1.1
+
+
+def test_json_of_mysql_is_nested_and_keeps_its_digits() -> None:
+    value = query_converter("json")('{"a": 1.10, "b": [null, true]}')
+    assert json_text({"j": value}) == '{"j":{"a":1.10,"b":[null,true]}}'
+    assert json.loads(json_text({b"k": "é\n"})) == {"k": "é\n"}
+
+
+def test_text_invalid_in_its_character_set_is_refused() -> None:
+    assert decode_text(b"\x81\xe9", "latin1") == "\x81é"
+    with pytest.raises(CaptureError, match="no utf8mb4 text"):
+        decode_text(b"\xff", "utf8mb4")
+    with pytest.raises(CaptureError, match="dec8 is unknown"):
+        decode_text(b"a", "dec8")

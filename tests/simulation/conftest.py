@@ -1,7 +1,0 @@
-"""Fixtures that the tests of the simulation share with those of the command line."""
-
-from __future__ import annotations
-
-from tests.cli.conftest import run_command
-
-__all__ = ["run_command"]

@@ -1,0 +1,77 @@
+"""The audit of typical services, correct and incorrect ones (`service_programs`).
+
+Of a right one it says nothing, whatever is expected, with faults and without, whether or not it is
+told what the service did. A wrong one is found, or the audit says what it can't see and what would
+show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import pytest
+
+from tests.wire.cluster import service_programs as programs
+from tests.wire.cluster.service_programs import Run, faults, running
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+KINDS = ("classic", "consumer", "share")
+"""Of groups."""
+
+
+class Wrong(NamedTuple):
+    """How a wrong service is found."""
+
+    anomaly: str
+    expect: str
+    by_effects: bool = True
+    """Whether it takes what the service did to find it; else the broker's view is enough."""
+    verdict: str = "violation"
+
+
+SERVICES: Mapping[Callable[[Run], None], Wrong | None] = {
+    programs.commit_before_work: Wrong("offset_without_result", "no-loss"),
+    programs.retries_without_idempotence: Wrong("duplicate", "once", by_effects=False),
+    programs.no_commit_on_revoke: Wrong("effect_duplicate", "once"),
+    # Its producer was told that the order was refused; nobody sees that the service knew better.
+    programs.outbox: Wrong("failed_send", "no-loss", by_effects=False, verdict="permitted"),
+    programs.auto_commit_and_crash: Wrong("offset_without_result", "no-loss"),
+    programs.rebalance_in_the_middle: None,
+}
+EXPECTATIONS = ("once", "no-loss", "order")
+
+
+def _name(service: Callable[[Run], None]) -> str:
+    return service.__name__
+
+
+@pytest.mark.parametrize("with_faults", [False, True], ids=["calm", "faults"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("service", SERVICES, ids=_name)
+def test_audit_finds_nothing_in_a_correct_service(
+    service: Callable[[Run], None], kind: str, with_faults: bool
+) -> None:
+    with running(kind, is_right=True, with_faults=with_faults) as run:
+        with faults(run):
+            service(run)
+        for expect in EXPECTATIONS:
+            for effects in (None, run.effects):
+                run.cluster.audit(expect=[expect], effects=effects).assert_no_violations()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("service", [one for one in SERVICES if SERVICES[one]], ids=_name)
+def test_audit_finds_each_incorrect_service(service: Callable[[Run], None], kind: str) -> None:
+    wrong = SERVICES[service]
+    assert wrong is not None
+    with running(kind, is_right=False) as run:
+        service(run)
+        seen = run.cluster.audit(expect=[wrong.expect])
+        if wrong.by_effects:
+            assert seen.count(wrong.anomaly) == 0
+            assert "no effects" in seen.unchecked[wrong.anomaly]
+            seen = run.cluster.audit(expect=[wrong.expect], effects=run.effects)
+        found = {(one.anomaly, one.verdict) for one in seen if one.count}
+        assert (wrong.anomaly, wrong.verdict) in found, str(seen)
