@@ -19,7 +19,7 @@ from purgatory.cli.wheel_command import duration, format_time, headline, render_
 from purgatory.view.wheel import walk
 from tests.processes.cli.conftest import RunCommand
 
-WALK_THROUGH = Path(__file__).parents[2] / "timer" / "data" / "wheel-walkthrough.json"
+WALK_THROUGH = Path(__file__).parents[2] / "unit" / "timer" / "data" / "wheel-walkthrough.json"
 
 
 def test_json_of_the_seven_task_walk(run_command: RunCommand) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from purgatory.view.wheel import MAX_DRAWN, WheelWalk, walk, walk_document
 from timer import ManualClock
 
-WALK_THROUGH = Path(__file__).parents[2] / "timer" / "data" / "wheel-walkthrough.json"
+WALK_THROUGH = Path(__file__).parents[2] / "unit" / "timer" / "data" / "wheel-walkthrough.json"
 
 
 @pytest.fixture(scope="module")
