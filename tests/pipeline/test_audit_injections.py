@@ -152,7 +152,7 @@ def injected_case(anomaly: str, k: int, configuration: str, seed: int) -> Case:
     trace.configuration = settings
     expected = Counter[tuple[str, str, str | None]]()
     for name, count in added.items():
-        # A duplicate after a lost answer is judged as that; any other, by nothing.
+        # A duplicate after a lost response is judged as that; any other, by nothing.
         of = anomaly.partition(" ")[0]
         own = of == name or (of == "lost_ack_duplicate" and name == "duplicate")
         judged = anomaly if own else name

@@ -63,7 +63,9 @@ def test_interval_is_welchs() -> None:
     half = welch_half_width([1, 2, 3], [8, 10, 12], 0.95)
     assert half == pytest.approx(t_quantile(0.975, 2) * (5 / 3) ** 0.5)
     assert welch_half_width([1], [2, 3], 0.95) is None
-    assert welch_half_width([1, 1], [2, 2], 0.95) is None, "nothing tells how much others differ"
+    assert welch_half_width([1, 1], [2, 2], 0.95) is None, (
+        "variances of 0 tell nothing of other runs"
+    )
 
 
 def test_differences_are_reported_with_their_sizes() -> None:
@@ -75,11 +77,11 @@ def test_differences_are_reported_with_their_sizes() -> None:
     assert _said(GROUPS, figures) == [
         "The share that expired: 1.10 % in a, 3.10 % in b, which is 1.50 to 2.50 points more.",
         "The median: 30.0 ms in a, 15.0 ms in b, which is 14.0 to 16.0 ms less.",
-        "Of 1 of 3 figures nothing tells that they differ: 3 runs of a and 3 runs of b.",
+        "1 of 3 figures do not differ significantly: 3 runs of a and 3 runs of b.",
     ]
     assert _said(GROUPS, figures[2:]) == [
-        "None of 1 figures differs by more than chance makes runs differ: 3 runs of a and 3 runs "
-        "of b. That does not show that they are the same; the table tells how much they may differ."
+        "None of 1 figures differs significantly: 3 runs of a and 3 runs of b. That does not show "
+        "that they are the same; the table has the intervals."
     ]
 
 
@@ -87,8 +89,8 @@ def test_comparison_of_single_runs_has_no_significance() -> None:
     groups = {"a": _runs("a", 1), "b": _runs("b", 4)}
     figures = [Comparison(EXPIRED, [0.0], [1.0, 1.0, 1.0, 1.0], None)]
     assert _said(groups, figures) == [
-        "Whether a difference is more than chance nobody can tell from 1 run of a and 4 runs of b: "
-        "it takes at least two of each, with different seeds, and better five.",
+        "Significance is unknown with 1 run of a and 4 runs of b: it takes at least two of each, "
+        "with different seeds, and better five.",
         "The share that expired: 0 % in a, 1.00 % in b, in these runs.",
     ]
 
@@ -151,7 +153,7 @@ def _compared(traces: Path, out: Path, *groups: str) -> list[str]:
     options = ["--out", str(out), "--engine", "duckdb", "--no-progress"]
     assert main(["analyze", *folders, *options]) == 0
     page = unescape((out / "report.html").read_text(encoding="utf-8"))
-    found = re.search(r"<h2>What differs from .*?</section>", page, re.S)
+    found = re.search(r"<h2>Differences from .*?</section>", page, re.S)
     assert found, "it has the section"
     assert page.index("<h2>Runs") > found.end(), "and it leads"
     return re.findall(r"<li><span class=\"mark[^>]*>[^<]*</span> ([^<]*?) *<span", found[0])
@@ -162,7 +164,7 @@ def test_groups_that_differ_by_seeds_alone_are_not_called_different(
     traces: Path, tmp_path: Path
 ) -> None:
     [said] = _compared(traces, tmp_path / "out", "one", "other")
-    assert re.match(r"None of \d+ figures differs by more than chance makes runs differ: 4 ", said)
+    assert re.match(r"None of \d+ figures differs significantly: 4 ", said)
 
 
 @pytest.mark.slow
@@ -182,7 +184,7 @@ def test_comparison_distinguishes_a_slow_follower_from_a_steady_one(
 @pytest.mark.slow
 def test_comparison_of_two_runs_has_no_significance(traces: Path, tmp_path: Path) -> None:
     said = _compared(traces, tmp_path / "out", "one/1", "slow/1")
-    assert said[0].startswith("Whether a difference is more than chance nobody can tell from 1 run")
+    assert said[0].startswith("Significance is unknown with 1 run")
     assert not [one for one in said if "which is" in one]
 
 

@@ -62,7 +62,7 @@ def test_a_case_of_two_anomalies_is_counted_once() -> None:
         _row("duplicate", "permitted", 40, "idempotence=false"),
         _row("lost_ack_duplicate", "permitted", 38, "idempotence=false"),
     ]
-    permitted = "permitted: duplicate 40 (38 after a lost answer) (idempotence=false)"
+    permitted = "permitted: duplicate 40 (38 after a lost response) (idempotence=false)"
     assert verdict_line(audit) == permitted
     assert verdict_line(audit[1:]) == "permitted: lost ack duplicate 38 (idempotence=false)"
 
@@ -125,7 +125,7 @@ def test_no_case_has_two_rows_in_the_table() -> None:
     ]
     page = audit_section(PagePart(0), found, [])
     cells = re.findall(r"<td>([^<]*duplicate[^<]*)</td>", page)
-    assert cells == ["duplicate, 38 after a lost answer", "lost ack duplicate"]
+    assert cells == ["duplicate, 38 after a lost response", "lost ack duplicate"]
 
 
 def test_send_extends_to_its_response_and_is_a_point_without_one() -> None:

@@ -480,4 +480,4 @@ def test_the_page_prints(browser: Browser, tmp_path: Path) -> None:
     outline = [title.decode() for title in re.findall(rb"/Title \(([^)]*)\)", pdf)]
     headings = "[...document.querySelectorAll('title, h1, h2, h3, h4')].map(e => e.textContent)"
     assert sorted(outline) == sorted(browser.evaluate(headings))
-    assert {"When they waited", "Where they expired", "Order and duplicates"} < set(outline)
+    assert {"Waits over time", "Expired operations by place", "Order and duplicates"} < set(outline)
