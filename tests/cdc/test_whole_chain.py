@@ -353,7 +353,7 @@ def _check_cells(chain: Chain, url: str) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(3))
-def test_more_random_tables_have_the_same_cells_in_both_databases_by_both_engines(
+def test_more_random_tables_are_equal_by_both_engines(
     mariadb: MariaDb, postgres: Postgres, spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     name = f"more{seed}"
@@ -379,7 +379,7 @@ def test_audit_of_sent_and_applied_changes_finds_no_anomaly(
     assert audited["sound"] == Counter()
 
 
-def test_audit_finds_anomalies_without_idempotence_and_five_in_flight(
+def test_audit_finds_anomalies_of_five_in_flight(
     audited: dict[str, Counter[tuple[str, str]]],
 ) -> None:
     found = audited["broken"]

@@ -98,9 +98,7 @@ def run() -> Iterator[Callable[[Callable[[Cluster], Any]], Any]]:
 
 
 @pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
-def test_client_without_permissions_is_refused_and_learns_nothing(
-    run: Any, api_key: int, version: int
-) -> None:
+def test_refused_client_learns_nothing(run: Any, api_key: int, version: int) -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             request = filled(load_request_schema(api_key, version), _id_of_secret(cluster))

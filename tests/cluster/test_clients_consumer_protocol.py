@@ -73,7 +73,7 @@ def topics_of(consumer: Any) -> set[tuple[str, int]]:
     return {(one.topic, one.partition) for one in consumer.assignment()}
 
 
-def test_no_record_is_skipped_while_members_and_coordinators_come_and_go(
+def test_group_skips_no_record_under_changing_coordinators(
     cluster: ThreadedCluster, name: str
 ) -> None:
     cluster.create_topic(name, partitions=PARTITIONS)

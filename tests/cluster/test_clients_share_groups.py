@@ -108,9 +108,7 @@ class Processing:
 
 
 @pytest.mark.timeout(600)
-def test_no_record_is_lost_or_acknowledged_twice_while_leaders_and_coordinators_die(
-    cluster: ThreadedCluster, name: str
-) -> None:
+def test_share_group_survives_dying_brokers(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name, partitions=PARTITIONS)
     read_from_the_start(cluster, name)
     done = Processing()

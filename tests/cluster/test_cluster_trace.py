@@ -145,9 +145,7 @@ def test_send_with_a_lost_response_has_an_unknown_outcome(trace: ClusterTrace, r
     assert rows.told() == [(1, "unknown", "answer lost", False)]
 
 
-def test_waiting_produce_of_a_disconnected_client_has_an_unknown_outcome(
-    trace: ClusterTrace, rows: Rows
-) -> None:
+def test_waiting_produce_of_a_gone_client_is_unknown(trace: ClusterTrace, rows: Rows) -> None:
     client = Client(trace)
     client.leave_while_it_waits(b"a")
     Client(trace).produce(b"a")

@@ -238,7 +238,7 @@ def test_acks_0_batches_are_appended_after_their_client_closes(loop: str) -> Non
         runner.run(main())
 
 
-def test_requests_of_a_disconnected_client_end_at_the_first_response() -> None:
+def test_disconnected_clients_requests_end_at_a_response() -> None:
     async def main(served: Served) -> None:
         serve = served.connect("gone")._serve
 

@@ -333,7 +333,7 @@ def test_unread_responses_are_held_up_to_a_limit() -> None:
     asyncio.run(main())
 
 
-def test_sending_client_is_not_cut_for_unread_responses_of_others() -> None:
+def test_sending_client_is_not_cut_for_others_responses() -> None:
     async def main() -> None:
         held, limits = MemoryQuota(), Limits(held_bytes=1_000_000)
         hoards, _ = _untaken(held, limits, 1_000_000)

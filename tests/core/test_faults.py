@@ -43,9 +43,7 @@ def raise_fault() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_faults_in_every_callback_and_the_executor_leave_nothing_undone(
-    seed: int, logs: Logs
-) -> None:
+def test_faults_in_callbacks_leave_no_operation_pending(seed: int, logs: Logs) -> None:
     dice = random.Random(seed)
     clock, executor = ManualClock(), FaultyExecutor(dice)
     timer = SystemTimer("faulty", clock=clock, executor=executor)

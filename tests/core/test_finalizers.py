@@ -251,7 +251,7 @@ def test_a_finalizer_anywhere_in_a_call_loses_no_operation(
 
 
 @pytest.mark.parametrize("by_number", [False, True])
-def test_an_operation_completed_by_a_finalizer_in_the_middle_of_a_submission_is_not_lost(
+def test_finalizer_may_complete_an_operation_being_submitted(
     by_number: bool,
 ) -> None:
     """By the collector itself: each threshold makes it come at another moment."""

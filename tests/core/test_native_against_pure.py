@@ -590,7 +590,7 @@ def test_none_as_a_function_is_refused_alike() -> None:
     assert given == "TypeError: 'NoneType' object is not callable"
 
 
-def test_a_wait_that_begins_anew_ends_after_those_that_came_meanwhile() -> None:
+def test_rearmed_wait_ends_after_later_arrivals() -> None:
     def go(side: Side) -> object:
         waiting = [side.make() for _ in range(3)]
         for operation in waiting:
@@ -605,7 +605,7 @@ def test_a_wait_that_begins_anew_ends_after_those_that_came_meanwhile() -> None:
     assert [number for number, *_ in told[-4:]] == [3, 0, 1, 2]
 
 
-def test_a_repair_has_all_wait_anew_for_numbers_that_were_reached() -> None:
+def test_repair_rearms_waits_for_reached_numbers() -> None:
     def go(side: Side) -> object:
         side.purgatory.try_complete_else_watch(side.make(), thresholds={"a": 5})
         side.purgatory.advance("a", 5)

@@ -67,7 +67,7 @@ def assert_all_end_well(
 
 
 @pytest.mark.parametrize("first", PAIRS)
-def test_two_calls_at_once_end_well_with_one_preemption(
+def test_two_calls_are_correct_with_one_preemption(
     record_property: Count, core: ModuleType, first: str
 ) -> None:
     assert_all_end_well(core, record_property, PAIRS[first], 1, "at most 1 preemption")
@@ -76,7 +76,7 @@ def test_two_calls_at_once_end_well_with_one_preemption(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", PAIRS)
-def test_two_calls_at_once_end_well_in_every_order(
+def test_two_calls_are_correct_in_every_order(
     record_property: Count, core: ModuleType, first: str
 ) -> None:
     """Or, where those are too many, in every order with four preemptions."""
@@ -93,7 +93,7 @@ def points(core: ModuleType, name: str) -> int:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_written_programs_end_well_with_two_preemptions(
+def test_written_programs_survive_two_preemptions(
     record_property: Count, core: ModuleType, name: str
 ) -> None:
     assert_all_end_well(core, record_property, [name], 2, "at most 2 preemptions")
@@ -102,7 +102,7 @@ def test_the_written_programs_end_well_with_two_preemptions(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", PAIRS)
-def test_two_calls_end_well_if_python_code_may_be_preempted_anywhere(
+def test_two_calls_survive_a_preemption_of_any_python_line(
     record_property: Count, core_and_layers: ModuleType, first: str
 ) -> None:
     assert_all_end_well(
@@ -121,7 +121,7 @@ def test_two_calls_end_well_if_python_code_may_be_preempted_anywhere(
         for seeds in SEEDS
     ],
 )
-def test_three_calls_at_once_end_well(
+def test_three_calls_are_correct_in_random_orders(
     record_property: Count, core: ModuleType, seeds: range
 ) -> None:
     for seed in seeds:

@@ -33,7 +33,7 @@ SEEDS = [range(first, first + AT_A_TIME) for first in range(0, IN_ALL, AT_A_TIME
         for seeds in SEEDS
     ],
 )
-def test_three_calls_at_once_end_well(record_property: Count, seeds: range) -> None:
+def test_three_calls_are_correct_in_random_orders(record_property: Count, seeds: range) -> None:
     core = load_core()
     for seed in seeds:
         name, run = random_schedule(core, seed)

@@ -207,7 +207,7 @@ TestPurgatory = PurgatoryMachine.TestCase
 TestPurgatory.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
-def test_an_expiry_that_finds_the_lock_taken_does_not_delay_the_retry() -> None:
+def test_expiry_under_a_taken_lock_does_not_delay_the_retry() -> None:
     """The retries come at 1, 3, 7, 15 and 31 ms, whatever else finds the lock taken meanwhile."""
     machine = PurgatoryMachine()
     machine.take_or_release_a_lock(0)

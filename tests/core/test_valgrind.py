@@ -48,7 +48,7 @@ def left_at_the_end(told: str) -> tuple[int, int]:
     return definitely + indirectly, sum(others)
 
 
-def test_rounds_of_everything_leave_nothing(tmp_path: Path) -> None:
+def test_valgrind_finds_no_leak_in_rounds_of_all_calls(tmp_path: Path) -> None:
     if shutil.which("valgrind") is None:
         pytest.skip("there is no valgrind on this machine")
     few, many = (valgrind_over(rounds, tmp_path / f"{rounds}.log") for rounds in (5, 25))

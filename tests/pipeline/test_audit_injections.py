@@ -174,7 +174,7 @@ def cases() -> dict[str, Case]:
 
 
 @spark_exhaustively
-def test_audit_finds_exactly_the_injected_anomalies_with_their_verdicts(
+def test_audit_finds_each_injected_anomaly_with_its_verdict(
     engine: Engine, cases: Mapping[str, Case]
 ) -> None:
     traces = {name: case.trace for name, case in cases.items()}

@@ -44,7 +44,7 @@ def _said(groups: dict[str, list[Row]], figures: list[Comparison]) -> list[str]:
     return [one.text for one in comparison_findings(groups, figures)]
 
 
-def test_two_folders_are_compared_then_two_scenarios_then_two_runs() -> None:
+def test_comparison_prefers_folders_then_scenarios_then_runs() -> None:
     runs = [*_runs("steady", 2), *_runs("late", 2)]
     assert list(two_groups(runs)) == ["steady", "late"]
     assert list(two_groups(runs, ["/traces/l", "/traces/s"])) == ["late", "steady"]
@@ -106,7 +106,7 @@ def _with_audit(run: Row, counts: dict[str, int]) -> Results:
     return Results([run], audit=rows)
 
 
-def test_duplicate_of_a_lost_response_counts_once_and_zero_has_no_figure() -> None:
+def test_duplicate_of_a_lost_response_counts_in_one_figure() -> None:
     by_run = {
         run["run_id"]: _with_audit(run, {"duplicate": 4, "lost_ack_duplicate": 4, "lost_write": 0})
         for runs in GROUPS.values()
@@ -160,17 +160,13 @@ def _compared(traces: Path, out: Path, *groups: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_groups_that_differ_by_seeds_alone_are_not_called_different(
-    traces: Path, tmp_path: Path
-) -> None:
+def test_comparison_finds_no_difference_between_seeds(traces: Path, tmp_path: Path) -> None:
     [said] = _compared(traces, tmp_path / "out", "one", "other")
     assert re.match(r"None of \d+ figures differs significantly: 4 ", said)
 
 
 @pytest.mark.slow
-def test_comparison_distinguishes_a_slow_follower_from_a_steady_one(
-    traces: Path, tmp_path: Path
-) -> None:
+def test_comparison_finds_the_expiries_of_a_slow_follower(traces: Path, tmp_path: Path) -> None:
     said = _compared(traces, tmp_path / "out", "one", "slow")
     told = [
         one for one in said if one.startswith("The share of operations in Produce that expired")

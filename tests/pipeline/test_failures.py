@@ -84,7 +84,7 @@ _HEAP = "java.lang.OutOfMemoryError: Java heap space"
         ("[DIVIDE_BY_ZERO] Division by zero.\n== SQL ==", _CLUSTER, "[DIVIDE_BY_ZERO] Division"),
     ],
 )
-def test_spark_failure_names_exhausted_resource_place_and_setting(
+def test_spark_failure_names_the_resource_and_its_setting(
     message: str, master: str, told: str
 ) -> None:
     line = failure_text(message, f"Traceback\n{message}\n\tat org.apache.spark.X", master)

@@ -131,9 +131,7 @@ def test_filter_hides_rows_and_lines_of_other_values(browser: Browser, pages: Pa
         page.close()
 
 
-def test_plots_over_time_zoom_together_and_their_link_restores_the_zoom(
-    browser: Browser, pages: Path
-) -> None:
+def test_link_restores_the_common_zoom_of_plots(browser: Browser, pages: Path) -> None:
     ranges = """[...document.querySelectorAll(".js-plotly-plot")]
         .filter(plot => plot.layout.xaxis.ticksuffix === " s")
         .map(plot => plot.layout.xaxis.range)"""

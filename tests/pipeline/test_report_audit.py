@@ -86,7 +86,7 @@ def test_audit_without_anomalies_is_reported(audit: list[Row]) -> None:
     assert verdict_line(audit) == "no anomaly of order or duplicates was found"
 
 
-def test_violations_are_drawn_first_and_of_each_anomaly_its_first_case() -> None:
+def test_drawn_cases_are_violations_first_of_each_anomaly() -> None:
     def one(anomaly: str, rank: int, verdict: str) -> Row:
         event = {**SEND, "producer": rank, "group": anomaly}
         return _witness(anomaly, rank, verdict, [event])

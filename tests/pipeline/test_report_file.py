@@ -42,9 +42,7 @@ def test_wait_section_begins_with_expired_operations(simulated: Path, tmp_path: 
     assert [one.name for one in tmp_path.iterdir()] == ["waits.html"]
 
 
-def test_windows_of_time_are_drawn_and_their_run_is_not_reported_as_empty(
-    simulated: Path, tmp_path: Path
-) -> None:
+def test_page_of_windows_does_not_call_the_run_empty(simulated: Path, tmp_path: Path) -> None:
     page = _paged("waits", simulated / "steady", tmp_path / "waits.html", "--window", "500ms")
     assert "Waits over time</h3>" in page
     assert "no operations" not in page
@@ -63,9 +61,7 @@ def test_the_occupancy_opens_with_its_peaks_and_draws_them(simulated: Path, tmp_
     assert "click on a broker" not in page, "there are rows over all brokers alone"
 
 
-def test_audit_section_opens_with_its_findings_and_shows_each_case_once(
-    simulated: Path, tmp_path: Path
-) -> None:
+def test_audit_section_shows_each_case_once(simulated: Path, tmp_path: Path) -> None:
     page = _paged("audit", simulated / "slow-follower", tmp_path / "audit.html")
     assert _said(page) == [
         "40 records are stored more than once, sent again because no response came, the first at "

@@ -333,7 +333,7 @@ def test_columns_do_not_depend_on_later_elements() -> None:
     assert ".story.beside { display: grid" in style and ":has(" not in style
 
 
-def test_many_runs_have_their_tables_but_no_more_plots_than_a_browser_takes() -> None:
+def test_page_of_many_runs_plots_only_the_first_ones() -> None:
     run_ids = [f"run-{number:02}" for number in range(MOST_PLOTTED_RUNS + 2)]
     page = _page(*run_ids)
     assert (

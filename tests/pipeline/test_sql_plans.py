@@ -126,7 +126,7 @@ def test_windows_span_one_run_at_most(plans: Mapping[str, str]) -> None:
     assert [one for one in windows if "run_id" not in one and not one.startswith(of_parts)] == []
 
 
-def test_witnesses_and_the_slowest_are_picked_in_each_task_before_any_shuffle(
+def test_tasks_pick_witnesses_and_slowest_before_a_shuffle(
     plans: Mapping[str, str],
 ) -> None:
     for name in ("witness_cases", "slowest"):

@@ -72,7 +72,7 @@ def test_damaged_compressed_file_is_named(
     assert said.startswith(f"purgatory apply: {log}: can't be read: Error -3 while decompressing")
 
 
-def test_file_with_an_unfinished_transaction_is_reported_each_time(
+def test_unfinished_transaction_is_reported_each_time(
     tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def change(number: int, xid: int, **end: object) -> bytes:

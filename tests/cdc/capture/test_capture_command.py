@@ -168,7 +168,7 @@ def test_deleted_binlog_is_one_line(
     assert "Could not find first log file" in line
 
 
-def test_positions_are_ordered_over_files_and_read_as_they_are_written() -> None:
+def test_positions_round_trip_and_are_ordered_over_files() -> None:
     positions = [Position("a.000009", 2**32 - 1), Position("a.000010", 4), Position("a.1000000", 4)]
     assert [parse_position(str(one)) for one in positions] == positions
     numbers = [one.number for one in positions]

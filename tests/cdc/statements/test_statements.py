@@ -63,7 +63,7 @@ def test_random_statements_leave_equal_copies_or_a_stop(servers: Servers) -> Non
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
-def test_two_thousand_random_statements_leave_equal_copies_or_a_stop() -> None:
+def test_many_random_statements_leave_equal_copies_or_a_stop() -> None:
     seed = seed_of_the_day()
     with running_servers() as servers:
         check(prove(servers, seed, 1_700), equal=0.5)
@@ -123,7 +123,7 @@ def test_formerly_different_statements_are_equal_or_stop(servers: Servers) -> No
     assert len(equal) >= len(found) // 2
 
 
-def test_table_without_a_key_is_quarantined_beside_one_of_the_same_name_in_other_case(
+def test_keyless_table_is_quarantined_beside_its_namesake(
     servers: Servers,
 ) -> None:
     names = ("CREATE TABLE `levelY` (k INT PRIMARY KEY)", "CREATE TABLE LEVELy (id INT NOT NULL)")

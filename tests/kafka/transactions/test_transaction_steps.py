@@ -213,7 +213,7 @@ def test_ends_with_an_epoch_bump_are_accepted_by_state(
         (LAST_EPOCH, LAST_EPOCH + 1, (100, 0)),
     ],
 )
-def test_each_end_raises_the_epoch_and_the_last_one_gives_a_new_id(
+def test_last_epoch_is_followed_by_a_new_producer_id(
     epoch: int, marked: int, following: tuple[int, int]
 ) -> None:
     ids = count(100)

@@ -79,7 +79,7 @@ def stream(spark: SparkSession, bootstrap: str, out: Path, *more: str, prefix: s
 
 
 @pytest.mark.timeout(900)
-def test_operations_of_a_cluster_are_followed_to_parquet_and_a_topic_once(
+def test_stream_writes_each_operation_once_to_both_sinks(
     publishing: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
