@@ -29,14 +29,14 @@ from tests.core.scheduler import SCHEDULER, Fixed, Random, Run, Strategy
 
 
 class Program(Protocol):
-    """Threads, and what must hold when all have ended."""
+    """Threads, and the assertions once all have ended."""
 
     @property
     def threads(self) -> Mapping[str, Callable[[], object]]:
         """The threads' calls, by their names."""
 
     def assert_all(self) -> None:
-        """Assert what must hold at the end."""
+        """Check the assertions at the end."""
 
 
 Build = Callable[[], Program]
@@ -85,7 +85,7 @@ def _with_reason(
         return
     trace = run.trace
     ends = [place for place, _ in run.turns[1:]] + [len(trace)]
-    following = 0  # what the other does from here on, until it ends or has to wait
+    following = 0  # the other thread runs from here on, until it ends or has to wait
     for (start, thread), end in reversed(list(zip(run.turns, ends, strict=True))):
         if end <= begin:
             return

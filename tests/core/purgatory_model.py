@@ -85,7 +85,7 @@ class PurgatoryModel:
         return self.serve(operation)
 
     def serve(self, operation: ModelOperation) -> bool:
-        """Do what is noted, or put it off while the lock is taken. True if a check completed it."""
+        """Run requests, or defer them while the lock is taken. True if a check completed it."""
         if not operation.pending or not (operation.check_requested or operation.expiry_requested):
             return False
         if operation.lock in self.taken_locks:

@@ -32,7 +32,7 @@ WHEEL_SIZE = 5
 """Small: a wheel is made for each run."""
 
 RETRIES_MS = 100
-"""In which time what met a taken lock has been tried again."""
+"""The time in which an operation whose lock was taken is retried."""
 
 COMPLETED, EXPIRED, CANCELLED, FAILED, PENDING = (
     Outcome.COMPLETED,
@@ -123,7 +123,7 @@ class Waiting(Probe):
 
 
 class World(Setting):
-    """A setting, its operations, and what threads do to them."""
+    """A setting, its operations, and the calls of threads on them."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -185,7 +185,7 @@ class World(Setting):
         self.check(operation, key)
 
     def check(self, operation: Waiting, key: Hashable) -> None:
-        """Tell of an event on a key that ``operation`` waits on, and nobody else that is ready.
+        """Report an event on a key of ``operation`` and of no other ready operation.
 
         Another one may have come, and been completed by whoever had it in hand: by this call, if a
         verdict on it was noted meanwhile.
@@ -207,7 +207,7 @@ class World(Setting):
         self.timer.advance_clock(0)
 
     def let_retries_come(self) -> None:
-        """Have what met a taken lock try again, now and then."""
+        """Let operations whose lock was taken retry, now and then."""
         for _ in range(2):
             point()
             self.clock.advance(RETRIES_MS)
@@ -222,7 +222,7 @@ class World(Setting):
         self.won(operation, operation.cancel())
 
     def cancel_for_key(self, key: Hashable) -> None:
-        """Cancel who waits on ``key``."""
+        """Cancel the operations that wait on ``key``."""
         for operation in self.purgatory.cancel_for_key(key):
             assert isinstance(operation, Waiting), operation
             self.won(operation, 1)
@@ -296,7 +296,7 @@ class World(Setting):
 
 @dataclass(frozen=True)
 class Program:
-    """Threads, and what must hold when all have ended."""
+    """Threads, and the assertions once all have ended."""
 
     world: World
     threads: Mapping[str, Callable[[], object]]

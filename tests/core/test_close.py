@@ -1,4 +1,4 @@
-"""Closing: what becomes of what is pending, and from where it may be called."""
+"""Closing: the outcome of pending operations, and the places that may call it."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_close_under_load_gives_each_operation_one_outcome(
     outcomes = purgatory.counters.outcomes
     left = sum(operation.outcome is Outcome.PENDING for operation in submitted)
     uncounted = len(submitted) - left - (sum(outcomes.values()) - outcomes["rejected"])
-    # A cancel_for_key that began before the close may cancel what was left meanwhile.
+    # A cancel_for_key that began before the close may cancel operations abandoned meanwhile.
     cancelled = sum(operation.outcome is Outcome.CANCELLED for operation in submitted)
     assert 0 <= uncounted <= (cancelled if policy == "leave" else 0)
     if timer is not None:

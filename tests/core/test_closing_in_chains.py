@@ -17,7 +17,7 @@ from tests.core.probe import Logs, Probe, Setting
 from tests.core.test_close import FINISHED_OF, OUTCOME_OF, POLICIES
 
 DEPTHS = [1, MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1, 2 * MAX_DEPTH - 1]
-"""At the third and the last, callbacks are put off; a chain goes on at 2 with what was put off."""
+"""At the third and the last, callbacks are put off; a chain resumes them at depth 2."""
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def _is_held(lock: LockLike) -> bool:
 def test_close_under_the_lock_of_a_deep_callback_completes(
     setting: Setting, policy: ClosePolicy, logs: Logs
 ) -> None:
-    """The chain begins under a lock that may not be had twice, and so does what is pending."""
+    """The chain begins under a lock that is not reentrant, which pending operations share."""
     lock = threading.Lock()
     other = setting.submit(Probe(lock=lock), "other")
     held: list[bool] = []

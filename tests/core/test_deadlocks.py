@@ -31,7 +31,7 @@ class Worker:
         self._thread.start()
 
     def result(self) -> object:
-        """Return what the call returned, or raise what it raised."""
+        """Return the call's result, or raise its error."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the thread waits for ever"
         if self._error is not None:
@@ -99,7 +99,7 @@ def test_operations_that_check_each_others_key_complete() -> None:
 
 
 def test_waiting_operations_of_each_others_keys_complete() -> None:
-    """As above, but what each finds is another's check that is under way: it is handed over."""
+    """As above, but each call finds another's check under way: it is handed over."""
     setting = Setting()
     first = setting.submit(Probe(), "first")
     second = setting.submit(Probe(), "second")

@@ -43,7 +43,7 @@ class Collector(Tracer):
     """Stands in for the collector: runs ``finalize`` once, at one of the places.
 
     Args:
-        finalize: what the finalizer does.
+        finalize: the call of the finalizer.
         number: at which place, counted from 1 on.
     """
 
@@ -88,7 +88,7 @@ KEY = Key("a")
 
 
 class World(Setting):
-    """A purgatory, and what waits in it: ``one``, perhaps beside ``other``."""
+    """A purgatory, and its operations: ``one``, perhaps beside ``other``."""
 
     def __init__(self, by_number: bool, beside: bool) -> None:
         super().__init__()
@@ -265,7 +265,7 @@ def test_finalizer_may_complete_an_operation_being_submitted(
 
     before = gc.get_threshold()
     came = 0
-    gc.freeze()  # what others have made is not looked through each time
+    gc.freeze()  # objects of other tests are not scanned each time
     try:
         for threshold in range(1, 60):
             gc.collect()

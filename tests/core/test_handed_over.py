@@ -140,7 +140,7 @@ def test_check_requested_while_the_function_raises_is_not_lost(
 
 
 def test_check_follows_the_function_despite_a_busy_thread() -> None:
-    """The other thread serves what was noted before the function, and is gone when it returns."""
+    """The other thread runs the earlier requests, and is gone when the function returns."""
     checking, resume = threading.Event(), threading.Event()
     operation = Probe()
 

@@ -75,7 +75,7 @@ FAULTS: list[tuple[str, Trigger, bool]] = [
     ("on_expiration", expire, False),
     ("on_expiration", close, False),
 ]
-"""The callback that raises, what makes it be called, and whether the condition holds."""
+"""The callback that raises, the call that leads to it, and whether the condition holds."""
 
 
 def neighbours(setting: Setting) -> list[Probe]:
@@ -224,7 +224,7 @@ def test_failing_log_stops_no_operation() -> None:
 def test_reaper_and_worker_survive_a_failing_callback(
     error: type[BaseException], inline: bool
 ) -> None:
-    # With an executor that is inline, what is due while the others are submitted runs there, and
+    # With an inline executor, operations due during a submission run there, and
     # SystemExit leaves the call: so none shall be.
     timer = SystemTimer("shared", executor=InlineExecutor() if inline else None)
     with DelayedOperationPurgatory("Isolation", timer=timer) as purgatory:

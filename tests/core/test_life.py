@@ -137,7 +137,7 @@ def test_each_move_of_the_table_is_made_and_no_other() -> None:
 
 @pytest.mark.pure
 def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all of the states that an operation is in while somebody else may call."""
+    """All states of an operation in which another thread may call."""
     called_in: set[State] = set()
 
     def call_all(setting: Setting, operation: Probe) -> None:

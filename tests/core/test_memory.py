@@ -27,7 +27,7 @@ def setting() -> Setting:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """Let nothing be freed but by the last reference to it: what is freed is freed at once."""
+    """Let nothing be freed but by the last reference to it: objects are freed at once."""
     gc.collect()
     gc.disable()
     yield
@@ -374,7 +374,7 @@ def grow_nothing_over_rounds() -> None:
             return len(gc.get_objects()), tracemalloc.get_traced_memory()[0]
 
         tracemalloc.start()
-        # Tables grow and shrink, each at its own pace: what counts is how large they get.
+        # Tables grow and shrink, each at its own pace: their sizes count.
         rounds = [after_a_round() for _ in range(45)]
     (objects, used_bytes), (later_objects, later_bytes) = (
         map(max, zip(*some, strict=True)) for some in (rounds[3:24], rounds[24:])

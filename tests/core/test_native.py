@@ -446,7 +446,7 @@ assert calls > 10_000, calls
 
 
 def test_wrong_types_raise_and_never_crash() -> None:
-    """Each method and attribute of each native type gets what it does not expect."""
+    """Each method and attribute of each native type gets unexpected values."""
     run_program(WRONG_TYPES)
 
 

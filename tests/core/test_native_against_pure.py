@@ -198,7 +198,7 @@ class Side:
         }
 
     def act(self, operation: Any, act: str, number: int) -> object:
-        """Do in a callback what the test says."""
+        """Run the test's function in a callback."""
         key = KEYS[number % len(KEYS)]
         other = self.operations[number % len(self.operations)]
         purgatory = self.purgatory

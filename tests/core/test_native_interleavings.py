@@ -31,7 +31,7 @@ FEW_POINTS = 14
 """Of a run that follows no schedule: with so many, all orders are some thousands at the most."""
 
 FOUR = 4
-"""Preemptions of what has more points."""
+"""Preemptions of programs with more points."""
 
 AT_A_TIME = 2_500
 SEEDS = [range(first, first + AT_A_TIME) for first in range(0, 50_000, AT_A_TIME)]

@@ -1,4 +1,4 @@
-"""A delayed operation by itself: outcomes, errors, waiting, and what it refuses."""
+"""A delayed operation by itself: outcomes, errors, waiting, and refusals."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_true_condition_without_force_complete_is_an_error() -> None:
 
 
 class ReturnsWhatItLikes(Probe):
-    """Completes once ready, and forgets to return what ``force_complete`` did."""
+    """Completes once ready, and does not return the result of ``force_complete``."""
 
     answer: object = None
     how = "force_complete"

@@ -378,7 +378,7 @@ def test_a_used_operation_is_refused(setting: Setting) -> None:
 
 
 class Entering(Probe):
-    """An operation whose repr waits for what another thread does with the purgatory."""
+    """An operation whose repr waits for another thread's call of the purgatory."""
 
     purgatory: DelayedOperationPurgatory
 
@@ -387,7 +387,7 @@ class Entering(Probe):
 
 
 class EnteringKey(list[int]):
-    """A key that can't be one; its repr waits for what another thread does with the purgatory."""
+    """A key that can't be one; its repr waits for another thread's call of the purgatory."""
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
         super().__init__()

@@ -91,7 +91,8 @@ def test_skipped_schedule_has_the_result_of_a_tried_one(name: str, preemptions: 
 
 
 def orders_of(run: Run) -> frozenset[tuple[object, ...]]:
-    """Return for each place who wrote to it and who read in between, and how often; in this order.
+    """Return the writers of each place, and the number of reads in between by thread; in this
+    order.
 
     Runs that have these alike end alike: where they differ, accesses that don't conflict changed
     places.

@@ -81,7 +81,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
             ModelOperation(frozenset(keys), deadline_ms, lock, ready, fails_in)
         )
         assert self.purgatory.try_complete_else_watch(probe, keys) == expected
-        self.setting.pass_time(0)  # what is due at once may need the timer to be driven once
+        self.setting.pass_time(0)  # operations due at once may need the timer to advance once
         return len(self.probes) - 1
 
     @rule(number=submitted)

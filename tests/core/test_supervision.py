@@ -1,4 +1,4 @@
-"""The reaper: its heartbeat, and who looks after it."""
+"""The reaper: its heartbeat, and its supervision."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_starved_reaper_expires_all_operations_in_order() -> None:
         ]
         for probe in probes:
             purgatory.try_complete_else_watch(probe, ["key"])
-        clock.advance(5_000)  # nobody drove the timer
+        clock.advance(5_000)  # no thread drove the timer
         timer.advance_clock(0)
         for probe in probes:
             assert probe.wait(60) is Outcome.EXPIRED
@@ -168,7 +168,7 @@ def test_next_call_resumes_an_interrupted_notification() -> None:
         interrupts = iter((KeyboardInterrupt,) * 3)
 
         def listener() -> None:
-            for interrupt in interrupts:  # also when each who was called goes on with it at once
+            for interrupt in interrupts:  # also when each awaited thread uses it at once
                 raise interrupt
             told.append("told")
 

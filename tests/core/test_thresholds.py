@@ -1,4 +1,4 @@
-"""Waits for a value to reach a number: who is checked, what it costs, what is left."""
+"""Waits for a value to reach a number: checked operations, costs, and leftovers."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_value_between_check_and_watching_is_not_missed() -> None:
             nonlocal value
             complete = value >= 10 and self.force_complete()
             if not self.calls:
-                value = 10  # after the first check; its advance finds nobody
+                value = 10  # after the first check; its advance finds no operation
                 setting.purgatory.advance("log", 10)
             self._note("try_complete")
             return complete

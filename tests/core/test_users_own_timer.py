@@ -1,4 +1,4 @@
-"""A purgatory on a timer that its user wrote: it knows nothing of what waits there."""
+"""A purgatory on a timer that its user wrote: the timer knows nothing of its operations."""
 
 from __future__ import annotations
 

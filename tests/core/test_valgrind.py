@@ -1,4 +1,4 @@
-"""Under valgrind, what is made and dropped natively leaks nothing and touches its own memory."""
+"""Under valgrind, native objects leak nothing and touch no foreign memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def valgrind_over(rounds: int, log: Path) -> str:
-    """Return what valgrind tells of a process that makes and drops everything so many times."""
+    """Return valgrind's report on a process that makes and drops all objects so many times."""
     command = ["valgrind", "--leak-check=full", "--num-callers=30", f"--log-file={log}"]
     ended = subprocess.run(
         [*command, sys.executable, "-m", "tests.core.many_lives", str(rounds)],
