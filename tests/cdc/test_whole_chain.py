@@ -204,7 +204,7 @@ class Workloads:
 
 @contextmanager
 def _workloads(chain: Chain, seed: int) -> Iterator[Workloads]:
-    """Run the workloads, and capture what they do, until the block ends.
+    """Run the workloads, and capture their changes, until the block ends.
 
     With a producer that makes copies or leaves gaps, tables stay as they are.
     """
@@ -231,7 +231,7 @@ def _workloads(chain: Chain, seed: int) -> Iterator[Workloads]:
 
 
 def _break_things(chain: Chain, rng: random.Random) -> None:
-    # A connection that stays answers what was sent later, before the lost one is sent again.
+    # A remaining connection responds to later requests before the lost one is sent again.
     cut = chain.producer != _FIVE_IN_FLIGHT
     cluster = chain.cluster
     until = time.monotonic() + _FAULTS_S
@@ -387,7 +387,7 @@ def test_audit_finds_anomalies_of_five_in_flight(
     assert found["lost_ack_duplicate", "permitted"] > 0
     # Whether a batch also passes another one is a matter of luck, which the seed is not. When the
     # capture is killed behind that, the next one goes by the last record of the partition: it
-    # leaves out what is missing before that, or sends again what is there.
+    # leaves out records missing before that, or sends stored ones again.
     assert {name for name, _ in found} <= {
         "duplicate",
         "lost_ack_duplicate",

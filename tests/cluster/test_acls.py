@@ -42,7 +42,8 @@ _CREATE_ACLS, _DESCRIBE_ACLS, _DELETE_ACLS = 30, 29, 31
 
 @pytest.fixture(scope="module")
 def serve_authorized() -> Iterator[ThreadedCluster]:
-    """Admin may do everything; ann reads and writes what begins with "ann", as group "anns"."""
+    """Admin may do everything; ann reads and writes topics that begin with "ann", as group
+    "anns"."""
     config = ClusterConfig(
         brokers=2,
         topics=[TopicSpec("ann-orders"), TopicSpec("secrets")],
@@ -170,7 +171,7 @@ def test_group_operations_need_permissions_on_the_group(serve_authorized: Thread
         consumer.close()
 
 
-# ---- by frames: what waits, what is kept, what is refused
+# ---- by frames: waits, persistence, refusals
 
 
 def _creation(name: str = "t", **changes: Any) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def test_kafka_python_deletes_offsets_of_unsubscribed_topics(
 
 
 def _shown(call: Any, *arguments: Any) -> str:
-    """Return what a call brings, or how it fails."""
+    """Return the result of a call, or its error."""
     try:
         shown = str(call(*arguments))
     except Exception as error:
@@ -305,7 +305,7 @@ def test_latest_offset_never_goes_back_under_a_new_leader() -> None:
             led = cluster.brokers[second].manager.partition(TopicPartition("t", 0))
             assert led is not None
             async with await RawClient.to(cluster, first) as client:
-                # The followers have all records, and learn by their next fetch what is committed.
+                # The followers have all records, and learn the high watermark by their next fetch.
                 while led.high_watermark == led.log_end_offset:
                     await client.ask(0, 9, produced)
                 stall = cluster.fault.stall_follower(third)

@@ -35,7 +35,7 @@ from tests.cluster.wire_values import ALL_VERSIONS, fill, read_response
 _FOR_ANYBODY = {17, 18, 36, 60}
 """SaslHandshake, ApiVersions, SaslAuthenticate, DescribeCluster: as in Kafka."""
 _LISTS = {16, 66}
-"""ListGroups and ListTransactions leave out what may not be seen, and refuse nothing."""
+"""ListGroups and ListTransactions leave out hidden entries, and refuse nothing."""
 _WITHOUT_PLACE = {(35, 1), (35, 2)}
 """DescribeLogDirs up to version 2 is answered with no folder: there is no place for the code."""
 _BY_ITSELF = 34

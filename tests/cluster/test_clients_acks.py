@@ -214,7 +214,7 @@ def _kafka_python_sender(servers: str) -> Iterator[Callable[[str], object]]:
 def test_acks_0_producer_follows_a_moved_leader(
     cluster: ThreadedCluster, name: str, new_sender: Callable[[str], Sender]
 ) -> None:
-    """No broker dies, so its connection alone can tell the client that what it sends is lost."""
+    """No broker dies, so its connection alone can tell the client of lost sends."""
     cluster.create_topic(name, replication=1)
     partition, running = TopicPartition(name, 0), cluster.running
     former = cluster.call(lambda: leader_of(running, name))
@@ -236,7 +236,7 @@ def test_acks_0_producer_follows_a_moved_leader(
 
 
 def failure(client: KafkaClient, topic: str, settings: Mapping[str, Any]) -> str:
-    """Return what a client says when a produce fails."""
+    """Return a client's error when a produce fails."""
     try:
         client.produce(topic, [b"x"], **settings)
     except Exception as error:  # each client has its own

@@ -34,7 +34,7 @@ VALUES = [b"value-%d" % number for number in range(10)]
 
 
 def only(futures: dict[Any, Future[Any]]) -> Any:
-    """Return what the one future in an answer of confluent-kafka's brought."""
+    """Return the result of the one future that confluent-kafka returned."""
     (future,) = futures.values()
     return future.result(TIMEOUT_S)
 

@@ -133,7 +133,7 @@ def test_a_consumer_gets_nothing_above_the_high_watermark(
     assert topic.reader.receive_fetched()[1] != b"", "the followers have it now"
 
 
-# ---- the clients' own settings do what they say
+# ---- the clients' own settings
 
 MAX_WAIT_MS = 700
 

@@ -232,7 +232,7 @@ def test_send_is_written_ten_seconds_after_its_response(
     client.produce(b"c")
     assert rows.told() == [(1, "ok", None, True)]
     client.leave(cut=False)
-    Client(trace).produce(b"a")  # too late to take it back: whether it is the same, nobody can tell
+    Client(trace).produce(b"a")  # too late to take it back: the two can't be distinguished
     trace.close()
     assert rows.told() == [(1, "ok", None, True)] * 4
     last = SendRow(*rows.sends[-1])

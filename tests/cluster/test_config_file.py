@@ -1,4 +1,4 @@
-"""A cluster's config from a TOML file and from options, and what is said of one that is wrong."""
+"""A cluster's config from a TOML file and from options, and the errors of a wrong one."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ def test_much_random_damage_to_one_or_two_of_three_loses_nothing(tmp_path: Path)
 
 
 async def _history(folder: Path, rng: random.Random) -> tuple[list[bytes], list[Path]]:
-    """Send while brokers die and come back and followers stall; return what was acknowledged by
+    """Send while brokers die and come back and followers stall; return the records acknowledged by
     all in sync, and the files at some moments, with the number acknowledged by then."""
     acknowledged: list[bytes] = []
     images: list[Path] = []

@@ -179,7 +179,7 @@ _FLOOD = 8_000
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("acks", [0, 1])
 def test_acks_all_completes_during_a_flood(loop: str, acks: int) -> None:
-    """Counted in requests, not in time: what the flood is served while the other one waits."""
+    """Counted in requests, not in time: the flood's requests served while the other one waits."""
 
     async def main() -> None:
         topics = [TopicSpec("t"), TopicSpec("flooded")]

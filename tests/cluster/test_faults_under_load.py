@@ -1,4 +1,4 @@
-"""Random faults while clients send: what the audit makes of it.
+"""Random faults while clients send: the audit of it.
 
 Nothing that was acknowledged with acks=all is lost; with idempotence nothing is twice or out of
 order; without, duplicates and reorderings are where the configuration permits them, and only there.

@@ -450,7 +450,7 @@ def test_socket_accepted_by_the_loop_during_a_kill_is_closed(
                 await asyncio.sleep(0)
             for client in clients:
                 with client, suppress(ConnectionResetError):
-                    client.settimeout(60)  # the loop stands still: nobody closes it any more
+                    client.settimeout(60)  # the loop stands still: nothing closes it
                     assert client.recv(1) == b""
 
     with asyncio.Runner(loop_factory=loop) as runner:

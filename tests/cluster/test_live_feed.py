@@ -1,4 +1,4 @@
-"""The live feed of a cluster: what it tells is what is there, and viewers leave nothing behind."""
+"""The live feed of a cluster: it has the present state, and viewers leave nothing behind."""
 
 from __future__ import annotations
 

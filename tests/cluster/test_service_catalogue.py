@@ -1,8 +1,8 @@
 """The audit of typical services, correct and incorrect ones (`service_programs`).
 
 Of a right one it says nothing, whatever is expected, with faults and without, whether or not it is
-told what the service did. A wrong one is found, or the audit says what it can't see and what would
-show it.
+told what the service did. A wrong one is found, or the audit names the missing evidence and its
+source.
 """
 
 from __future__ import annotations

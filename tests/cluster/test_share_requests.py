@@ -94,7 +94,7 @@ def _topics(cluster: Cluster, said: Said) -> list[dict[str, Any]]:
 async def fetch(
     client: RawClient, cluster: Cluster, epoch: int, said: Said | None = None, **more: Any
 ) -> Any:
-    """Fetch; ``said`` names partitions, with what is acknowledged of them."""
+    """Fetch; ``said`` names partitions, with their acknowledgements."""
     asked = {
         **_MEMBER,
         "share_session_epoch": epoch,
@@ -115,7 +115,7 @@ async def acknowledge(client: RawClient, cluster: Cluster, epoch: int, said: Sai
 
 
 def read(answer: Any) -> list[tuple[int, int, bytes, int]]:
-    """Return what an answer gives: partition, offset, value, how often delivered."""
+    """Return the content of a response: partition, offset, value, how often delivered."""
     assert answer.error_code == 0, answer
     found = []
     for topic in answer.responses:

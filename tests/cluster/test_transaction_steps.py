@@ -1,4 +1,4 @@
-"""The steps of a transaction over the wire: codes by version, what hangs, what lasts."""
+"""The steps of a transaction over the wire: codes by version, hanging transactions, persistence."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _consumer(cluster: ThreadedCluster, group: str, **settings: Any) -> Iterator
 
 
 def _seen(cluster: ThreadedCluster, topic: str, partitions: int) -> list[bytes]:
-    """Return what a read_committed consumer sees up to the end of each partition."""
+    """Return the records that a read_committed consumer sees up to the end of each partition."""
     values: list[bytes] = []
     left = partitions
     settings = {"enable.partition.eof": True}
@@ -163,7 +163,7 @@ def test_aiokafka_commits_and_aborts_and_is_fenced(cluster: ThreadedCluster, nam
 
     async def main() -> None:
         servers = cluster.bootstrap_servers
-        # A fenced producer leaves tasks whose error nobody looks at.
+        # A fenced producer leaves tasks whose errors are never retrieved.
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         producer = AIOKafkaProducer(bootstrap_servers=servers, transactional_id=name)
         await producer.start()

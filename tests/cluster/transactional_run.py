@@ -1,4 +1,4 @@
-"""A run of confluent-kafka's transactional clients, for what its trace and an audit say of it."""
+"""A run of confluent-kafka's transactional clients, for its trace and an audit."""
 
 from __future__ import annotations
 

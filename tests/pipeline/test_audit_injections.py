@@ -140,7 +140,7 @@ VERDICTS: Mapping[str, Mapping[str, tuple[str, str | None]]] = {
 
 
 class Case(NamedTuple):
-    """One run with an injection, and what is to be found in it: counts without groups."""
+    """One run with an injection, and the expected findings: counts without groups."""
 
     trace: SmallTrace
     expected: Counter[tuple[str, str, str | None]]

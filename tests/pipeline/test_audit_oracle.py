@@ -132,7 +132,7 @@ def _write(chance: random.Random, trace: SmallTrace, logs: Logs) -> None:
 def _read(chance: random.Random, trace: SmallTrace, logs: Logs, group: str) -> None:
     for (topic, partition), log in logs.items():
         if chance.random() < 0.1:
-            continue  # nobody of the group reads it
+            continue  # no member of the group reads it
         for consumer in range(chance.choice([1, 1, 2])):
             at, poll = chance.choice([0, 0, 0, 2]), chance.randrange(3)
             start = log[at][0] if at < len(log) and chance.random() < 0.8 else None

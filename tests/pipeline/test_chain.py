@@ -1,4 +1,4 @@
-"""Chains of SQL: their files, their parameters, and what both engines read alike."""
+"""Chains of SQL: their files, their parameters, and SQL that both engines read alike."""
 
 from __future__ import annotations
 

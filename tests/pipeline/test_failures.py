@@ -1,4 +1,4 @@
-"""An error of Spark's as one line: what ran out, where, and what to set."""
+"""An error of Spark's as one line: the exhausted resource, its place, and the setting."""
 
 from __future__ import annotations
 

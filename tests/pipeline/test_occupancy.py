@@ -22,7 +22,7 @@ Wait = tuple[int, int, int, str]
 
 
 def _expected(waits: Sequence[Wait], end_us: int, width_us: int) -> dict[tuple[Any, int], Row]:
-    """Mean and maximum of each bucket, by counting who waits in each microsecond."""
+    """Mean and maximum of each bucket, by counting the waiting operations of each microsecond."""
     table = {}
     brokers: list[int | None] = [None, *sorted({broker for broker, *_ in waits})]
     for broker in brokers:

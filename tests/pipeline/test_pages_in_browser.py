@@ -239,7 +239,7 @@ def test_each_row_linked_from_a_plot_is_in_the_page(browser: Browser, pages: Pat
 
 
 def _leads(page: Page) -> None:
-    """Sentences come first, each once; headings have their order; links lead to what is there."""
+    """Sentences come first, each once; headings have their order; links lead to existing places."""
     said = page.evaluate(_SAID)
     assert said
     assert len(set(said)) == len(said)

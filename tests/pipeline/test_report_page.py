@@ -285,7 +285,7 @@ def test_plotly_accepts_every_plot_without_changes() -> None:
     assert len(plots) == page.count("Plotly.newPlot(") - _page().count("Plotly.newPlot(") == 11
     for data, layout in plots:
         plot = {"data": json.loads(data), "layout": json.loads(layout)}
-        taken = json.loads(to_json(Figure(plot)))  # raises for what it does not know
+        taken = json.loads(to_json(Figure(plot)))  # raises for unknown properties
         taken["layout"].pop("template")  # of the Python package
         assert taken == plot
 

@@ -1,7 +1,7 @@
 """The shipped scenarios: waits and audit agree with the simulator's own tables and counts.
 
-The books see the brokers' logs; the audit has only what clients sent and read. DuckDB audits all of
-them, and Spark those in which most goes wrong; all, where all tests run.
+The books see the brokers' logs; the audit has only the clients' sends and reads. DuckDB audits all
+of them, and Spark those in which most goes wrong; all, where all tests run.
 """
 
 from __future__ import annotations

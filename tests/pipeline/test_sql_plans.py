@@ -30,7 +30,7 @@ FEW_ROWS: Mapping[str, str] = {
     "waits": "a row per share of each row of the result",
     "waits_over_time": "a row per share of each row of the result",
 }
-"""The statements that multiply rows on purpose, with what keeps these few."""
+"""The statements that multiply rows on purpose, with the bound that keeps these few."""
 
 
 class PlanningEngine(SparkEngine):
@@ -56,7 +56,7 @@ def plans(
 ) -> Iterator[Mapping[str, str]]:
     """The plans of all tables of all jobs, on tables in files, with several tasks to a shuffle.
 
-    Only what a hint or its size at run time makes small is broadcast.
+    Only tables that a hint or their size at run time makes small are broadcast.
     """
     settings = {
         "spark.sql.shuffle.partitions": "4",

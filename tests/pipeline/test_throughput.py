@@ -51,7 +51,7 @@ def test_lag_counts_records_that_a_group_has_not_read() -> None:
         _row(0, "producer", "p", 10),
         _row(0, "producer", "p", 4, partition=1),
         _row(0, "consumer", "c", 7),
-        _row(100, "consumer", "c", 12),  # beyond what was acknowledged: no lag
+        _row(100, "consumer", "c", 12),  # beyond acknowledged records: no lag
         _row(200, "producer", "p", 15),
         _row(200, "consumer", "c", 4, partition=1),
         _row(200, "producer", "p", None),

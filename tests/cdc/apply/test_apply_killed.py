@@ -100,7 +100,7 @@ def _make_table(connection: duckdb.DuckDBPyConnection, traces: Path, name: str) 
     for path in traces.glob(f"*/{name}.jsonl"):
         for line in path.read_text().splitlines():
             row = {"run_id": path.parent.name, **json.loads(line)}
-            rows.append(tuple(map(row.get, TABLES[name])))  # what may be null may be left out
+            rows.append(tuple(map(row.get, TABLES[name])))  # nullable columns may be left out
     make_table(connection, name, TABLES[name], rows)
 
 

@@ -78,7 +78,7 @@ class Log:
 
 
 def by_row(writer: Writer, batches: Sequence[Sequence[Record]]) -> Applied:
-    # A run begins with what the last one left waiting.
+    # A run begins with the pending changes of the last one.
     total = drain_pending(writer, TOPIC, by_transaction=False)
     for batch in batches:
         if batch:
@@ -286,7 +286,7 @@ def test_create_if_not_exists_keeps_the_table(target: Target, way: Way, is_like:
     log.schema("table-create", *like, **{"def": definition, "if": "absent"})
     way(Writer(target), reversed_partitions(log))
     assert rows_of(target) == [{"id": 1, "n": 1, "text": "0123456789"}]
-    # So do the types that later statements are compared with.
+    # The types that later statements are compared with survive as well.
     log.schema("table-alter", change(do="change-type", name="text", type="varchar(7)"))
     with pytest.raises(QuarantineStopError, match=r"was varchar\(10\), and is varchar\(7\)"):
         way(Writer(target), reversed_partitions(log))

@@ -82,7 +82,7 @@ def test_transactions_take_effect_in_the_order_of_the_binlog(target: Target) -> 
 
 def test_effects_have_times_in_the_order_of_application(target: Target) -> None:
     writer = Writer(target, ApplyOptions(audit_log=True))
-    # Partition 1 has what comes first.
+    # Partition 1 has the first changes.
     log = [change(0, 2, 0, 1), change(1, 2, 2, 2, last=True), change(0, 1, 0, 10, last=True)]
     apply_transactions(writer, [*log, change(1, 2, 1, 11)])
     effects = sorted(target.select_own("purgatory_effects"), key=lambda row: row[5])
@@ -96,7 +96,7 @@ def test_random_batches_with_replays_give_the_sources_table(target: Target, seed
     writer = Writer(target)
     for batch in cut(log, random.Random(seed)):
         apply_transactions(writer, batch)
-        # Transactions have three changes: what waits is part of one.
+        # Transactions have three changes: the waiting changes are part of one.
         assert len(target.select_own("purgatory_pending")) < 3
     assert rows_of(target) == as_list(rows)
 

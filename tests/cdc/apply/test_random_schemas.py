@@ -18,7 +18,7 @@ from tests.cdc.mariadb import MariaDb
 from tests.cdc.same_rows import difference
 from tests.cdc.schema_workload import SchemaWorkload
 
-# The fixture captures a whole workload, and what it takes counts as the first test's.
+# The fixture captures a whole workload, and its time counts as the first test's.
 pytestmark = pytest.mark.timeout(900)
 
 _SEEDS = [0]

@@ -23,7 +23,7 @@ from tests.cdc.statements.statement_run import (
     running_servers,
 )
 
-# The fixture starts three servers, and what that takes counts as the first test's.
+# The fixture starts three servers, and their start counts as the first test's time.
 pytestmark = pytest.mark.timeout(900)
 
 _SEED = "PURGATORY_STATEMENTS_SEED"

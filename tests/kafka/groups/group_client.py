@@ -56,7 +56,7 @@ class Asked(Generic[AnswerT]):
 
 
 class TagCodec:
-    """Keeps what is committed as a batch's tag."""
+    """Keeps committed offsets as a batch's tag."""
 
     def batch(
         self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None

@@ -1,5 +1,5 @@
 """Consumer groups under anything that members, topics and coordinators may do: no partition is two
-members' at once, and in the end all are somebody's."""
+members' at once, and in the end each has a member."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _seats = st.integers(0, 4)
 class ConsumerGroupMachine(RuleBasedStateMachine):
     """Five clients, two of them static, one group and two topics.
 
-    A client owns what it was told, until it gives that up; it gives up at once what it is told to,
-    or takes its time. One whose session may be over owns nothing: a client knows that by its clock.
+    A client owns its assigned partitions, until it revokes them; it revokes partitions at once when
+    told to, or takes its time. One whose session may be over owns nothing: a client knows that by
+    its clock.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.seats = [self._client(number) for number in range(5)]
 
     def reset(self) -> None:
-        """Nobody is in the group, and it is in no generation."""
+        """The group is empty, and in no generation."""
         self.newest = 0
         self.assigned: set[tuple[int, str]] = set()
 
@@ -161,7 +161,7 @@ class GroupMachine(RuleBasedStateMachine):
                 assert has_it or came_back or member.member_id in group.pending_sync_members
 
     def teardown(self) -> None:
-        # Without signs of life everybody is out in the end, and nobody waits for anything.
+        # Without heartbeats all members are removed in the end, and no operation waits.
         self.world.pass_time(300_000)
         assert all(asked.given for asked in self.asked)
         group = self.coordinator.groups.get("g")

@@ -236,7 +236,7 @@ def test_offsets_are_readable_below_min_insync(
     here.broker.fetch(1, replica_id=1, max_wait_ms=0, tps=(PLACE,))
     assert answers == [{ORDERS: ErrorCode.NONE}]
     here.lead(2, 0, 1)
-    here.commit(6)  # nobody fetches it: the high watermark stays at 1
+    here.commit(6)  # no follower fetches it: the high watermark stays at 1
     here.follow(1, 3)
     here.lead(4, 0)
     replica = here.broker.replica(PLACE)
@@ -364,7 +364,8 @@ def delete_offsets(here: Coordinating) -> tuple[ErrorCode, Codes]:
 
 
 def in_version(version: int, *topics: str, rest: bytes = b"") -> bytes:
-    """A subscription up to where its versions begin to differ, and what a client wrote then."""
+    """A subscription up to where its versions begin to differ, and a client's bytes of that
+    version."""
     names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
     return struct.pack(">hi", version, len(topics)) + names + struct.pack(">i", -1) + rest
 

@@ -207,7 +207,7 @@ def test_static_member_rejoining_early_gets_an_assignment() -> None:
     world.pass_time(2 * DELAY_MS)
     assert [join.code for join in joins] == [0, 0]
     joined = back.join()
-    # The leader knows the old id alone: what it assigns would be lost.
+    # The leader knows the old id alone: its assignment would be lost.
     assert one.sync().code is ErrorCode.REBALANCE_IN_PROGRESS
     assert one.join().code is joined.code is ErrorCode.NONE
     one_s, back_s = one.sync(), back.sync()

@@ -57,7 +57,7 @@ class Pair:
             self.follow(one, LEADER)
 
     def follow(self, topic_partition: TopicPartition, leader_id: int) -> None:
-        """Have the follower follow somebody."""
+        """Have the follower follow a leader."""
         self.follower.manager.become_follower(
             topic_partition, leader_id, self.epoch, (LEADER, FOLLOWER)
         )

@@ -191,7 +191,7 @@ def test_a_new_segment_ends_the_wait_at_the_first_move_into_it(
 ) -> None:
     broker = make_broker(0, log_config=LogConfig(segment_bytes=300))
     broker.lead()
-    broker.fetch(0, min_bytes=5_000)  # somebody waits from the start: each event is looked at
+    broker.fetch(0, min_bytes=5_000)  # an operation waits from the start: each event is looked at
     for _ in range(3):
         broker.produce(acks=1)
     broker.followers_fetch(3, 1, 2)

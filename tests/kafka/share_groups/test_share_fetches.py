@@ -1,4 +1,4 @@
-"""Share fetches that wait, locks that expire, and what is kept of it."""
+"""Share fetches that wait, locks that expire, and the persistent state."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_idle_share_partition_is_unloaded_and_read_again(
     world.acquired("a")
     world.shares.end_session(owner)
     assert not world.shares._share_partitions
-    world.store.states[KEY] = ShareState(1, 1, 1)  # somebody has set another offset
+    world.store.states[KEY] = ShareState(1, 1, 1)  # an administrator has set another offset
     world.produce(1)
     assert world.acquired("a") == [(1, 1, 1)]
 

@@ -36,7 +36,7 @@ class Record:
     write: int = 0
 
     def complete_move(self, back: int = 0) -> None:
-        """Nobody has it any more."""
+        """No member holds the lock any more."""
         self.count -= back
         self.state = GONE if self.count >= MOST_DELIVERIES else FREE
         self.owner, self.lock = None, 0

@@ -25,7 +25,7 @@ def _run(world: World, anew: bool) -> dict[int, TransactionResult | None]:
         code = client.transform(number, how)
         known[number] = how if code is ErrorCode.NONE else None
         if code is not ErrorCode.NONE:
-            client = TransactionClient(world, anew=anew)  # what a producer does that was fenced
+            client = TransactionClient(world, anew=anew)  # the behaviour of a fenced producer
             assert client.init() is ErrorCode.NONE
     return known
 

@@ -185,8 +185,8 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def only_what_is_committed_is_read(self) -> None:
-        """Readers are given what is committed, and no part of the rest; the
-        last stable offset lies before the first record of what is open."""
+        """Readers get committed records, and no part of the rest; the last stable offset lies
+        before the first record of an open transaction."""
         for tp in OUT:
             if self.world.leaders[tp][0] not in self.world.nodes:
                 continue

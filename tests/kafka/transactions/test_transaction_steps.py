@@ -1,4 +1,4 @@
-"""The states of a transaction by table, and what each step makes of each state."""
+"""The states of a transaction by table, and the effect of each step on each state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from purgatory.kafka.transactions.transaction_metadata import (
 COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 TP, OTHER = TopicPartition("out", 0), TopicPartition("out", 1)
 
-# Kafka's table, read from its documentation: a row for each state, what may follow it.
+# Kafka's table, read from its documentation: a row for each state, with its possible successors.
 KAFKA = {
     "Empty": "Empty Ongoing PrepareAbort Dead",
     "Ongoing": "Ongoing PrepareCommit PrepareAbort PrepareEpochFence",

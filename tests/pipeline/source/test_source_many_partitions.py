@@ -1,4 +1,4 @@
-"""A topic of 200 partitions: what planning and reading cost, and how limits are kept."""
+"""A topic of 200 partitions: the costs of planning and reading, and the limits."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_200_partitions_need_the_resources_of_one(cluster: ThreadedCluster, wide
     assert cost.rows == dict.fromkeys(range(PARTITIONS), 10)
     # One consumer at a time: that which is closed, too, as long as its broker has not noticed.
     assert connections.most <= 2 * (1 + BROKERS)
-    # The first ranges import and allocate what the others use again.
+    # The first ranges import modules and allocate memory that the others reuse.
     assert max(cost.resident_mb[20:]) - cost.resident_mb[20] < 30
     assert max(cost.descriptors) <= cost.descriptors[0] + 2
     assert max(cost.threads) <= cost.threads[0] + 2

@@ -1,4 +1,4 @@
-"""The command ``purgatory stream``, with a real cluster that publishes what happens to it."""
+"""The command ``purgatory stream``, with a real cluster that publishes its events."""
 
 from __future__ import annotations
 
