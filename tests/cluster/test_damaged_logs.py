@@ -546,7 +546,9 @@ def test_outdated_metadata_lose_no_record(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_unsaved_isr_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_with_an_unsaved_isr_acknowledges_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -109,7 +109,7 @@ def opened_in_little_memory(name: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and limits a process's memory")
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_takes_no_more_memory_than_requests_may(name: str) -> None:
+def test_decompression_bomb_takes_bounded_memory(name: str) -> None:
     code = (
         "from tests.cluster.test_swollen_batches import opened_in_little_memory as opened;"
         f"opened({name!r})"

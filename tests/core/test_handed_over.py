@@ -105,7 +105,7 @@ def test_event_under_a_taken_lock_does_not_delay_a_retry(
     setting.assert_empty()
 
 
-def test_retries_begin_anew_once_one_found_the_lock_free(setting: Setting) -> None:
+def test_retry_backoff_restarts_after_a_free_lock(setting: Setting) -> None:
     lock = Meddling()
     operation = setting.submit(Probe(lock=lock), "a")
     setting.pass_time(100)

@@ -133,7 +133,7 @@ def test_raising_condition_does_not_stop_check_all(setting: Setting, logs: Logs)
     setting.assert_empty()
 
 
-def test_threads_may_ask_for_keys_while_others_wait() -> None:
+def test_keys_may_be_read_while_threads_wait() -> None:
     purgatory = DelayedOperationPurgatory("Keys")
     stop = threading.Event()
     failures: list[BaseException] = []
@@ -168,7 +168,7 @@ def test_threads_may_ask_for_keys_while_others_wait() -> None:
     purgatory.close()
 
 
-def test_coroutines_are_checked_as_well() -> None:
+def test_check_all_checks_waiting_coroutines() -> None:
     async def main() -> None:
         async with AsyncPurgatory("Keys") as purgatory:
             ready: set[str] = set()

@@ -128,7 +128,7 @@ def test_a_limit_that_is_no_integer_is_refused(limit: Any) -> None:
         DelayedOperationPurgatory("limited", reaper_enabled=False, max_pending=limit)
 
 
-def test_a_refused_operation_is_named_as_it_was() -> None:
+def test_refusal_names_the_operation_as_pending() -> None:
     purgatory = DelayedOperationPurgatory("full", reaper_enabled=False, max_pending=1)
     purgatory.try_complete_else_watch(Probe(), ["a"])
     with pytest.raises(PurgatoryFullError, match="does not take <Probe PENDING"):

@@ -77,7 +77,7 @@ def test_a_callback_holds_no_lock_but_its_operations(recording: Recording) -> No
         assert held <= USERS, f"{stage} ran under {held - USERS}"
 
 
-def test_callbacks_under_the_states_lock_are_found() -> None:
+def test_recorder_finds_callbacks_under_the_states_lock() -> None:
     released_too_late = Mutant(
         "checks run under the state's lock",
         "the busy run",

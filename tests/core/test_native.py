@@ -315,7 +315,7 @@ def test_empty_lists_are_kept_for_few_string_keys_only() -> None:
     assert lists_in_memory() - before == 128
 
 
-def test_an_operation_is_not_made_again_after_it_was_submitted() -> None:
+def test_submitted_operation_refuses_a_second_init() -> None:
     setting = Setting()
     operation = setting.submit(Probe(50), "a", "b", "c", "d")
     with pytest.raises(RuntimeError, match="can't be made again"):

@@ -576,7 +576,7 @@ def both(call: Callable[[Side], object], broken: bool = False) -> tuple[object, 
 
 
 @pytest.mark.parametrize("delay_ms", [None, "5", 1.5, True, 2**70, -(2**70)])
-def test_a_delay_that_was_changed_is_refused_alike(delay_ms: Any) -> None:
+def test_both_cores_refuse_a_changed_delay(delay_ms: Any) -> None:
     def go(side: Side) -> object:
         operation = side.make()
         operation.delay_ms = delay_ms
@@ -585,7 +585,7 @@ def test_a_delay_that_was_changed_is_refused_alike(delay_ms: Any) -> None:
     both(go)
 
 
-def test_none_as_a_function_is_refused_alike() -> None:
+def test_both_cores_refuse_none_as_a_function() -> None:
     given, _ = both(lambda side: side.make().safe_try_complete_or_else(None))
     assert given == "TypeError: 'NoneType' object is not callable"
 

@@ -130,13 +130,13 @@ def test_three_calls_are_correct_in_random_orders(
     record_property("schedules of three threads of the native core, at random", len(seeds))
 
 
-def test_a_seed_gives_the_same_schedule_again(core: ModuleType) -> None:
+def test_seed_repeats_a_schedule(core: ModuleType) -> None:
     first, second = ([random_schedule(core, seed) for seed in range(50)] for _ in "12")
     assert first == second
     assert len({run.schedule for _, run in first}) > 30
 
 
-def test_threads_are_switched_in_all_that_the_native_core_calls(
+def test_native_core_is_switched_in_each_of_its_calls(
     core: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call from the native core has no frame between the caller's and the called function's."""

@@ -108,7 +108,7 @@ def test_check_returns_whether_it_completed_the_operation() -> None:
     assert operation.calls == ["try_complete", "try_complete", "on_complete"]
 
 
-def test_callbacks_see_the_outcome_they_work_for() -> None:
+def test_callbacks_see_the_outcome_of_their_operation() -> None:
     seen: list[Outcome] = []
     expiring = Probe(hooks={"on_complete": lambda: seen.append(expiring.outcome)})
     expiring.run()
@@ -375,7 +375,7 @@ def test_repr_has_the_outcome() -> None:
     assert repr(operation) == "<Probe COMPLETED delay_ms=250>"
 
 
-def test_a_subclass_may_use_any_name_that_does_not_begin_with_op() -> None:
+def test_subclass_may_use_names_without_the_prefix_op() -> None:
     names = [
         *("lock", "keys", "purgatory", "error_", "start", "settled", "_lock", "_keys", "_timer"),
         *("_purgatory", "_event", "_outcome", "_completed", "_check_due", "entry", "_entry"),
@@ -423,7 +423,7 @@ def ask_like(name: str) -> Callable[[Base], bool]:
 
 
 @pytest.mark.parametrize("kind", [Base, Derived, WithDict])
-def test_the_method_that_the_class_has_by_now_is_called(
+def test_replaced_method_of_a_class_is_called(
     kind: type[Base], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting = Setting()

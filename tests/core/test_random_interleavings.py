@@ -41,7 +41,7 @@ def test_three_calls_are_correct_in_random_orders(record_property: Count, seeds:
     record_property("schedules of three threads, at random", len(seeds))
 
 
-def test_a_seed_gives_the_same_schedule_again() -> None:
+def test_seed_repeats_a_schedule() -> None:
     core = load_core()
     first, second = ([random_schedule(core, seed) for seed in range(50)] for _ in "12")
     assert first == second

@@ -58,7 +58,7 @@ def test_scheduler_tries_each_order_of_two_threads_once() -> None:
     assert sorted(orders) == ["AABB", "BBAA"]
 
 
-def test_steps_that_do_not_conflict_are_not_tried_in_both_orders() -> None:
+def test_independent_steps_are_tried_in_one_order() -> None:
     def build() -> Threads:
         def touch(own: str) -> None:
             for _ in range(10):
@@ -163,7 +163,7 @@ def test_threads_waiting_for_locks_and_sleeps_finish() -> None:
         assert run.failure is None
 
 
-def test_a_thread_that_sleeps_sees_its_time_pass() -> None:
+def test_sleeping_thread_sees_time_pass() -> None:
     def build() -> Threads:
         def wait_three_seconds() -> None:
             until_s = monotonic() + 3

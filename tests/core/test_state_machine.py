@@ -223,7 +223,7 @@ def test_expiry_under_a_taken_lock_does_not_delay_the_retry() -> None:
     machine.teardown()
 
 
-def test_retries_begin_anew_in_the_model_too() -> None:
+def test_model_restarts_the_retry_backoff() -> None:
     machine = PurgatoryMachine()
     machine.take_or_release_a_lock(0)
     machine.submit([0], delay_ms=1_000, lock=0, ready=False, fails_in=None)

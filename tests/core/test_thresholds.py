@@ -345,7 +345,7 @@ def test_an_advance_that_reaches_no_operation_looks_at_none() -> None:
     assert reached(watchers, 9) == []
 
 
-def test_stale_numbers_are_swept_out_in_the_end() -> None:
+def test_stale_thresholds_are_swept_out() -> None:
     watchers: ThresholdWatchers[DelayedOperation] = ThresholdWatchers()
     probes = [Probe() for _ in range(1_000)]
     for number, probe in enumerate(probes):

@@ -222,7 +222,7 @@ def test_signal_at_a_random_moment_leaves_all_tables_or_none(
 
 
 @pytest.mark.parametrize("name", [None, "py4j.clientserver"])
-def test_further_errors_of_the_java_bridge_are_not_logged(
+def test_repeated_errors_of_the_java_bridge_are_not_logged(
     name: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     logger = logging.getLogger(name)

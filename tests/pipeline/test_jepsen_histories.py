@@ -410,7 +410,7 @@ def test_history_without_operations_is_not_decided(
     assert undecided(audited["nothing happens"], ())
 
 
-def test_each_difference_has_a_reason() -> None:
+def test_difference_to_jepsen_has_a_reason() -> None:
     names = {
         "lost_write": "lost write",
         "inconsistent_offset": "inconsistent offset",

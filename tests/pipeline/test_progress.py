@@ -96,7 +96,7 @@ def test_counts_are_sums_over_stages() -> None:
     )
 
 
-def test_progress_polls_finished_jobs_once_without_skipped_stages() -> None:
+def test_progress_polls_finished_jobs_once() -> None:
     tracker = Tracker()
     source = StatusTrackerSource(cast("Any", tracker))
     assert source.progress() == sum_stages([])

@@ -457,7 +457,7 @@ def test_cut_off_text_is_noticed(browser: Browser, tmp_path: Path) -> None:
 
 
 @pytest.mark.browser
-def test_the_page_prints(browser: Browser, tmp_path: Path) -> None:
+def test_report_prints_as_pdf(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(_page("run-1"), encoding="utf-8")
     browser.open(page, width=1280, dark=True)

@@ -62,7 +62,7 @@ def test_workers_shrink_their_failures(tmp_path: Path) -> None:
     assert 'failures="1"' in (tmp_path / "report.xml").read_text()
 
 
-def test_fixtures_are_new_for_each_run_and_output_is_the_failed_ones(tmp_path: Path) -> None:
+def test_fixtures_are_new_for_each_shrinking_run(tmp_path: Path) -> None:
     text = """
 import logging
 import pytest

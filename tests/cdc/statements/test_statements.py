@@ -158,12 +158,12 @@ def test_comparison_finds_missing_cells_of_a_copy(servers: Servers) -> None:
         ("text", None, ""),
     ],
 )
-def test_another_cell_is_a_difference(kind: str, source: str | None, copy: object) -> None:
+def test_comparison_reports_a_different_cell(kind: str, source: str | None, copy: object) -> None:
     there = SourceTable({"id": "int", "a": kind}, [("1", source)])
     assert differences({"t": there}, {"t": CopiedTable(["id", "a"], [(1, copy)])})
 
 
-def test_equal_cells_in_other_forms_are_no_difference() -> None:
+def test_comparison_accepts_equal_cells_in_other_forms() -> None:
     kinds = {"id": "int", "a": "decimal", "b": "datetime", "c": "blob", "d": "bit", "e": "varchar"}
     row = ("1", "1.5", "2024-05-06 07:08:09.5", "bytes 00ff", "5", None)
     there = SourceTable(kinds, [row])

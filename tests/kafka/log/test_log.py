@@ -46,7 +46,7 @@ def test_a_segment_finds_a_batch_by_any_of_its_offsets() -> None:
 # ---- appending
 
 
-def test_an_append_goes_to_the_end() -> None:
+def test_append_begins_at_the_log_end() -> None:
     log = log_of(100, 100, count=3)
 
     assert log.append(RecordBatch(6, 2, 50, 1)) == 6

@@ -273,7 +273,7 @@ def test_segments_deleted_during_a_compaction_stay_deleted() -> None:
     assert cleaning.cleaned_until == 0
 
 
-def test_whole_segments_become_few() -> None:
+def test_compaction_merges_segments() -> None:
     log = _log_of(*[(b"a", b"%d" % number) for number in range(400)])
     many = len(log.segment_bases)
     assert _compact(log, LogCleaning(), 1)

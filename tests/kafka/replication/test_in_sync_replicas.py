@@ -70,7 +70,7 @@ def test_follower_that_fetches_but_falls_behind_leaves_the_isr(leader: Broker) -
     assert shrink_after(leader, 0) == (0, 1)
 
 
-def test_a_follower_shrinks_nothing(make_broker: Callable[..., Broker]) -> None:
+def test_follower_does_not_shrink_the_isr(make_broker: Callable[..., Broker]) -> None:
     asked: list[Any] = []
     follower = make_broker(1, on_isr_change=lambda *change: asked.append(change))
     follower.manager.become_follower(TP, 0, 1, (0, 1, 2))

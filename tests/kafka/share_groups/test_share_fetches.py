@@ -264,7 +264,7 @@ def test_max_records_is_met_by_whole_batches_or_exactly(
     assert world.acquired("a", max_records=1, exactly=True) == [(10, 10, 1)]
 
 
-def test_window_is_bounded(broker: Broker) -> None:
+def test_share_partition_acquires_up_to_its_lock_limit(broker: Broker) -> None:
     world = ShareWorld(broker, share_partition_max_record_locks=4)
     world.produce(3, batches=3)
     assert world.acquired("a") == [(0, 2, 1), (3, 5, 1)]
