@@ -143,7 +143,7 @@ def _check(files: Sequence[Path], to: str, bootstrap: str | None, topic: Sequenc
 def _exit_on_error() -> Iterator[None]:
     from purgatory.cdc.errors import ChangesError, QuarantineStopError
 
-    with exit_on_error("apply", "what is committed stays, and the next run continues behind it"):
+    with exit_on_error("apply", "committed changes stay, and the next run continues behind them"):
         try:
             yield
         except QuarantineStopError as error:

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 )
 @options.duration_option(
     "--follower-lag",
-    "Time that a follower takes to append what it fetched.",
+    "Time that a follower takes to append fetched records.",
     default=Duration("0s"),
     least="0s",
     step="1us",

@@ -1,6 +1,6 @@
 """Options that several commands share, with the same name, meaning and syntax.
 
-First the parsers of values, whose errors say what is valid; then the options, as decorators of a
+First the parsers of values, whose errors name the valid ones; then the options, as decorators of a
 command's function; last, functions over the values of several options.
 """
 

@@ -1,4 +1,4 @@
-"""The former command ``purgatory prepare``, which prints what to use instead."""
+"""The former command ``purgatory prepare``, which prints that it is not needed."""
 
 from __future__ import annotations
 

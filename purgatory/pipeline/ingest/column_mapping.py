@@ -126,7 +126,7 @@ def _source(key: str, table: str, column: str, entry: Any) -> Source:
 
 def _translations(key: str, column: str, kind: str, entry: Any) -> Mapping[str, str | int | bool]:
     if not isinstance(entry, Mapping) or not entry:
-        raise TraceError(f'{key} must be {{ "what is there" = what it means }}, and is {entry!r}')
+        raise TraceError(f'{key} must be {{ "file value" = value }}, and is {entry!r}')
     return {text: _constant(f"{key}.{text}", column, kind, value) for text, value in entry.items()}
 
 

@@ -60,7 +60,7 @@ _POLICY = (
 )
 # Plots are drawn for the width of the screen, and would be cut off on paper: A4 has 190 mm, which
 # is 718 pixels, between margins of 10 mm.
-# Links lead into what is folded, and a plot that was folded when it was drawn has no width yet.
+# Links lead into folded parts, and a plot that was folded when it was drawn has no width yet.
 _SCRIPT = """
 const unfold = () => {
   const name = decodeURIComponent(location.hash.slice(1));

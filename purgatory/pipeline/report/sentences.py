@@ -252,8 +252,8 @@ _SENTENCES: Mapping[str, tuple[str, str]] = {
         "{n} records were acknowledged at one offset, and are stored at another",
     ),
     "unseen": (
-        "One acknowledged record lies above what readers reached",
-        "{n} acknowledged records lie above what readers reached",
+        "One acknowledged record lies beyond the readers' positions",
+        "{n} acknowledged records lie beyond the readers' positions",
     ),
     "aborted_read": (
         "One record was read though its sends failed or were aborted",

@@ -108,7 +108,7 @@ def _attempts(part: PagePart, attempts: Sequence[Row]) -> str:
     ]
     caption = (
         "Attempts to send by their outcome, and the records in them: a record counts as stored "
-        "where somebody read it, and in each outcome that one of its attempts had."
+        "where a consumer read it, and in each outcome that one of its attempts had."
     )
     content = table(caption, columns, attempts, is_total=lambda row: row["outcome"] == "all")
     return collapsible("Outcomes of attempts to send", content) + row_links(
