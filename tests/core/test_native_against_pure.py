@@ -407,7 +407,7 @@ class Compared(RuleBasedStateMachine):
         thresholds=st.sampled_from([None, {}, [], {1: "5"}, {1: True}, {1: 1.5}, 5]),
         value=st.sampled_from([None, "5", True, 1.5]),
     )
-    def give_what_is_wrong(self, keys: Any, thresholds: Any, value: Any) -> Any:
+    def pass_wrong_types(self, keys: Any, thresholds: Any, value: Any) -> Any:
         number = len(self.native.operations)
         self.both(
             lambda side: side.purgatory.try_complete_else_watch(side.make(), keys, thresholds)
@@ -420,7 +420,7 @@ class Compared(RuleBasedStateMachine):
         return multiple(number)
 
     @rule(wrong=st.sampled_from([None, 5, "task", object, int, 1.5, Touchy()]))
-    def submit_what_is_no_operation(self, wrong: Any) -> None:
+    def submit_an_object_that_is_no_operation(self, wrong: Any) -> None:
         self.both(lambda side: side.purgatory.try_complete_else_watch(wrong, ["a"]))
         self.both(lambda side: side.purgatory.try_complete_else_watch(side.make(kind=2), ["a"]))
         self.both(lambda side: side.make(wrong).number)
@@ -455,7 +455,7 @@ class Compared(RuleBasedStateMachine):
         script=SCRIPT,
         lock=st.sampled_from([None, 0]),
     )
-    def do_before_it_is_submitted(
+    def call_before_the_submission(
         self, how: str, script: dict[str, tuple[str, int]], lock: int | None
     ) -> int:
         number = len(self.native.operations)
@@ -507,7 +507,7 @@ class Compared(RuleBasedStateMachine):
         self.both(lambda side: side.purgatory.forget(key))
 
     @rule(key=KEY, what=st.sampled_from(["complete_for_key", "fail_for_key", "cancel_for_key"]))
-    def let_a_key_go_away(self, key: Hashable, what: str) -> None:
+    def remove_a_key(self, key: Hashable, what: str) -> None:
         error = (OnPurpose("gone"),) if what == "fail_for_key" else ()
         self.both(lambda side: getattr(side.purgatory, what)(key, *error))
 

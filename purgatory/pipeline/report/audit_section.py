@@ -218,7 +218,7 @@ def _events_table(heading: str, events: Sequence[Row]) -> str:
         ("at, ms", True, lambda row: milliseconds(row["time_us"])),
         ("answer, ms", True, lambda row: milliseconds(row["until_us"])),
         ("event", False, _event),
-        ("by", False, who),
+        ("by", False, client_name),
         ("value", False, lambda row: letter_of.get(row["value_id"], "-")),
         ("sequence", True, lambda row: _or_dash(row["sequence"])),
         ("outcome", False, lambda row: row["error"] or row["outcome"] or "-"),
@@ -320,7 +320,7 @@ def look(event: Row) -> str:
     return str(event["outcome"] if event["event"] == "send" else event["event"])
 
 
-def who(event: Row) -> str:
+def client_name(event: Row) -> str:
     """The client of an event."""
     if event["event"] == "transaction":
         return str(event["transactional_id"])

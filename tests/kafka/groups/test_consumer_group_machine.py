@@ -47,23 +47,23 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     # Steps.
 
     @rule(number=_seats)
-    def beat(self, number: int) -> None:
+    def send_heartbeat(self, number: int) -> None:
         self.seats[number].beat()
 
     @rule(number=_seats)
-    def beat_without_giving_up(self, number: int) -> None:
+    def send_heartbeat_without_revoking(self, number: int) -> None:
         """The member keeps its partitions until its next heartbeat."""
         self.seats[number].beat_slowly()
 
     @rule(number=_seats)
-    def beat_and_miss_the_answer(self, number: int) -> None:
+    def send_heartbeat_and_lose_the_response(self, number: int) -> None:
         client = self.seats[number]
         if client.epoch > 0:
             client.ask(owned=client.owned)
             client.tells_all_next = True
 
     @rule(number=_seats, wish=st.sampled_from(_WISHES))
-    def want_something_else(self, number: int, wish: dict[str, Any]) -> None:
+    def change_the_subscription(self, number: int, wish: dict[str, Any]) -> None:
         self.seats[number].told.update(wish)
         self.seats[number].beat(**wish)
 
@@ -109,7 +109,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     # Invariants.
 
     @invariant()
-    def the_group_is_sound(self) -> None:
+    def group_is_consistent(self) -> None:
         self.world.check()
         group = self.world.coordinator.groups.get("g")
         if group is not None:
@@ -117,7 +117,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             self.epoch = group.epoch
 
     @invariant()
-    def no_partition_is_two_members(self) -> None:
+    def partitions_have_one_member_each(self) -> None:
         owned = [one for client in self.seats for one in client.owned]
         assert len(owned) == len(set(owned))
 

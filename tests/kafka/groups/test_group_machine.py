@@ -108,7 +108,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert client.generation == self.newest, "of an old generation"
 
     @rule(number=_seats)
-    def ask_to_commit(self, number: int) -> None:
+    def commit(self, number: int) -> None:
         client = self.seats[number]
         try:
             self.coordinator.check_commit(
@@ -142,7 +142,7 @@ class GroupMachine(RuleBasedStateMachine):
     # Invariants.
 
     @invariant()
-    def the_group_is_sound(self) -> None:
+    def group_is_consistent(self) -> None:
         self.world.check()
         group = self.coordinator.groups.get("g")
         if group is None:

@@ -393,7 +393,7 @@ class LogAgainstAList(RuleBasedStateMachine):
         log._check()
 
     @invariant()
-    def producers_go_on_where_they_were(self) -> None:
+    def producers_resume_at_their_sequences(self) -> None:
         for producer, following in enumerate(self.sequences):
             entry = self.log.producers.entry(producer)
             if entry is not None and entry.batches:

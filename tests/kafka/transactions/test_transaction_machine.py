@@ -184,7 +184,7 @@ class TransactionMachine(RuleBasedStateMachine):
     # Invariants.
 
     @invariant()
-    def only_what_is_committed_is_read(self) -> None:
+    def readers_see_only_committed_records(self) -> None:
         """Readers get committed records, and no part of the rest; the last stable offset lies
         before the first record of an open transaction."""
         for tp in OUT:
