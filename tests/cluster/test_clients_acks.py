@@ -35,7 +35,7 @@ ONE_TRY: Mapping[str, Mapping[str, Any]] = {
         "retries": 0,
     },
 }
-"""How each client is told to wait ``TIMEOUT_MS`` for an answer, and to try once."""
+"""Each client's settings to wait ``TIMEOUT_MS`` for a response, and to try once."""
 
 
 class Replicas(NamedTuple):

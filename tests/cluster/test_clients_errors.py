@@ -1,4 +1,5 @@
-"""Real clients that are told errors, or half of it: they send again, report, and lose nothing."""
+"""Real clients that get errors, or truncated responses: they send again, report, and lose
+nothing."""
 
 from __future__ import annotations
 

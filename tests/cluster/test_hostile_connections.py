@@ -1,4 +1,4 @@
-"""Clients that send rubbish, too much, or read nothing: they are cut off, the others go on."""
+"""Clients that send rubbish, too much, or read nothing: they are cut off, the others continue."""
 
 from __future__ import annotations
 

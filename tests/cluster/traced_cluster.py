@@ -128,7 +128,7 @@ class ToldCluster:
         self.said.append(change["text"])
 
     def whole(self) -> Told:
-        """All that was told, as a state has it; operations as a set of rows without numbers."""
+        """All reported parts, as a state has them; operations as a set of rows without numbers."""
         return comparable(
             {
                 **self.state,

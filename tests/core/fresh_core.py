@@ -60,7 +60,7 @@ COOPERATIVE: StandIns = {
 
 STATE_MODULE = "purgatory.core.state"
 STATE_LOCK = {"from purgatory.core.locks import StateLock": "from threading import StateLock"}
-"""The state's lock has a stand-in of its own: under it no other thread may go on."""
+"""The state's lock has a stand-in of its own: under it no other thread may run."""
 
 CHOICE_MODULE = "timer.backend"
 PURE = {'in ("", "0")': "in ()"}

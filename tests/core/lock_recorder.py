@@ -1,7 +1,7 @@
 """Locks that note in which order they are taken, and a search for cycles in that order.
 
-A lock is named after where it is made: ``watchers.lock``, ``system_timer._lock``; one name stands
-for all locks that are made there. An edge from one name to another says that some thread waited, or
+A lock is named after where it is made: ``watchers.lock``, ``system_timer._lock``; all locks that
+are made there have one name. An edge from one name to another says that some thread waited, or
 would have waited, for the second while it held the first. A try does not wait: it makes no edge,
 but its lock is held all the same.
 """

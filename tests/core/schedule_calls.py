@@ -290,7 +290,7 @@ def _allowed(state: State, names: list[str]) -> set[Outcome]:
 
 def _assert_end(scene: Scene, allowed: set[Outcome], value: int | None) -> None:
     world, operation = scene.world, scene.operation
-    told = len(scene.told)  # before anybody waits, which sees to it that all are told
+    told = len(scene.told)  # before a thread waits, whose listener notifies all
     world.assert_outcome(operation, *allowed)
     abandon = world.purgatory.is_closed and operation in world.operations
     over = abandon or operation.outcome is not PENDING

@@ -53,7 +53,7 @@ CALLBACKS = {
 
 
 def called() -> None:
-    """Let another thread go on where the native core calls Python; in pure Python any step has its
+    """Let another thread run where the native core calls Python; in pure Python any step has its
     point."""
     if NATIVE:
         point()
@@ -74,7 +74,7 @@ class CalledKey(str):
 
 
 class CalledClock(ManualClock):
-    """A clock at each look at which another thread may go on."""
+    """A clock at each reading of which another thread may run."""
 
     def now_ns(self) -> int:
         called()
@@ -256,7 +256,8 @@ class World(Setting):
     # Invariants at the end.
 
     def assert_outcome(self, operation: Waiting, *allowed: Outcome) -> None:
-        """Assert that it has one of these outcomes, that it was told once, and no two won."""
+        """Assert that it has one of these outcomes, that its listener was called once, and no two
+        calls won."""
         outcome = operation.outcome
         assert outcome in allowed, f"the outcome is {outcome.name}: {operation.calls}"
         finished = operation.finished
@@ -335,7 +336,7 @@ def event(world: World, operation: Waiting) -> Callable[[], object]:
 
 
 def halves(world: World, operation: Waiting) -> dict[str, Callable[[], object]]:
-    """Return two threads, each of which makes half of the condition true, and tells of it."""
+    """Return two threads, each of which makes half of the condition true, and reports it."""
     seen: set[str] = set()
 
     def condition() -> bool:

@@ -1,11 +1,11 @@
 """A scheduler that runs threads one at a time, and switches where it is told to.
 
 The threads are real, but only the one that holds the baton runs. Each access to shared state is a
-*point* (see ``switch_points``): just before it, another thread may be made to go on. The accesses
+*point* (see ``switch_points``): just before it, another thread may be made to run. The accesses
 are noted in the order in which they happen, in the *trace*; a point's number is its place there. A
-schedule is written as its deviations from "whoever runs goes on": ``"12>1 30>0"`` has thread 1 go
-on before access 12, and thread 0 before access 30. One schedule of one program gives the same run
-each time.
+schedule is written as its deviations from "the running thread continues": ``"12>1 30>0"`` has
+thread 1 run before access 12, and thread 0 before access 30. One schedule of one program gives the
+same run each time.
 
 Ground rules
 ------------
@@ -59,7 +59,7 @@ class Awaited(Protocol):
 
     @property
     def is_free(self) -> bool:
-        """Whether the thread can go on."""
+        """Whether the thread is runnable."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Run:
     turns: list[tuple[int, int]] = field(default_factory=list)
     """From which place in the trace on which thread ran."""
     can_go_on: list[tuple[int, int, bool]] = field(default_factory=list)
-    """From which place on a thread could go on, or could not."""
+    """The places from which on a thread was runnable, or was not."""
     deviations: dict[int, int] = field(default_factory=dict)
     failure: str | None = None
 
@@ -82,7 +82,7 @@ class Run:
 
 
 class Fixed:
-    """Follows a schedule: whoever runs goes on, but for the deviations."""
+    """Follows a schedule: the running thread continues, except at the deviations."""
 
     def __init__(self, deviations: Mapping[int, int] | str = "") -> None:
         if isinstance(deviations, str):
@@ -123,7 +123,7 @@ class Random:
 
 
 class ScheduledThread:
-    """A thread that serves runs, and why it can't go on in the present one."""
+    """A thread that serves runs, and the reason why it is blocked in the present one."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -169,7 +169,7 @@ class Scheduler:
         self._threads: list[ScheduledThread] = []
 
     def run(self, threads: Mapping[str, Callable[[], object]], strategy: Strategy) -> Run:
-        """Run ``threads`` to their end, or until they can't go on."""
+        """Run ``threads`` to their end, or until all are blocked."""
         while len(self._pool) < len(threads):
             thread = ScheduledThread(len(self._pool))
             self._pool.append(thread)
@@ -193,7 +193,7 @@ class Scheduler:
         return run
 
     def fail(self, message: str) -> None:
-        """Note the first thing that went wrong; the run goes on."""
+        """Note the first thing that went wrong; the run continues."""
         if self.run_record.failure is None:
             self.run_record.failure = message
 
@@ -238,7 +238,7 @@ class Scheduler:
                 self.run_record.can_go_on.append(change)
 
     def sleep(self, seconds: float) -> None:
-        """Let others go on; the time passes."""
+        """Let other threads run; the time passes."""
         if self.stop == 0:
             raise Aborted
         if len(self.trace) >= MOST_ACCESSES:
@@ -374,7 +374,7 @@ SCHEDULER = Scheduler()
 
 
 def at(value: T, access: int) -> T:
-    """Note ``access``, before which another thread may go on, and return ``value``."""
+    """Note ``access``, before which another thread may run, and return ``value``."""
     trace = SCHEDULER.trace
     trace.append(access)
     if len(trace) >= SCHEDULER.stop:
@@ -388,7 +388,7 @@ def at_operation(value: T, access: int) -> T:
 
 
 def at_lists(value: T, access: int) -> T:
-    """As ``at``, for an access before which no thread may go on if this one has the lists' turn."""
+    """As ``at``, for an access before which no thread may run if this one has the lists' turn."""
     trace = SCHEDULER.trace
     if SCHEDULER.in_turn:
         trace.append(access + 1)
@@ -400,7 +400,7 @@ def at_lists(value: T, access: int) -> T:
 
 
 def point() -> None:
-    """Let another thread go on here: for the code of a program."""
+    """Let another thread run here: for the code of a program."""
     at(None, USERS_POINT)
 
 

@@ -148,4 +148,4 @@ def test_interrupt_deep_in_a_chain_is_raised_at_its_end() -> None:
     assert chain.order == list(range(100))
     setting.assert_empty()
     setting.submit(after := Probe(ready=True), "after")
-    assert after.finished == ["on_complete"]  # the thread's chain starts anew
+    assert after.finished == ["on_complete"]  # the thread starts a new chain

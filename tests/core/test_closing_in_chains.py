@@ -1,4 +1,4 @@
-"""Closing from deep inside a chain of completions, where callbacks are put off."""
+"""Closing from deep inside a chain of completions, where callbacks are deferred."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.core.probe import Logs, Probe, Setting
 from tests.core.test_close import FINISHED_OF, OUTCOME_OF, POLICIES
 
 DEPTHS = [1, MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1, 2 * MAX_DEPTH - 1]
-"""At the third and the last, callbacks are put off; a chain resumes them at depth 2."""
+"""At the third and the last, callbacks are deferred; a chain resumes them at depth 2."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Faults injected everywhere: whatever breaks, the others go on, and everything adds up."""
+"""Faults injected everywhere: all other operations complete, and the counters add up."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def advance(world: World) -> Iterator[Callable[[], object]]:
 
 def forget(world: World) -> Iterator[Callable[[], object]]:
     world.watch(world.one)
-    world.one.number = 99  # its condition is another one's too: so it is reached in vain
+    world.one.number = 99  # its condition is another one's too: so its check completes nothing
     world.purgatory.advance(KEY, 10)
     yield lambda: world.purgatory.forget(KEY)
 

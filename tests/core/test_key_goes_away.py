@@ -70,7 +70,7 @@ def test_callbacks_do_not_overlap_a_check_that_is_under_way() -> None:
 
     probe = Probe(hooks={"try_complete": complete_all_meanwhile})
     setting.submit(probe, "gone")
-    assert seen == [Outcome.PENDING]  # handed over, to the thread that checks
+    assert seen == [Outcome.PENDING]  # handed to the thread that checks
     assert probe.outcome is Outcome.COMPLETED
     setting.assert_empty()
 

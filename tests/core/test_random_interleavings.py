@@ -1,6 +1,6 @@
 """Three concurrent calls on one operation, each under a seeded random schedule.
 
-``test_interleavings`` documents the assertions. A seed stands for a program and its schedule: a
+``test_interleavings`` documents the assertions. A seed determines a program and its schedule: a
 failure prints it, and the command that repeats it with as few preemptions as possible.
 """
 

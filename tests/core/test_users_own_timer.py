@@ -12,7 +12,7 @@ from timer import ManualClock, Timer, TimerTask
 
 
 class HeapTimer(Timer):
-    """A heap of tasks. One that was cancelled or added anew comes all the same."""
+    """A heap of tasks. A task that was cancelled or added again comes all the same."""
 
     def __init__(self) -> None:
         self.clock: ManualClock = ManualClock()

@@ -230,7 +230,7 @@ def _transact(chance: random.Random, trace: SmallTrace) -> None:
 
 
 def _numbered_anew() -> SmallTrace:
-    """The numbers of one producer begin anew: its records 1 and 1 again, of which the later sent
+    """The numbers of one producer start again: its records 1 and 1 again, of which the later sent
     one, or the one of the higher value, lies first.
     """
     sends = [

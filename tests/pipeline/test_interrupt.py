@@ -64,7 +64,7 @@ def test_signal_ends_a_job_cleanly(
         text=True,
     ) as process:
         assert process.stderr is not None
-        for line in process.stderr:  # it starts, plans, and then tells of stages
+        for line in process.stderr:  # it starts, plans, and then reports stages
             assert line.startswith("Spark: "), line
             if from_line in line:
                 break

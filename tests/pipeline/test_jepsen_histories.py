@@ -1,7 +1,7 @@
 """The published histories of Jepsen's tests of its Kafka checker, and both verdicts on each.
 
 Source: `jepsen/test/jepsen/tests/kafka_test.clj` of github.com/jepsen-io/jepsen. Its histories are
-written anew as rows of our tables: a process is a producer and a consumer, a key a topic of one
+rewritten as rows of our tables: a process is a producer and a consumer, a key a topic of one
 partition, and `info` an unknown outcome. `DIFFERENCES` explains the intended differences of the
 two. Its tests of the checker's parts, of lag and of a generator have no history that an audit could
 judge.

@@ -1,4 +1,4 @@
-"""Every page of results in Chromium: for everybody, on any screen, light and dark."""
+"""Every page of results in Chromium: for all readers, on any screen, light and dark."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_link_restores_the_common_zoom_of_plots(browser: Browser, pages: Path) -
         .map(plot => plot.layout.xaxis.range)"""
     names = ("from", "to")
     page = browser.new_page(viewport={"width": 1_280, "height": 900})
-    page.set_default_timeout(120_000)  # all plots are drawn anew
+    page.set_default_timeout(120_000)  # all plots are drawn again
     try:
         page.goto((pages / "analyze.html").as_uri())
         page.evaluate(_UNFOLD)

@@ -76,7 +76,7 @@ def check(target: Target, source: Source, way: str) -> None:
     writer = Writer(target)
     for batch in paced(source.records, chance):
         if chance.random() < 0.02:
-            # As a run that begins anew.
+            # As a new run does.
             writer = Writer(target)
             drain_pending(writer, batch[0].topic, by_transaction=way == "transaction")
         if way == "transaction":

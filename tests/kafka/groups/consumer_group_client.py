@@ -247,7 +247,7 @@ class ConsumerClient:
             self.reset()
 
     def reset(self) -> None:
-        """Own nothing, and join at the next sign of life."""
+        """Own nothing, and join at the next heartbeat."""
         self.epoch, self.owned, self._owned_next = 0, NO_PARTITIONS, None
 
     @property

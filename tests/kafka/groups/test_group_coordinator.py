@@ -1,4 +1,4 @@
-"""Groups come together, and go on as members come and go."""
+"""Groups form, and rebalance as members join and leave."""
 
 from __future__ import annotations
 

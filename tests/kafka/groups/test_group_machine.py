@@ -124,7 +124,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(number=_seats)
     def crash(self, number: int) -> None:
-        """A client ends without a word, and begins anew."""
+        """A client crashes, and starts again."""
         self.seats[number] = self._client(number)
 
     @rule(seconds=st.sampled_from([0.5, 3, 9, 40]))

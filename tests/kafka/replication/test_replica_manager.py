@@ -173,7 +173,7 @@ def test_a_stalled_partition_holds_back_no_request_on_another(leader: Broker) ->
 
 
 def test_respond_may_send_the_next_request(leader: Broker) -> None:
-    """A producer that goes on from inside the answer, as a server on one thread may."""
+    """A producer that sends from inside the response, as a server on one thread may."""
     answers: list[int] = []
 
     def respond(responses: Any) -> None:

@@ -1,7 +1,7 @@
 """Three replica managers under random events, checked after each against the promise of acks=all.
 
 The controller is here, in the test. Its commands reach the brokers late or not at all, so an old
-leader goes on leading; answers to followers get lost or come late; brokers die and come back.
+leader keeps leading; answers to followers get lost or come late; brokers die and come back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A broker that serves share groups on a manual clock, and a store that does as it is told."""
+"""A broker that serves share groups on a manual clock, and a store under the test's control."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ class World:
                 self.leaders[tp] = leader, epoch, replica.isr
 
     def run_until(self, condition: Callable[[], object], most_turns: int = 3_000) -> None:
-        """Take turns until something is so."""
+        """Take turns until a condition holds."""
         end = self.turns + most_turns
         while not condition():
             assert self.turns < end, f"not so after {most_turns} turns"

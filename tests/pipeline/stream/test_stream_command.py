@@ -88,7 +88,7 @@ def test_stream_writes_each_operation_once_to_both_sinks(
     while len(read_rows(publishing, "live.sends")) < 200:
         assert time.monotonic() < deadline
     assert stream(spark, publishing, out, *times) == 0
-    assert stream(spark, publishing, out, *times) == 0  # goes on where it was
+    assert stream(spark, publishing, out, *times) == 0  # resumes at its position
     told = read_rows(publishing, "results.waits")
     operations = read_rows(publishing, "live.operations", most=300)
     windows = rows_in(out / "waits")
