@@ -145,8 +145,8 @@ def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
         )
         heading = f"{names[0].upper()}{names[1:]}"
         caption = (
-            "Each row is a send, from its start to its answer, a read, an application of a record "
-            "or a commit of an offset."
+            "Each row is a send, from its start to its response, a read, an application of a "
+            "record or a commit of an offset."
         )
         if len(events) > MOST_DRAWN_EVENTS:
             caption += f" The first {MOST_DRAWN_EVENTS} of {len(events):,} are drawn."
@@ -216,7 +216,7 @@ def _events_table(heading: str, events: Sequence[Row]) -> str:
     columns: list[Column] = [
         ("#", True, lambda row: str(row["number"])),
         ("at, ms", True, lambda row: milliseconds(row["time_us"])),
-        ("answer, ms", True, lambda row: milliseconds(row["until_us"])),
+        ("response, ms", True, lambda row: milliseconds(row["until_us"])),
         ("event", False, _event),
         ("by", False, client_name),
         ("value", False, lambda row: letter_of.get(row["value_id"], "-")),

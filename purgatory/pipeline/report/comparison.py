@@ -110,7 +110,10 @@ def _waits(results: Results) -> Iterator[tuple[Figure, float]]:
 
 def _clients(results: Results) -> Iterator[tuple[Figure, float]]:
     spans = group_by(results.latencies, "span")
-    for span, what in (("record", "a record was acknowledged"), ("attempt", "a send was answered")):
+    for span, what in (
+        ("record", "a record was acknowledged"),
+        ("attempt", "a send got its response"),
+    ):
         rows = spans.get(span, [])
         count = sum(row["count"] for row in rows)
         if count:

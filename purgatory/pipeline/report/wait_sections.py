@@ -79,7 +79,11 @@ def waits_section(
 
 def _as_waits(latencies: Sequence[Row]) -> list[Row]:
     """The latencies of clients, as rows that are drawn as waits are."""
-    names = {"record": "until acknowledged", "attempt": "send to answer", "queue": "of it, queued"}
+    names = {
+        "record": "until acknowledged",
+        "attempt": "send to response",
+        "queue": "of it, queued",
+    }
     return [
         {
             "label": row["group"],
