@@ -326,7 +326,7 @@ def test_invalid_entries_are_refused_one_by_one(wrong: dict[str, Any], said: str
     _run(main, brokers=1)
 
 
-def test_without_authorization_there_are_no_entries() -> None:
+def test_cluster_without_authorization_has_no_entries() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         described = await client.ask(_DESCRIBE_ACLS, 3, _ALL_ACLS)
         [created] = (await client.ask(_CREATE_ACLS, 3, _creation())).results
