@@ -143,7 +143,7 @@ def _check(files: Sequence[Path], to: str, bootstrap: str | None, topic: Sequenc
 def _exit_on_error() -> Iterator[None]:
     from purgatory.cdc.errors import ChangesError, QuarantineStopError
 
-    with exit_on_error("apply", "what is committed stays, and the next run continues behind it"):
+    with exit_on_error("apply", "committed changes stay, and the next run continues behind them"):
         try:
             yield
         except QuarantineStopError as error:
@@ -194,7 +194,8 @@ def _apply_files(
 
 
 def _apply_topics(settings: TopicSettings, engine: ApplyEngine | None, master: str) -> Applied:
-    # Spark takes half a minute to start, and its workers need these: report a missing one now.
+    # Spark takes half a minute to start, and its workers need these modules: report a missing one
+    # before.
     import_module("confluent_kafka")
     if settings.target_url.startswith("postgres"):
         import_module("psycopg")
@@ -207,7 +208,7 @@ def _apply_topics(settings: TopicSettings, engine: ApplyEngine | None, master: s
     from purgatory.stream.stream import JAVA_OPTIONS, STREAM_SETTINGS, warm_up
 
     spark_settings = dict(STREAM_SETTINGS)
-    if master.startswith("local"):  # elsewhere the workers may have this package sent to them
+    if master.startswith("local"):  # workers of a cluster may get this package sent
         spark_settings["spark.python.daemon.module"] = "purgatory.cdc.apply.daemon"
     with (
         spark_session(master, java_options=JAVA_OPTIONS, settings=spark_settings) as session,
@@ -225,7 +226,7 @@ def _available_engine(master: str) -> ApplyEngine:
     try:
         find_java_home(os.environ)
     except SessionEndedError:
-        return "spark"  # Java is there: its start will report the error
+        return "spark"  # Java is installed: its start reports the error
     except SessionError:
         print(
             "purgatory apply: Spark finds no Java 17 or later, so this process applies the changes "

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 )
 @options.duration_option(
     "--follower-lag",
-    "Time that a follower takes to append what it fetched.",
+    "Time that a follower takes to append fetched records.",
     default=Duration("0s"),
     least="0s",
     step="1us",
@@ -223,7 +223,7 @@ def cluster(
     try:
         tls = tls_files(tls_cert, tls_key, tls_client_ca)
         settings: dict[str, tuple[str, Any]] = {
-            # by the option's name: where it stands in the document, and what stands there
+            # by the option's name: its place in the document, and its value
             "brokers": ("brokers", brokers),
             "topic": ("topics", [_topic(text) for text in topic]),
             "default_partitions": ("default_partitions", default_partitions),
@@ -390,7 +390,7 @@ def checked_token(text: str | None) -> str | None:
     """Check the token of a control.
 
     Raises:
-        ClusterError: it can't be sent in a header.
+        ClusterError: the token can't be sent in a header.
     """
     from purgatory.cluster import ClusterError
 
@@ -405,7 +405,7 @@ def tls_files(
     """Return the arguments of `Tls`, if there is a certificate.
 
     Raises:
-        ClusterError: the other files are given without it.
+        ClusterError: other files of TLS are given without a certificate.
     """
     from purgatory.cluster import ClusterError
 
@@ -449,7 +449,7 @@ def new_trace_writer(folder: Path, name: str) -> Any:
     """Begin a trace in the folder of --trace.
 
     Raises:
-        ClusterError: it can't be created, or is not empty.
+        ClusterError: the folder can't be created, or is not empty.
     """
     from purgatory.cluster import ClusterError, trace_writer
 
@@ -461,7 +461,7 @@ def new_trace_writer(folder: Path, name: str) -> Any:
 
 @contextmanager
 def finishing(trace: ClusterTrace | None, writer: Any, name: str) -> Iterator[None]:
-    """Finish a trace, and what writes it, if any; abandon it where an error ends what it is of."""
+    """Finish a trace and its writer, if any; abandon both if an error ends the service."""
     try:
         yield
     except BaseException:
@@ -475,11 +475,11 @@ def finishing(trace: ClusterTrace | None, writer: Any, name: str) -> Iterator[No
 
 
 def log_to_standard_error() -> None:
-    """Leave standard output to what programs read there: where the cluster is."""
+    """Keep the log off standard output, which has the cluster's address for programs."""
     import structlog
 
     def drop_shutdown_events(_logger: object, _method: str, event: Any) -> Any:
-        if event["event"] == "purgatory_closed":  # of every purgatory, when a broker ends
+        if event["event"] == "purgatory_closed":  # each purgatory logs it when a broker ends
             raise structlog.DropEvent
         return event
 
@@ -504,7 +504,7 @@ def _publisher(serving: Serving, prefix: str) -> RowPublisher:
     client: dict[str, Any] = {}
     listener = serving.config.all_listeners[0]
     if listener.tls is not None:
-        # The brokers are this very process, and their certificate may be of any name.
+        # The brokers run in this process, and their certificate may have any name.
         client["enable.ssl.certificate.verification"] = False
     users = serving.config.users
     if listener.sasl and users:

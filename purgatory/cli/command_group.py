@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import click
 
 OWN_PROCESS = object()
-"""The `obj` of a command's context where the process was started for the command."""
+"""The `obj` of a command's context in a process that was started for the command."""
 
 
 class CommandGroup(click.Group):

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 COMPLETION_VARIABLE = "_PURGATORY_COMPLETE"
-"""Is set where a shell asks how a command line may continue."""
+"""The environment variable that a shell sets when it asks for completions."""
 
 _FILES = {
     "bash": "~/.bashrc",

@@ -1,4 +1,4 @@
-"""The command ``purgatory doctor``: what this machine has, and how to get what it lacks.
+"""The command ``purgatory doctor``: the state of this machine, and advice on missing parts.
 
 The command needs the standard library alone: it also runs without the extra ``cli``.
 """
@@ -22,16 +22,16 @@ from purgatory.settings.addresses import CLUSTER_PORT, CONTROL_PORT
 _DISTRIBUTION = "kafka-purgatory"
 _EXTRAS_OF_DEVELOPERS = ("core-tests", "dev", "docs", "release")
 _MIN_OPEN_FILES = 4_096
-"""A broker uses one per connection."""
+"""The least number of open files; a broker uses one per connection."""
 
 
 class Check(NamedTuple):
     """One line of the page.
 
-    Args:
-        name: of the thing.
-        found: the state of the thing.
-        advice: what to do; empty: nothing.
+    Attributes:
+        name: of the checked part.
+        found: the part's state.
+        advice: the remedy; empty if none is needed.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Check(NamedTuple):
 
 
 def doctor() -> None:
-    """Show what this machine has: Python, native core, Java, Spark, extras, ports, open files."""
+    """Check this machine: Python, native core, Java, Spark, extras, ports, open files."""
     checks = [
         *_python(),
         *_java(),

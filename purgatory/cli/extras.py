@@ -24,7 +24,7 @@ _EXTRA_OF_COMMAND = {
 }
 _CLIENT = "confluent_kafka"
 _SERVER = "aiohttp"
-"""`purgatory simulate` and `purgatory wheel` need it only with --view."""
+"""Commands that need the page's modules only with --view."""
 _WITHOUT_JAVA = ("analyze", "waits", "occupancy", "audit")
 """Commands that run on DuckDB, too."""
 _PUBLISHING_COMMANDS = ("cluster", "simulate")
@@ -35,7 +35,7 @@ def missing_extra(command: str, module: str | None, requirer: str | None = None)
     """The message on a missing module: which extra to install.
 
     Args:
-        requirer: is named instead of the command.
+        requirer: the name to use instead of the command's.
 
     Returns:
         One line; None if no extra has the module, whose absence is then a defect.

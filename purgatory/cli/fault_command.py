@@ -47,7 +47,7 @@ class _Option(NamedTuple):
     Args:
         name: of the option.
         help: its help.
-        type: its type, where that is not the parameter's.
+        type: the option's type, where that is not the parameter's.
         attributes: further ones of the option.
     """
 
@@ -85,7 +85,7 @@ _OPTIONS: Mapping[str, _Option] = {
     "transactional_id": _Option("--transactional-id", "Only requests with this transactional.id."),
     "operation": _Option("--operation", "Only this operation; by default all."),
     "epochs": _number("--epochs", "Number of epochs.", 1),
-    "keep_bytes": _number("--keep-bytes", "Bytes that are sent; by default half of them."),
+    "keep_bytes": _number("--keep-bytes", "Number of bytes to send; by default half of them."),
     "bytes_per_s": _number("--rate", "Bytes per second.", 1),
     "skip": _number("--skip", "Number of messages that pass first."),
     "lost_records": _number("--lost-records", "Number of records lost at the end of each log."),

@@ -1,4 +1,4 @@
-"""The commands of the jobs, made from their rows; those on traces, with what these do, are here.
+"""The commands of the jobs, made from their rows in the registry; those on traces run here.
 
 A command has the options of its job (`pipeline.jobs.registry`), those that all jobs on traces have,
 and some that concern the command alone.
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from purgatory.pipeline.engines.results import JobResults
 
 VIOLATIONS_FOUND = 1
-"""The exit status of `audit` when there is a violation."""
+"""The exit status of `audit` for a violation."""
 
 INCONCLUSIVE = 3
-"""The exit status of `audit` when there is none, and something could not be decided."""
+"""The exit status of `audit` for undecided anomalies without a violation."""
 
 _RUN_OPTIONS = (
     options.analysis_engine,
@@ -72,7 +72,7 @@ def command_of(
 
     Args:
         job: its options are options of the command; durations lack the unit in their names.
-        run: is called with all values by their names.
+        run: a function that is called with all values by their names.
         before, after: the options of the command alone, as they stand in its help.
     """
     flags = {name.removesuffix("_us"): name for name in job.options}
@@ -154,9 +154,9 @@ def _option(flag: str, option: Option) -> Decorator:
 
 
 def _import_pyarrow() -> None:
-    """Import pyarrow without numpy, which it can do without: a third of the imports' time.
+    """Import pyarrow without its optional numpy, which takes a third of the imports' time.
 
-    Only where nothing else runs in the process: its arrays are never numpy's afterwards.
+    Only for a process that runs nothing else: pyarrow never converts to numpy afterwards.
     """
     if "numpy" in sys.modules:
         return

@@ -36,7 +36,7 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
     Args:
         results: of the job.
         out: the folder of the results, if they were written.
-        expected: by an audit.
+        expected: the anomalies that the audit expects.
     """
     if results.job is AUDIT:
         _print_audit(results, out, expected)
@@ -62,7 +62,7 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
                 _CUSTOM_PRINTERS[name](console, job, run_id, rows)
         if run_id in results.incomplete:
             console.print(
-                "[bold]incomplete[/bold]: this run was interrupted; what was waiting then is not "
+                "[bold]incomplete[/bold]: this run was interrupted; pending operations are not "
                 "counted"
             )
     _print_excluded_rows(console, results.run_ids, "the report" if job is ANALYZE else None)
@@ -242,7 +242,7 @@ _CUSTOM_PRINTERS: Mapping[str, Callable[[Console, Job, str, Sequence[Row]], None
 
 
 def _print_audit(results: JobResults, out: object, expected: Sequence[str]) -> None:
-    """The runs with violations first, then how many there are, and what could not be decided."""
+    """The runs with violations first, then their number, and the undecided anomalies."""
     from purgatory.pipeline.jobs.audit.findings import undecided
 
     console = Console(highlight=False)
@@ -256,7 +256,7 @@ def _print_audit(results: JobResults, out: object, expected: Sequence[str]) -> N
             console.print(_anomalies_table(run_id, violated))
         else:
             console.print(f"{escape(run_id)}: no anomalies")
-        unchecked_rules: dict[str, list[str]] = {}  # for want of a table, by which
+        unchecked_rules: dict[str, list[str]] = {}  # anomalies that were not checked, by reason
         for row in runs[run_id]:
             if not row["count"] and row["verdict"] == "indeterminate":
                 unchecked_rules.setdefault(row["setting"], []).append(row["anomaly"])

@@ -20,7 +20,7 @@ from purgatory.cli.completion import COMPLETION_VARIABLE, completion_options
 from purgatory.cli.extras import missing_extra
 
 FIRST_STEPS = """\
-See what waits inside of Kafka, and why. Try, one after the other:
+See which requests wait inside of Kafka, and why. Try, one after the other:
   purgatory wheel                                    a timing wheel turns, step by step
   purgatory simulate slow-follower --trace my-trace  requests wait for a follower that stalls
   purgatory waits my-trace                           how long they waited, and which the longest
@@ -91,7 +91,7 @@ class LazyGroup(CommandGroup):
 @completion_options
 def program() -> None:
     """Test Kafka applications against a cluster with faults, simulate clusters, and show
-    how long requests waited and what became of each record.
+    the waits of requests and the fate of each record.
     """
 
 
@@ -99,10 +99,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: after the program's name; those of the process by default.
+        arguments: after the program's name; by default those of the process.
 
     Returns:
-        The exit status: 0, 2 for a mistake in the arguments, or what the command chose.
+        The exit status: 0, 2 for a mistake in the arguments, or the command's own.
     """
     process = OWN_PROCESS if arguments is None else None
     if arguments is None:

@@ -1,6 +1,6 @@
 """Options that several commands share, with the same name, meaning and syntax.
 
-First the parsers of values, whose errors say what is valid; then the options, as decorators of a
+First the parsers of values, whose errors name the valid ones; then the options, as decorators of a
 command's function; last, functions over the values of several options.
 """
 
@@ -16,7 +16,7 @@ import click
 from purgatory.settings.typed_duration import Duration, duration_between
 
 _MAX_DURATION = "1000000000h"
-"""Its microseconds fit 64 bits, and so does a sum of two."""
+"""The longest duration: its microseconds fit 64 bits, and so does a sum of two."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)(b?)", re.IGNORECASE)
 _LEAST_MEMORY = 256 << 20
 _MOST_MEMORY = 1024 << 40
@@ -56,14 +56,14 @@ def memory_size(text: str) -> int:
     """Parse a size of memory: 2GiB, 800m and 1.5G are powers of 1,024, 2GB are 2,000,000,000 bytes.
 
     Raises:
-        click.BadParameter: it is not a size, below 256 MiB, or above 1024 TiB.
+        click.BadParameter: the text is no size, or is below 256 MiB or above 1024 TiB.
     """
     match = _SIZE.fullmatch(text.strip())
     size = 0
     if match is not None:
         number, unit, binary, byte = match.groups()
         base = 1000 if byte and not binary else 1024
-        # Infinite, it is no integer.
+        # An infinite number is no integer.
         size = int(min(float(number), _MOST_MEMORY) * base ** ("kmgt".index(unit.lower()) + 1))
     if not _LEAST_MEMORY <= size <= _MOST_MEMORY:
         raise click.BadParameter(
@@ -213,7 +213,7 @@ seed = option(
     metavar="N",
     help="Random seed: a run with the same seed repeats the same events.",
 )
-once = flag("--once", "Process the data that is there now, then end.")
+once = flag("--once", "Process the data available now, then end.")
 master = option(
     "--master",
     default="local[*]",
@@ -279,7 +279,8 @@ def client_settings(texts: Sequence[str]) -> dict[str, str]:
     """Return the settings of `client` by name. O(texts).
 
     Raises:
-        click.BadParameter: one is no NAME=VALUE, takes a function, or has an option of its own.
+        click.BadParameter: a text is no NAME=VALUE, or its setting takes a function, or has an
+            option of its own.
     """
     return dict(_setting(text) for text in texts)
 

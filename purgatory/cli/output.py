@@ -55,7 +55,7 @@ def write_report(file: Path, out: str | None, results: Results) -> None:
     """Write the page, with links to the results; an existing one is replaced at once.
 
     Raises:
-        OutputError: it can't be written.
+        OutputError: the page can't be written.
     """
     from purgatory.pipeline.errors import OutputError
     from purgatory.pipeline.report.report import report_page
@@ -100,7 +100,7 @@ def _parquet(file: Path, folder: Path | None) -> Mapping[str, str]:
     tables = {table.name: table / PARQUET_FILE for table in folder.iterdir() if table.is_dir()}
     page_folder = file.resolve().parent
     links = {
-        # A table that Spark's tasks wrote is in many files.
+        # A table that Spark's tasks wrote consists of many files.
         name: os.path.relpath(path, page_folder)
         if path.exists()
         else f"{os.path.relpath(path.parent, page_folder)}/"

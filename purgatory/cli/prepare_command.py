@@ -1,4 +1,4 @@
-"""The former command ``purgatory prepare``, which prints what to use instead."""
+"""The former command ``purgatory prepare``, which prints that it is not needed."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import click
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def prepare(words: tuple[str, ...]) -> None:
-    """Not needed any more: Spark starts without anything that is made before."""
+    """Not needed any more: Spark starts without preparation."""
     print("purgatory prepare: not needed any more, and nothing was done")

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     help="Certificates that sign the brokers'; by default the system's.",
 )
 @options.option("--to-cert", type=PATH, help="The proxy's certificate, if the brokers require one.")
-@options.option("--to-key", type=PATH, help="Its private key, if not in the same file.")
+@options.option("--to-key", type=PATH, help="The private key of --to-cert, if not in it.")
 def proxy(
     to: str,
     listen: str,

@@ -130,7 +130,7 @@ def simulate(
 
 
 def _view_error(host: str, port: int) -> str | None:
-    """Return why the page can't be served, before the run; None if it can."""
+    """Return the reason why the page can't be served, before the run; None if it can."""
     from purgatory.view.errors import ViewError
     from purgatory.view.page_server import check_address
 
@@ -270,7 +270,7 @@ def _configure_logs(log_format: str, quiet: bool) -> None:
 
 
 def _drop_shutdown_events(_logger: Any, _method: str, event: Any) -> Any:
-    """Drop the end of each simulated broker's purgatories: three lines per broker and run."""
+    """Drop the log lines at the end of simulated purgatories: three per broker and run."""
     import structlog
 
     if event.get("event") in _SHUTDOWN_EVENTS:

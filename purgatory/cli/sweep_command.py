@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from purgatory.sweeps.run import Sweep
 
 MAX_PRINTED_FAILURES = 5
-"""The number of failed scenarios that are printed; the page has more, the table `points` all."""
+"""The most failed scenarios that are printed; the page has more, the table `points` all."""
 
 
 def _sweep(

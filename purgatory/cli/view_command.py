@@ -52,7 +52,7 @@ def view(trace: Path, at: Duration | None, view_host: str, view_port: int, no_op
     try:
         is_story = trace.is_file()
     except OSError:
-        is_story = False  # the error comes when it is read as a trace
+        is_story = False  # reading it as a trace raises the error
     if is_story:
         if at is not None:
             print(
@@ -110,7 +110,7 @@ def serve_trace(
     except ViewError as error:
         print(f"purgatory {command}: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:  # while the trace was opened
+    except KeyboardInterrupt:  # Ctrl-C while the trace was opened
         return 0
 
 

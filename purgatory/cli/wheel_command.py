@@ -66,7 +66,7 @@ def wheel(
     """Draw a layered timing wheel, step by step.
 
     Each delay is a task. After the insertions, time jumps from one occupied bucket to the next:
-    what a bucket held runs, or falls to a finer level. A bucket is due when it begins, so a task
+    the bucket's tasks run, or move to a finer level. A bucket is due when it begins, so a task
     runs up to one tick early: the tick is the timer's precision.
 
     The bucket that holds the present is drawn as > 0 <. All times count from the start. With
@@ -172,7 +172,7 @@ class _Cell(NamedTuple):
 
 
 def _cells(level: LevelSnapshot) -> Iterator[_Cell]:
-    """Yield the buckets to draw: those of a large wheel that are idle as one."""
+    """Yield the buckets to draw: the idle ones of a large wheel as one."""
     buckets = level["buckets"]
     now = level["covers_ms"][0] // level["tick_ms"] % len(buckets)
     is_folded = len(buckets) > MAX_UNFOLDED_BUCKETS

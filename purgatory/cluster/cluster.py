@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Collection, Coroutine, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from purgatory.cluster.api.registry import APIS, SUPPORTED, serve
@@ -182,12 +181,7 @@ class Cluster(ClusterMetadata):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop()
 
     # Addresses.

@@ -23,7 +23,6 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from purgatory.cluster.cluster import Cluster, cluster_state
@@ -125,12 +124,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def call(self, function: Callable[[], Any]) -> Any:

@@ -26,7 +26,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
 from threading import get_ident
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from purgatory.core.closing import ClosePolicy
@@ -323,12 +322,7 @@ class AsyncPurgatory:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
     # The parts of waiting and waking.

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from purgatory.core.backend import NATIVE
@@ -558,12 +557,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     # After an interrupt, and a fork.

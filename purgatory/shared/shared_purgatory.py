@@ -36,7 +36,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from inspect import isawaitable
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from purgatory.core.async_purgatory import AsyncPurgatory
@@ -335,12 +334,7 @@ class SharedPurgatory:
         ]
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
     @former_argument("pending", "policy")
@@ -532,10 +526,5 @@ class ThreadedSharedPurgatory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()

@@ -26,7 +26,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from purgatory.cluster import Cluster, ClusterTrace
@@ -200,12 +199,7 @@ class RowPublisher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _run(self, producer: Producer) -> None:

@@ -22,6 +22,7 @@ import asyncio
 import gc
 import warnings
 from asyncio import events
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
@@ -68,10 +69,12 @@ class HostLoop(NetworkLoop):
     """The tasks of dead processes."""
     closes_dead_tasks: bool
     """Whether `close_dead_tasks` is closing them."""
+    _ready: deque[Any]
+    """The event loop's ready callbacks, which typeshed lacks."""
 
     def add_ready(self, handles: Iterable[Any]) -> None:
         """Add callbacks that were held, behind those that are ready."""
-        raise NotImplementedError
+        self._ready.extend(handles)
 
 
 class Host:

@@ -28,8 +28,7 @@ import re
 import sys
 import threading
 from asyncio import events, format_helpers
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
 from functools import cache, partial
 from itertools import count
@@ -259,7 +258,6 @@ class VirtualLoop(ConnectingLoop):
 
     # Attributes of the base class that typeshed lacks.
     _debug: bool
-    _ready: deque[Any]
     _stopping: bool
     _check_closed: Callable[[], None]
     _set_coroutine_origin_tracking: Callable[[bool], None]
@@ -602,9 +600,6 @@ class VirtualLoop(ConnectingLoop):
         if self.closes_dead_tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         return task
-
-    def add_ready(self, handles: Iterable[Any]) -> None:
-        self._ready.extend(handles)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         """Call a function at a time that the seed decides; the executor is ignored.

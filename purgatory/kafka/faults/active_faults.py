@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from random import Random
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from purgatory.kafka.faults import (
@@ -52,12 +51,7 @@ class Endable(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.end()
 
 

@@ -45,14 +45,14 @@ class Source:
 
 
 ColumnMapping = Mapping[str, Mapping[str, Source]]
-"""The sources of each table's columns that are not simply there under their own names."""
+"""The sources of each table's columns that don't stand under their own names."""
 
 
 def read_mapping(path: Path) -> ColumnMapping:
     """The mapping in a file.
 
     Raises:
-        TraceError: it can't be read, or is invalid; the text names the line or the key.
+        TraceError: the file can't be read, or is invalid; the text names the line or the key.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ def parse_mapping(document: Mapping[str, Any], where: str = "mapping") -> Column
     """A mapping given as data, as the TOML file would have it.
 
     Raises:
-        TraceError: it is invalid; the text begins with `where` and names the key.
+        TraceError: the mapping is invalid; the text begins with `where` and names the key.
     """
     mapping: dict[str, dict[str, Source]] = {}
     for table, columns in document.items():
@@ -126,7 +126,7 @@ def _source(key: str, table: str, column: str, entry: Any) -> Source:
 
 def _translations(key: str, column: str, kind: str, entry: Any) -> Mapping[str, str | int | bool]:
     if not isinstance(entry, Mapping) or not entry:
-        raise TraceError(f'{key} must be {{ "what is there" = what it means }}, and is {entry!r}')
+        raise TraceError(f'{key} must be {{ "file value" = value }}, and is {entry!r}')
     return {text: _constant(f"{key}.{text}", column, kind, value) for text, value in entry.items()}
 
 

@@ -68,11 +68,11 @@ def read_tables(
 ) -> RowCheck:
     """Make temporary tables of the traces, each with all columns, and `quarantine`.
 
-    Reads all files once, and those with bad rows a second time: O(rows). Lines of JSON that are not
-    plain cost more than the others, and so do numbers that a mapping computes.
+    All files are read once, and those with bad rows a second time: O(rows). Lines of JSON that are
+    not plain cost more than the others, and so do numbers that a mapping computes.
 
-    Of ids that are negative as numbers, `id_texts` has the `text` that was in the files. The result
-    has no numbers of good rows.
+    The table `id_texts` has the `text` of each id that is negative as a number. The result has no
+    numbers of good rows.
 
     Args:
         connection: gets the tables, in place of others of their names.
@@ -140,7 +140,7 @@ def _require_distinct_ids(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _json_cell(name: str, kind: str, source: Source) -> Cell:
-    """A column of a block of lines; `_wrong` marks values that its own types rule out."""
+    """A column of a block of lines; `_wrong` marks values of a wrong type."""
     if source.name is None:
         return constant(source, kind, DUCKDB)
     if source.values is not None:

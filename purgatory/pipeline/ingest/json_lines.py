@@ -1,8 +1,9 @@
-"""Lines of JSON as columns of a table: by Arrow's parser, or a few odd lines by Python's.
+"""Lines of JSON as columns of a table: Arrow's parser reads most, Python's a few odd lines.
 
-Arrow reads a piece of a file many times as fast as Python does, and stops at anything that is not
-plain. A half of the piece is tried again, down to a few lines, which `JsonCells` reads one by one:
-it takes numbers in quotes, and names the column of a wrong type. Lines that neither reads are torn.
+Arrow reads a piece of a file many times as fast as Python does, and stops at any line that is not
+plain. The halves of the piece are tried again, down to a few lines, which `JsonCells` reads one by
+one: it takes numbers in quotes, and names the column of a wrong type. Lines that neither parser
+reads are torn.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class JsonCells:
 
 
 def _integer(text: str) -> float:
-    """A whole number; one of so many digits that it fits no column is a float."""
+    """A whole number; one with more digits than fit any column is a float."""
     return int(text) if len(text) <= _MOST_DIGITS else float(text)
 
 
@@ -112,7 +113,7 @@ def _to_integer(value: Any, bits: int) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as text: a text as it is, anything else in JSON."""
+    """A value as text: a text unchanged, any other value in JSON."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -128,7 +129,7 @@ _NO_NUMBERS = (b"NaN", b"Inf")
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """Half a character, or one of two halves."""
 _MOST_BRACKETS = 900
-"""The objects and lists of a line that Python's parser surely reads, however they are nested."""
+"""The number of objects and lists in a line that Python's parser reads at any nesting."""
 
 ARROW_KINDS = {
     "string": pa.string(),

@@ -1,8 +1,8 @@
 """The insertion of rows into DuckDB: good rows into their table, bad ones with a reason.
 
 The rules are those of `row_rules`, in Spark's SQL: DuckDB quotes names differently, and gets macros
-for some of Spark's functions. The values in the detail of a bad row are never null, for which both
-have the same `concat`.
+for some of Spark's functions. The values in the detail of a bad row are never null, so that
+`concat` is the same in both.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ def count_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) ->
 
 
 def select_good(table: str, rows: Rows) -> str:
-    """The SQL of rows that are all good, and so are of their folder's run."""
+    """The SQL of rows that are all good, and thus of their folder's run."""
     cells = {**rows.cells, "run_id": Cell(f"CAST({literal(rows.run_id)} AS VARCHAR)")}
     columns = (f"{cells[name].value} AS {quoted_name(name)}" for name in TABLES[table])
     return f"SELECT {', '.join(columns)} FROM {rows.origin}"
 
 
 def insert_texts(connection: duckdb.DuckDBPyConnection, rows: Rows) -> None:
-    """Let the table `id_texts` take the ids that are negative as numbers, with their texts."""
+    """Insert the ids that are negative as numbers, with their texts, into the table `id_texts`."""
     structs = ", ".join(
         f"{{'number': {value}, 'text': {text}}}" for value, text in id_text_pairs(rows.cells)
     )
@@ -111,7 +111,7 @@ def insert_texts(connection: duckdb.DuckDBPyConnection, rows: Rows) -> None:
 def list_bad(
     connection: duckdb.DuckDBPyConnection, table: str, rows: Rows
 ) -> Sequence[tuple[int, str, str]]:
-    """The number, the reason and the detail of the others; the rows have a column `_line`."""
+    """The line, the reason and the detail of the bad rows; the rows have a column `_line`."""
     text = (
         f"SELECT _line, {_to_duckdb(reason_sql(table))} AS reason, {_to_duckdb(detail_sql(table))} "
         f"FROM ({_rows_sql(table, rows)}) WHERE reason IS NOT NULL ORDER BY _line"
@@ -120,7 +120,7 @@ def list_bad(
 
 
 def _rows_sql(table: str, rows: Rows) -> str:
-    """The rows with all columns of a table, and with what they may not have of themselves."""
+    """The rows with all columns of a table, including those that follow from others."""
     cells = ", ".join(f"{cell.value} AS {quoted_name(name)}" for name, cell in rows.cells.items())
     wrong = first_wrong_sql(rows.cells)
     line = ", _line" if rows.origin == ARROW else ""
@@ -142,10 +142,10 @@ def _to_duckdb(text: str) -> str:
     return text.replace("`", '"')
 
 
-# The rows of Parquet files: read by DuckDB itself where all that is needed are the good ones.
+# The rows of Parquet files: DuckDB itself reads them where only good ones are needed.
 #
-# For a row's place, and for names that differ by case only, which DuckDB ignores, Arrow
-# reads the file, piece by piece.
+# Arrow reads the file, piece by piece, for the place of a row, and for names that differ by case
+# only, which DuckDB ignores.
 
 
 _PIECE_ROWS = 1 << 16

@@ -3,9 +3,9 @@
 All are SQL expressions over the file's columns, in the words of an engine (`Dialect`). A value that
 does not fit its type becomes null, and a second expression is true.
 
-An id may be a text. If it is a whole number of 64 bits as that is written, it is that number; any
-other becomes a negative number out of its digest, which the reader of the trace has to check: two
-texts must not have become the same (`spark_reader.require_distinct_ids` and `read_tables`).
+An id may be a text. The text of a whole number of 64 bits becomes that number; any other text
+becomes a negative number from its digest. The reader of the trace has to check that no two texts
+became the same number (`spark_reader.require_distinct_ids` and `read_tables`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DIGITS = 15
 """The number of hexadecimal digits of a text's MD5 in its number: 60 bits."""
 
 _SUSPECT = r"^(true|false|\[.*|\{.*|-?[0-9][-+.0-9eE]*)$"
-"""Text that may have been something else than a text in JSON."""
+"""Texts that other JSON values than texts may have become."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def translated_cell(text: str, source: Source, kind: str, dialect: Dialect = SPA
         kind: the type that it must have.
         dialect: the engine's.
     """
-    assert source.values is not None, "there is what to translate"
+    assert source.values is not None, "the mapping has values"
     original = _from_text(text, source, kind, dialect)
     values = {
         key: _mapped_value(value, source, kind, dialect) for key, value in source.values.items()
@@ -224,7 +224,7 @@ MOST_CONTENT = 2_000
 
 
 def derived_columns(table: str) -> dict[str, str]:
-    """The columns that follow from others where they are null, and what they are then."""
+    """The columns that are derived where they are null, and the SQL of the derived value."""
     derived = DERIVED.get(table, {})
     return {
         "run_id": "coalesce(run_id, _run)",

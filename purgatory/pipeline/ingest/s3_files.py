@@ -43,7 +43,7 @@ class S3Files:
         self._files = _connect()
 
     def status(self, text: str) -> tuple[str, bool] | None:
-        """See `StoreFiles`; a bucket that is not there is an error."""
+        """See `StoreFiles`; a missing bucket is an error."""
         key = _key(text)
         bucket = key.partition("/")[0]
         with _store_errors(text):
@@ -91,7 +91,7 @@ class S3Files:
             stream.write(content)
 
     def delete(self, text: str) -> None:
-        """See `StoreFiles`. An empty folder that it was in is left as an empty object."""
+        """See `StoreFiles`. A folder that becomes empty is left as an empty object."""
         with _store_errors(text):
             kind = self._files.get_file_info(_key(text)).type
             if kind == fs.FileType.Directory:
@@ -132,10 +132,10 @@ def _key(text: str) -> str:
 
 @contextmanager
 def _store_errors(text: str) -> Iterator[None]:
-    """Turn what Arrow raises about a URI into one line.
+    """Turn Arrow's errors about a URI into one line.
 
     Raises:
-        StoreError: saying it.
+        StoreError: with the line.
     """
     try:
         yield
@@ -145,9 +145,9 @@ def _store_errors(text: str) -> Iterator[None]:
 
 
 def _interruptible(call: Callable[[], T]) -> T:
-    """The result of a long call: a thread of its own makes it, so that Ctrl-C ends the wait.
+    """The result of a long call, made in a thread of its own, so that Ctrl-C ends the wait.
 
-    Python ends without that thread.
+    Python does not wait for that thread at exit.
     """
     given: Future[T] = Future()
 

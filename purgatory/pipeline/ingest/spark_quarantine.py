@@ -1,6 +1,6 @@
-"""One look at all rows: how many are good, how many are not and why. Bad rows are not listed.
+"""The check of all rows in one pass: the numbers of good rows, and of bad ones by reason.
 
-A clean trace needs no more, and this costs a small part of a list of bad rows.
+The pass costs a small part of a list of bad rows, which clean traces do not need.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from purgatory.pipeline.ingest.trace_set import QUARANTINE, RowCheck, TraceSet
 def check_rows(
     session: SparkSession, trace_set: TraceSet, table_rows: Mapping[str, TableRows]
 ) -> RowCheck:
-    """Look at all rows of some tables once, at the same time; twice where ids are texts.
+    """Check all rows of some tables in one pass; in two where ids are texts.
 
     Raises:
         TraceError: two texts became the same number.
@@ -61,7 +61,7 @@ def _row_counts(rows: TableRows) -> list[dict[str, Any]]:
     return counts
 
 
-# The quarantine of an analysis: looked for in one pass, and listed only if there is something.
+# The quarantine of an analysis: counted in one pass, and listed only where a row is bad.
 
 
 FOLDER = "quarantine"
@@ -80,13 +80,13 @@ def check_traces(
     Args:
         session, trace_set: have the traces.
         table_rows: the rows to check, by table.
-        folder: gets a folder `quarantine` with what is bad, if there is anything; None writes
+        folder: gets a folder `quarantine` with the bad rows and files, if any; None writes
             nothing. The tasks that find the rows write them, in no order: there may be as many
             rows as in the traces.
-        strict: stop at what is bad.
+        strict: stop at the first bad row or file.
 
     Raises:
-        TraceError: strict, and there is something: the first, by file and line.
+        TraceError: strict, the first bad row or file, by file and line.
     """
     check = check_rows(session, trace_set, table_rows)
     if not check.is_clean and (strict or folder is not None):

@@ -1,8 +1,8 @@
 """The rows of one table of many traces: the good ones, and the bad ones with reason and location.
 
-All that is done to rows, Spark does, and lazily. Files that have the same columns of the same types
-are read together, so that a plan grows with the kinds of files and not with their number; which run
-a file belongs to is looked up by its path, in a table that is sent to all tasks.
+Spark processes all rows, lazily. Files that have the same columns of the same types are read
+together, so that a plan grows with the kinds of files and not with their number. The run of a file
+is looked up by its path, in a table that is sent to all tasks.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Cell]], str]] = {
 """The columns of a row beside those of its table."""
 
 _numbers = count(1)
-"""The numbers of the temporary views of files: each has a name of its own."""
+"""The numbers of the temporary views of files, which make their names unique."""
 
 _FILES = "_uri string, _file string, _run string"
 _Kinds = tuple[tuple[str, str], ...] | None
@@ -130,7 +130,7 @@ class TableRows:
         """The good rows, with the columns of the schema.
 
         Args:
-            is_clean: all rows are good, as a check has found: no rule is looked at again, and no
+            is_clean: a check has found that all rows are good: no rule is checked again, and no
                 column is read without need.
         """
         columns = ", ".join(map(backquoted, TABLES[self._table]))
@@ -251,7 +251,7 @@ class TableRows:
         }
         names = list(map(backquoted, columns))
         if files.kinds is None:
-            # As one expression: of columns, Spark derives conditions from how each is made, twice
+            # One expression for all columns: from each of several, Spark derives conditions, twice
             # as many with each one that `_wrong` looks at; for lines of JSON that takes minutes.
             values = ", ".join(columns.values())
             chosen = f"inline(array(struct({values}))) AS ({', '.join(names)})"
@@ -286,7 +286,7 @@ class TableRows:
         )
 
     def _parsed(self, view: str) -> tuple[str, Mapping[str, Cell]]:
-        """Lines with the object `_row` of its fields as text, and how each column comes from it.
+        """Lines with the object `_row` of their fields as text, and the SQL of each column from it.
 
         The line is parsed as the one element of a list in an object: otherwise Spark would take the
         first of two objects in a line, and ignore the second.
@@ -294,7 +294,7 @@ class TableRows:
         names = dict.fromkeys(source.name for source in self._sources.values() if source.name)
         fields = ", ".join(f"{backquoted(name)}: string" for name in names)
         schema = SPARK.literal(f"rows array<struct<{fields}>>, broken string")
-        # Otherwise a text with a broken escape would be null, and the rest of the row as it is.
+        # Without this column, a text with a broken escape would be null in an unchanged row.
         options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": "broken"}
         pairs = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
         line = "concat('{\"rows\":[', _text, ']}')"
@@ -424,7 +424,7 @@ class TraceTables:
     """The tables of some traces. All are lazy but `runs`, which is small.
 
     The tables of a trace have the columns that `docs/traces.md` describes, and good rows only;
-    `quarantine` has what is missing from them: rows in = rows out + quarantined.
+    `quarantine` has the bad ones: rows in = rows out + quarantined.
     """
 
     traces: Sequence[Trace]
@@ -438,19 +438,19 @@ class TraceTables:
     runs: DataFrame
 
     def require_clean(self) -> None:
-        """Read everything once, and be content only if nothing is in the quarantine.
+        """Check that the quarantine is empty; reads everything once.
 
         Raises:
-            TraceError: the first that is, by file and line.
+            TraceError: the first bad row or file, by file and line.
         """
         require_none(self.quarantine)
 
 
 def require_none(quarantine: DataFrame) -> None:
-    """Read a quarantine once, and be content only if nothing is in it.
+    """Check that a quarantine is empty; reads it once.
 
     Raises:
-        TraceError: the first that is, by file and line.
+        TraceError: the first bad row or file, by file and line.
     """
     first = quarantine.orderBy("file", f.col("line").asc_nulls_first()).first()
     if first is not None:
@@ -466,20 +466,20 @@ def read_traces(
 ) -> TraceTables:
     """The tables of all traces in some folders.
 
-    Looks at the folders and the parts' footers at once: O(parts). Rows are read when a result is
-    asked for.
+    The folders and the parts' footers are read at once: O(parts). Rows are read when a result is
+    computed.
 
     Args:
         session: the caller's session.
-        paths: a folder or several, each a trace or with traces in it at any depth; URIs too, of
-            what the session reads, such as `s3a://bucket/runs`.
-        mapping: where columns of other names are: a TOML file's path, or its content as data.
-        strict: raise the first thing that would go into the quarantine; reads everything once.
+        paths: a folder or several, each a trace or with traces in it at any depth; also URIs that
+            the session reads, such as `s3a://bucket/runs`.
+        mapping: of columns with other names: a TOML file's path, or its content as data.
+        strict: raise an error for the first bad row or file; reads everything once.
 
     Raises:
         PipelineError: the session can't reach a URI.
-        TraceError: there are no traces there, or a mapping that can't be; strict, anything bad, and
-            two ids that are texts and became the same number.
+        TraceError: no traces are there, or the mapping is invalid; strict, a row or a file is bad,
+            or two ids that are texts became the same number.
     """
     roots = [paths] if isinstance(paths, str | PathLike) else paths
     locations = resolve_locations(

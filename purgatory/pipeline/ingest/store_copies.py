@@ -31,12 +31,12 @@ _CHUNK_BYTES = 4 << 20
 def local_copies(
     trace_set: TraceSet, tables: Collection[str], progress: bool | None = False
 ) -> Iterator[TraceSet]:
-    """The same traces, where each file of some tables is on this machine. O(bytes).
+    """The same traces, with each file of some tables on this machine. O(bytes).
 
     Args:
         trace_set: the traces, which may be of this machine already.
         tables: those that are read.
-        progress: show on standard error how far it is; None does so on a terminal only.
+        progress: show the progress on standard error; None: on a terminal only.
 
     Raises:
         SessionError: there is no room for the copies.
@@ -85,7 +85,7 @@ class _Copier:
         free = shutil.disk_usage(self._folder).free
         if self._bytes > free:
             raise SessionError(
-                f"what is read from the store has {self._bytes / 2**30:,.1f} GiB, and "
+                f"the files of the store have {self._bytes / 2**30:,.1f} GiB, and "
                 f"{free / 2**30:,.1f} GiB are free in {self._folder.parent}"
             )
         with (

@@ -50,7 +50,7 @@ class StoreFiles(Protocol):
         """Move a folder to a URI that does not exist. S3 copies each file."""
 
 
-# Locations, as they are written on the command line.
+# Locations, as the command line has them.
 
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -97,7 +97,7 @@ def without_hadoop(location: Location) -> Location:
     """A location that needs no Hadoop: a local folder, or one in S3.
 
     Raises:
-        PipelineError: it has another scheme.
+        PipelineError: the location has another scheme.
     """
     if isinstance(location, Path):
         return location
@@ -139,8 +139,8 @@ def _list_location(store: Callable[[], StoreFiles], uri: Uri) -> TracePath:
 
 # A listing of a folder of traces, read like a local folder.
 #
-# A request to an object store takes tens of milliseconds; so one lists all files of a root, and
-# folders are looked up in the listing. Only opening a file is another request.
+# A request to an object store takes tens of milliseconds. One request lists all files of a root,
+# and folders are looked up in the listing; only the opening of a file is another request.
 
 
 _Entries = Mapping[str, int | None]
@@ -171,7 +171,7 @@ class ListedPath:
         return self.text.rpartition("/")[2]
 
     def resolve(self) -> ListedPath:
-        """Itself: URIs are absolute."""
+        """This path: URIs are absolute."""
         return self
 
     def is_dir(self) -> bool:
@@ -200,7 +200,7 @@ class ListedPath:
         """Open the file for reading bytes.
 
         Raises:
-            OSError: it is no file, or can't be read.
+            OSError: the URI is no file, or can't be read.
         """
         size_bytes = self.size_bytes()
         if size_bytes is None:
@@ -216,13 +216,13 @@ class ListedPath:
         """Read a compressed file to its end.
 
         Raises:
-            OSError: it is damaged.
+            OSError: the file is damaged.
         """
         if self.size_bytes():
             self.files.check_gzip(self.text)
 
     def size_bytes(self) -> int | None:
-        """The size of the file; None: it is no file."""
+        """The size of the file; None for a folder."""
         folder, _, name = self.text.rpartition("/")
         return self.folders.get(folder, {}).get(name)
 
@@ -235,7 +235,7 @@ def list_files(files: StoreFiles, text: str) -> ListedPath:
     """List all files in a folder, at any depth. O(files), some 1 ms for each.
 
     Raises:
-        OSError: it does not exist, is a file, or can't be read.
+        OSError: the folder does not exist, is a file, or can't be read.
     """
     status = files.status(text)
     if status is None:

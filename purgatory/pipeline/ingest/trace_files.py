@@ -37,9 +37,10 @@ _SETTINGS: Mapping[str, type] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that was made to go wrong in a run; the fields may be None where they don't apply.
+    """An injected fault of a run; fields are None where they don't apply.
 
-    Units are milliseconds since the start of the run; without `duration_ms`, it lasted to the end.
+    Times are milliseconds since the start of the run; without `duration_ms`, the fault lasted to
+    the end.
     """
 
     kind: str
@@ -70,7 +71,7 @@ class TraceHead:
 
 
 class FutureVersionError(TraceError):
-    """A head of a schema version that is not read."""
+    """The head is of a schema version that is not supported."""
 
 
 def read_head(folder: TracePath, *, written_elsewhere: bool) -> TraceHead:
@@ -82,8 +83,8 @@ def read_head(folder: TracePath, *, written_elsewhere: bool) -> TraceHead:
             head need not have a scenario, a seed, a length or numbers of rows.
 
     Raises:
-        TraceError: it can't be read, or a field is not of the type that it must be of.
-        FutureVersionError: its schema version is not known.
+        TraceError: the head can't be read, or a field is of a wrong type.
+        FutureVersionError: its schema version is unknown.
     """
     path = folder / RUN_FILE
     if written_elsewhere and not path.exists():
@@ -103,7 +104,7 @@ def parse_head(
         written_elsewhere: as `read_head` has it.
 
     Raises:
-        TraceError: a field is not of the type that it must be of.
+        TraceError: a field is of a wrong type.
     """
     if written_elsewhere:
         run_id = head.get("run_id", name)
@@ -141,7 +142,7 @@ def field(head: Mapping[str, Any], name: str, kind: type[T], path: TracePath) ->
     """A field of an object in `run.json`, which must be of a type; whole numbers fit 64 bits.
 
     Raises:
-        TraceError: it is missing, or another type, or a text with half a character.
+        TraceError: the field is missing, of a wrong type, or a text with half a character.
     """
     value = head.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -192,10 +193,10 @@ def _settings(
     return groups
 
 
-# The files of a trace's tables: which there are, and the contents of their footers.
+# The files of a trace's tables, and the contents of their footers.
 #
 # The footer of Parquet has the rows and the columns' types. Lines of JSON have none; compressed
-# ones are read through once, so that a torn file is found before Spark meets it.
+# ones are read through once, so that a torn file is found before Spark starts.
 
 
 JSON_ENDINGS = (".jsonl", ".jsonl.gz")
@@ -242,7 +243,7 @@ class Part:
 
 
 class PartError(TraceError):
-    """A file that is left out as a whole: the reason, and how many rows that concerns, if known."""
+    """A file that is left out as a whole: the reason, and the number of its rows, if known."""
 
     def __init__(self, message: str, reason: str, rows: int | None = None) -> None:
         super().__init__(message)
@@ -254,7 +255,7 @@ def json_files(folder: TracePath, table: str) -> list[TracePath]:
     """The lines of JSON of one table: a file of its name, and files in a folder of its name.
 
     Raises:
-        OSError: a folder can't be read; so for the next two.
+        OSError: a folder can't be read; the next two functions raise it as well.
     """
     files = [folder / (table + ending) for ending in JSON_ENDINGS]
     parts = [path for ending in JSON_ENDINGS for path in _listed(folder / table, "*" + ending)]
@@ -289,7 +290,7 @@ def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Par
     """The columns and the number of rows of a file, before its rows are read. O(1) for Parquet.
 
     Raises:
-        PartError: none of it can be read.
+        PartError: the file can't be read.
     """
     if path.name.endswith(JSON_ENDINGS):
         _check_compression(path)
@@ -315,7 +316,7 @@ def make_part(
     columns: Mapping[str, str],
     rows: int | None,
 ) -> Part:
-    """A file by the columns that were found and their types.
+    """A file with the columns found in it, and their types.
 
     Raises:
         PartError: a column is missing, or of another type.

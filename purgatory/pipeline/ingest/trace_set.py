@@ -4,8 +4,8 @@ A trace is a folder: `run.json` with the head of the run, and Parquet parts or l
 each table. The folder itself, the head and the parts' footers are checked here as far as possible,
 before Spark starts: Spark's own errors come late and take pages.
 
-Ground rules: unreadable files are quarantined, with the reason and the path. `read_trace_set`
-quarantines it and continues with the rest; `find_traces` and `read_trace` raise the first of it.
+Ground rules: `read_trace_set` quarantines unreadable files, with the reason and the path, and
+continues with the rest; `find_traces` and `read_trace` raise the first one's error.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_E
 
 @dataclass(frozen=True)
 class QuarantinedFile:
-    """A file or folder of which no row is read; `rows` is their number, if known."""
+    """A file or folder without readable rows; `rows` is their number, if known."""
 
     run_id: str
     table: str | None
@@ -169,10 +169,10 @@ def read_trace(folder: TracePath, mapping: ColumnMapping | None = None) -> Trace
     """The trace in a folder, checked.
 
     Raises:
-        TraceError: something of it can't be read, or is of another schema version.
+        TraceError: a file of the trace can't be read, or is of another schema version.
     """
     trace = _read(folder, mapping, _Quarantine(strict=True))
-    assert trace is not None, "what can't be read was raised"
+    assert trace is not None, "strict reading raises each error"
     return trace
 
 
@@ -321,7 +321,7 @@ def _read_parts(
 def _check_whole(
     trace: Trace, table: str, written_elsewhere: bool, quarantine: _Quarantine
 ) -> None:
-    """Compare a table with `run.json`; quarantine what an interrupted writer left."""
+    """Compare a table with `run.json`; quarantine the files that an interrupted writer left."""
     quarantined = [
         file
         for file in quarantine.quarantined
@@ -354,7 +354,7 @@ def _missing_part(
         return None
     run_file = trace.folder / RUN_FILE
     if not isinstance(expected, dict):
-        return run_file, "bad run.json", f"{run_file}: tables says nothing of {table!r}"
+        return run_file, "bad run.json", f"{run_file}: tables lacks {table!r}"
     rows = trace.rows[table] + sum(file.rows or 0 for file in quarantined)
     for what, found in (("parts", len(parts) + len(quarantined)), ("rows", rows)):
         if expected.get(what) != found:

@@ -67,7 +67,7 @@ def _settings(settings: Sequence[str | None]) -> str:
 def _count_text(anomaly: str, rows: Sequence[Row]) -> str:
     count, after = (sum(row.get(name, 0) for row in rows) for name in ("count", "after_lost"))
     return f"{_anomaly_words(anomaly)} {count:,}" + (
-        f" ({after:,} after a lost answer)" if after else ""
+        f" ({after:,} after a lost response)" if after else ""
     )
 
 
@@ -90,9 +90,7 @@ def audit_section(part: PagePart, audit: Sequence[Row], witnesses: Sequence[Row]
         f"{escape(_promises(verdict, audit))}</p>",
     ]
     if rows:
-        parts.append(
-            table("What was found, and how it is judged.", _columns(), dedupe_anomalies(rows))
-        )
+        parts.append(table("Anomalies, and their verdicts.", _columns(), dedupe_anomalies(rows)))
     if absent:
         parts.append(f'<p class="note">Looked for and not found: {escape(", ".join(absent))}.</p>')
     parts.append(row_links(part, "audit", audit))
@@ -104,16 +102,16 @@ def audit_section(part: PagePart, audit: Sequence[Row], witnesses: Sequence[Row]
 
 def _anomaly(row: Row) -> str:
     after = row.get("after_lost", 0)
-    return _anomaly_words(row["anomaly"]) + (f", {after:,} after a lost answer" if after else "")
+    return _anomaly_words(row["anomaly"]) + (f", {after:,} after a lost response" if after else "")
 
 
 def _promises(verdict: str, audit: Sequence[Row]) -> str:
     if verdict == "none" and (why := missing_evidence(audit)):
-        return f"There was nothing to decide on: {why}."
+        return f"Nothing to decide on: {why}."
     return {
-        "violation": "What was promised is broken.",
-        "indeterminate": "What was found may or may not break what was promised.",
-        "permitted": "What was found is what the settings permit.",
+        "violation": "A guarantee is violated.",
+        "indeterminate": "Whether a guarantee is violated can't be decided.",
+        "permitted": "The settings permit all anomalies that were found.",
     }.get(verdict, "No anomaly of order or duplicates was found.")
 
 
@@ -147,8 +145,8 @@ def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
         )
         heading = f"{names[0].upper()}{names[1:]}"
         caption = (
-            "Each row is a send, from its start to its answer, a read, an application of a record "
-            "or a commit of an offset."
+            "Each row is a send, from its start to its response, a read, an application of a "
+            "record or a commit of an offset."
         )
         if len(events) > MOST_DRAWN_EVENTS:
             caption += f" The first {MOST_DRAWN_EVENTS} of {len(events):,} are drawn."
@@ -218,9 +216,9 @@ def _events_table(heading: str, events: Sequence[Row]) -> str:
     columns: list[Column] = [
         ("#", True, lambda row: str(row["number"])),
         ("at, ms", True, lambda row: milliseconds(row["time_us"])),
-        ("answer, ms", True, lambda row: milliseconds(row["until_us"])),
+        ("response, ms", True, lambda row: milliseconds(row["until_us"])),
         ("event", False, _event),
-        ("by", False, who),
+        ("by", False, client_name),
         ("value", False, lambda row: letter_of.get(row["value_id"], "-")),
         ("sequence", True, lambda row: _or_dash(row["sequence"])),
         ("outcome", False, lambda row: row["error"] or row["outcome"] or "-"),
@@ -322,7 +320,7 @@ def look(event: Row) -> str:
     return str(event["outcome"] if event["event"] == "send" else event["event"])
 
 
-def who(event: Row) -> str:
+def client_name(event: Row) -> str:
     """The client of an event."""
     if event["event"] == "transaction":
         return str(event["transactional_id"])
@@ -367,7 +365,7 @@ def summary(event: Row, letter_of: Mapping[int, str]) -> str:
 
 
 def _range(events: Sequence[Row]) -> Figure:
-    """The times that are drawn, with some room, also where all happened at once."""
+    """The range of times to draw, with some room, also where all events have one time."""
     times_ms = [
         time_us / 1000
         for event in events

@@ -110,7 +110,10 @@ def _waits(results: Results) -> Iterator[tuple[Figure, float]]:
 
 def _clients(results: Results) -> Iterator[tuple[Figure, float]]:
     spans = group_by(results.latencies, "span")
-    for span, what in (("record", "a record was acknowledged"), ("attempt", "a send was answered")):
+    for span, what in (
+        ("record", "a record was acknowledged"),
+        ("attempt", "a send got its response"),
+    ):
         rows = spans.get(span, [])
         count = sum(row["count"] for row in rows)
         if count:
@@ -243,7 +246,7 @@ def comparison_section(part: PagePart, groups: Groups, by_run: Mapping[str, Resu
     first, second = groups
     findings = comparison_findings(groups, figures)
     return section(
-        f"What differs from {first} to {second}",
+        f"Differences from {first} to {second}",
         findings_list(part, findings, below),
         below,
         level=2,
@@ -262,9 +265,8 @@ def comparison_findings(groups: Groups, figures: Sequence[Comparison]) -> list[F
     counts = _counts(groups)
     if not certain:
         text = (
-            f"None of {len(figures):,} figures differs by more than chance makes runs differ: "
-            f"{counts}. That does not show that they are the same; the table tells how much they "
-            "may differ."
+            f"None of {len(figures):,} figures differs significantly: {counts}. That does not show "
+            "that they are the same; the table has the intervals."
         )
         return [*findings, _finding(text, Severity.FINE)]
     findings += [
@@ -272,9 +274,9 @@ def comparison_findings(groups: Groups, figures: Sequence[Comparison]) -> list[F
     ]
     more = len(certain) - _MAX_FINDINGS
     if more > 0:
-        findings.append(_finding(f"{more:,} more differ by more than chance, as the table tells."))
+        findings.append(_finding(f"{more:,} more differ significantly (see the table)."))
     others = len(figures) - len(certain)
-    rest = f"Of {others:,} of {len(figures):,} figures nothing tells that they differ"
+    rest = f"{others:,} of {len(figures):,} figures do not differ significantly"
     return [*findings, _finding(f"{rest if others else 'All figures differ'}: {counts}.")]
 
 
@@ -301,8 +303,8 @@ def _counts(groups: Groups) -> str:
 def _single_run_findings(groups: Groups, figures: Sequence[Comparison]) -> list[Finding]:
     """The differences between two single runs, without significance."""
     text = (
-        f"Whether a difference is more than chance nobody can tell from {_counts(groups)}: it "
-        "takes at least two of each, with different seeds, and better five."
+        f"Significance is unknown with {_counts(groups)}: it takes at least two of each, with "
+        "different seeds, and better five."
     )
     most = sorted(
         (comparison for comparison in figures if comparison.difference),
@@ -363,7 +365,7 @@ def _columns(groups: Groups) -> list[Column]:
         (second, True, lambda row: _with_unit(row["second"], row)),
         ("runs", True, lambda row: f"{row['first_runs']} and {row['second_runs']}"),
         ("difference", True, _interval),
-        ("more than chance", False, _verdict),
+        ("significant", False, _verdict),
     ]
 
 
@@ -378,7 +380,7 @@ def _interval(row: Row) -> str:
 
 def _verdict(row: Row) -> str:
     if row["half_width"] is None:
-        return "nobody can tell" if row["difference"] else "the same in all runs"
+        return "unknown" if row["difference"] else "the same in all runs"
     return "yes" if row["differs"] else "not shown"
 
 

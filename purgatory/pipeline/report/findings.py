@@ -108,7 +108,7 @@ def _incomplete(run: Row, results: Results) -> Iterator[Finding]:
 
 
 def _all_well(results: Results) -> Iterator[Finding]:
-    """The finding that nothing went wrong, as far as these tables show."""
+    """The finding of a run without failures, as far as these tables show."""
     if not results.runs[0]["complete"]:
         return
     operations = {
@@ -266,7 +266,7 @@ def _errors(by_error: dict[str, Row]) -> str:
 def _stored_text(row: Row, attempts: Sequence[Row], *, with_copies: bool) -> str:
     """The number of the records in the log, in words."""
     if not any(attempt["stored"] for attempt in attempts):
-        return "; nobody read them, so whether they are stored the trace does not tell"
+        return "; none was read, so the trace does not show whether they are stored"
     if row["stored"] == row["records"]:
         stored = "it is stored" if row["records"] == 1 else "all of them are stored"
     elif row["stored"]:

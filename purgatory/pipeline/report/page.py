@@ -48,7 +48,7 @@ class PagePart:
         ]
 
 
-# A page of HTML that holds all it needs: its style, its tables, its plots and what draws them.
+# A self-contained page of HTML: style, tables, plots, and the script that draws them.
 #
 # The page may not load anything: its content security policy, which browsers enforce, forbids it.
 # All text that is put into it is escaped, never markup.
@@ -60,7 +60,7 @@ _POLICY = (
 )
 # Plots are drawn for the width of the screen, and would be cut off on paper: A4 has 190 mm, which
 # is 718 pixels, between margins of 10 mm.
-# Links lead into what is folded, and a plot that was folded when it was drawn has no width yet.
+# Links lead into folded parts, and a plot that was folded when it was drawn has no width yet.
 _SCRIPT = """
 const unfold = () => {
   const name = decodeURIComponent(location.hash.slice(1));
@@ -102,7 +102,7 @@ addEventListener("load", () => {
     select.parentElement.hidden = values.size < 2;
     form.hidden &&= values.size < 2;
   }
-  // What is chosen is kept in the address, so that a link leads to what is seen.
+  // The address keeps the chosen filters, so that a link leads to the same view.
   const timed = [...document.querySelectorAll(".js-plotly-plot")].filter(
     plot => plot.layout.xaxis.ticksuffix === " s");
   const ends = timed.map(plot => plot.layout.xaxis.range[1]);
@@ -112,7 +112,7 @@ addEventListener("load", () => {
     const range = [begin, end > begin ? end : ends[at]];
     if (`${plot.layout.xaxis.range}` !== `${range}`) Plotly.relayout(plot, {"xaxis.range": range});
   });
-  const canDrag = matchMedia("(pointer: fine)").matches;  // else it scrolls the page
+  const canDrag = matchMedia("(pointer: fine)").matches;  // otherwise a drag scrolls the page
   timed.forEach((plot, at) => {
     if (canDrag) Plotly.relayout(plot, {dragmode: "zoom", "xaxis.fixedrange": false});
     plot.on("plotly_relayout", () => {
@@ -197,7 +197,7 @@ def table(
     rows: Sequence[Row],
     is_total: Callable[[Row], bool] = lambda _: False,
 ) -> str:
-    """A table under its caption; one that is too wide for the screen scrolls in itself."""
+    """A table under its caption; one wider than the screen scrolls on its own."""
 
     def cell(tag: str, text: str, is_number: bool) -> str:
         number = ' class="number"' if is_number else ""
@@ -221,7 +221,7 @@ def table(
 
 
 def _row_attributes(row: Row) -> str:
-    """Its identifier, and what the page's filters compare: topics, clients and the broker."""
+    """A row's identifier, and the values that the filters compare: topics, clients, broker."""
     keys = [row["watch_key"]] if row.get("watch_key") else row.get("watch_keys") or ()
     topics = {key.rpartition("-")[0] or key for key in keys}
     if row.get("topic"):
@@ -283,7 +283,7 @@ def section(heading: str, *parts: str, level: int = 3, anchor: str = "") -> str:
 
 
 def collapsible(summary: str, content: str) -> str:
-    """Content that is shown when it is asked for: on paper, it is unfolded."""
+    """Folded content, which a click unfolds; on paper, it is unfolded."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
@@ -367,6 +367,6 @@ def plot_html(name: str, plot: Figure) -> str:
 
 
 def _as_script(value: Any) -> str:
-    """Plain data as a script has it: nothing in a text ends the script, or is markup in it."""
+    """Plain data as a script's literal: no text in it ends the script, or is markup."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

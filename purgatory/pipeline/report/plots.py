@@ -1,10 +1,10 @@
 """The plots of the report, as figures of plotly in plain data.
 
 Every function takes rows of the result tables and gives one figure. Colors are those of Okabe and
-Ito, which are distinct for any color vision; no figure shows by color alone what its labels or
-tables don't show too. Labels stand over what they name, not beside it, so that a narrow
-screen has its whole width for the plot. Backgrounds are left to the page, and so are the colors of
-text and grids, which the page sets by the classes of plotly's elements: it may be light or dark.
+Ito, which are distinct for any color vision; labels or tables show all that a color shows. Labels
+stand over the plots that they name, not beside them, so that a narrow screen has its whole width
+for the plot. Backgrounds are left to the page, and so are the colors of text and grids, which the
+page sets by the classes of plotly's elements: it may be light or dark.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class _Replicas:
             changed = replicas if is_leader else replicas.keys() & {change["broker"]}
         leader = self._leaders.get(place)
         for broker in changed:
-            # Without a leader nothing is copied: then no replica is behind.
+            # Without a leader no records are copied, so no replica is behind.
             end = ends.get(broker if leader is None else leader, 0)
             lag = max(0, end - ends.get(broker, 0))
             self.lags.setdefault(broker, {})[place] = lag
@@ -166,7 +166,7 @@ def replication_section(part: PagePart, run: Row, rows: Sequence[Row]) -> str:
     if not rows or not part.plotted:
         return ""
     if "error" in rows[0]:
-        text = f"They are missing: the table {CHANGES} can't be read: {rows[0]['error']}"
+        text = f"The table {CHANGES} can't be read: {rows[0]['error']}"
         return section("Replica lag and ISR", f'<p class="note">{escape(text)}</p>')
     anchored = part.anchored("replication", rows)
     plot = figure(
@@ -191,7 +191,7 @@ def _most_table(run: Row, rows: Sequence[Row]) -> str:
         *view_columns(run, "window_start_us"),
     ]
     most = [_most(of_broker, "replica_lag") for of_broker in group_by(rows, "broker").values()]
-    return table("How far replicas were behind, in records.", columns, most)
+    return table("Replica lag, in records.", columns, most)
 
 
 def _most(rows: Sequence[Row], column: str) -> Row:

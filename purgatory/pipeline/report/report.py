@@ -201,7 +201,7 @@ def report_page(
 
 
 def _footer(command: str) -> str:
-    """The version that made the page, and the command that makes it again."""
+    """The version that made the page, and the command to repeat."""
     again = f" Again: <code>{escape(command)}</code>" if command else ""
     return f'<footer class="note">purgatory {escape(__version__)}.{again}</footer>'
 
@@ -242,7 +242,7 @@ def _verdicts(results: Results) -> str:
     violated = sum(worst_verdict(rows) == "violation" for rows in by_run.values())
     return (
         f"<p>Order and duplicates: {_count(violated, 'run')} of {len(results.runs):,} "
-        f"{'breaks' if violated == 1 else 'break'} what was promised.</p>"
+        f"{'violates a guarantee' if violated == 1 else 'violate guarantees'}.</p>"
     )
 
 

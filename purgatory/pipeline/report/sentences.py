@@ -29,7 +29,7 @@ class Finding:
         text: plain text.
         section: the section of the page that shows it.
         table: the table of results with its rows; by default that of the section's name.
-        headline: the failure in a few words, for the verdict; empty for what is no failure.
+        headline: the failure in a few words, for the verdict; empty where nothing failed.
     """
 
     text: str
@@ -156,8 +156,8 @@ def faults_during(run: Row, from_us: int, until_us: int) -> tuple[str, str]:
 def fault_soon_after(run: Row, time_us: int) -> str:
     """The fault that began within half a second after a time, if any.
 
-    As text: ", right before broker 2 was dead (...)". Records that are lost when a leader dies were
-    acknowledged before.
+    The text is as ", right before broker 2 was dead (...)". Records that are lost when a leader
+    dies were acknowledged before.
     """
     for fault in run["faults"]:
         if 0 < fault["at_ms"] * 1000 - time_us <= _RIGHT_AFTER_US:
@@ -248,12 +248,12 @@ _SENTENCES: Mapping[str, tuple[str, str]] = {
     ),
     "lost_write": ("One acknowledged record is lost", "{n} acknowledged records are lost"),
     "moved_write": (
-        "One record was acknowledged at an offset where it is not, and lies at another",
-        "{n} records were acknowledged at offsets where they are not, and lie at others",
+        "One record was acknowledged at one offset, and is stored at another",
+        "{n} records were acknowledged at one offset, and are stored at another",
     ),
     "unseen": (
-        "One acknowledged record lies above what readers reached",
-        "{n} acknowledged records lie above what readers reached",
+        "One acknowledged record lies beyond the readers' positions",
+        "{n} acknowledged records lie beyond the readers' positions",
     ),
     "aborted_read": (
         "One record was read though its sends failed or were aborted",

@@ -55,7 +55,7 @@ def verdict(results: Results, found: Sequence[Finding]) -> Verdict:
 
 
 def verdict_html(run: Row, given: Verdict) -> str:
-    """The line, with the faults that were injected."""
+    """The verdict as a line of HTML, with the injected faults."""
     mark = "" if given.validity is None else f"<strong>{given.validity.capitalize()}.</strong> "
     faults = "; ".join(fault_text(fault) for fault in run["faults"][:_MOST_HEADLINES])
     more = len(run["faults"]) - _MOST_HEADLINES
@@ -66,7 +66,7 @@ def verdict_html(run: Row, given: Verdict) -> str:
 
 
 def sums_section(part: PagePart, results: Results) -> str:
-    """The numbers of one run as sums, each with its parts: every number agrees with the others."""
+    """The numbers of one run as sums of their parts, so that all numbers agree."""
     lines = [*_produce_sums(results), *_fetch_sums(results)]
     items = "".join(
         f"<li><strong>{escape(whole)}</strong> = {escape(parts)}</li>" for whole, parts in lines

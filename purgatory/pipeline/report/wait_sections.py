@@ -1,4 +1,4 @@
-"""The sections on waits: outcomes of operations, and how long they waited, when, and where."""
+"""The sections on waits: outcomes of operations, and their waits, over time and by place."""
 
 from __future__ import annotations
 
@@ -73,13 +73,17 @@ def waits_section(
         parts.append(_attempts(part, attempts))
     if shown:
         parts.append(row_links(part, "waits", waits))
-    heading = "Client latency beside the waits" if latencies else "How long they waited"
+    heading = "Client latency beside the waits" if latencies else "Waits"
     return section(heading, *parts, anchor=part.anchor("waits"))
 
 
 def _as_waits(latencies: Sequence[Row]) -> list[Row]:
     """The latencies of clients, as rows that are drawn as waits are."""
-    names = {"record": "until acknowledged", "attempt": "send to answer", "queue": "of it, queued"}
+    names = {
+        "record": "until acknowledged",
+        "attempt": "send to response",
+        "queue": "of it, queued",
+    }
     return [
         {
             "label": row["group"],
@@ -108,10 +112,10 @@ def _attempts(part: PagePart, attempts: Sequence[Row]) -> str:
     ]
     caption = (
         "Attempts to send by their outcome, and the records in them: a record counts as stored "
-        "where somebody read it, and in each outcome that one of its attempts had."
+        "where a consumer read it, and in each outcome that one of its attempts had."
     )
     content = table(caption, columns, attempts, is_total=lambda row: row["outcome"] == "all")
-    return collapsible("What became of attempts to send", content) + row_links(
+    return collapsible("Outcomes of attempts to send", content) + row_links(
         part, "attempts", attempts
     )
 
@@ -124,7 +128,7 @@ def outcomes_section(part: PagePart, run: Row, waits: Sequence[Row]) -> str:
     shares = figure(
         f"shares-{part.number}", outcome_shares(content), f"Shares of outcomes in {run['run_id']}"
     )
-    return section("What became of the operations", shares)
+    return section("Outcomes of the operations", shares)
 
 
 def _latencies_table(latencies: Sequence[Row]) -> str:
@@ -164,12 +168,11 @@ def distribution_section(
         f"bins-{part.number}",
         wait_bins([{**row, "anchor": _first_within(row, operations)} for row in distribution]),
         f"Distribution of the waits in {run['run_id']}",
-        "How many operations waited how long, in five bins per power of ten, by what became of "
-        "them.",
+        "Numbers of operations by wait, in five bins per power of ten, and by the outcome of them.",
         where="table distribution in Parquet",
     )
     rows = row_links(part, "distribution", distribution)
-    return section("How the waits are distributed", plot, rows)
+    return section("Distribution of the waits", plot, rows)
 
 
 def _first_within(bin_: Row, operations: Sequence[Row]) -> str:
@@ -212,9 +215,9 @@ def over_time_section(part: PagePart, run: Row, over_time: Sequence[Row]) -> str
     ]
     ordered = [row for of_purgatory in by_purgatory(rows).values() for row in of_purgatory]
     return section(
-        "When they waited",
+        "Waits over time",
         plot,
-        collapsible("In figures", table("Waits by when they started.", columns, ordered)),
+        collapsible("In figures", table("Waits by the start of the operations.", columns, ordered)),
         row_links(part, "waits_over_time", over_time),
         anchor=part.anchor("over-time"),
     )
@@ -246,12 +249,12 @@ def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
             + (
                 "; one that waited for several partitions counts in each."
                 if keyed
-                else ": the trace does not tell the partitions that they waited for."
+                else ": the trace does not have the partitions that they waited for."
             ),
         )
     figures = collapsible("In figures", _expiry_table(anchored))
     figures += row_links(part, "expiry", expiry)
-    return section("Where they expired", plot, figures, anchor=part.anchor("expiry"))
+    return section("Expired operations by place", plot, figures, anchor=part.anchor("expiry"))
 
 
 def _expiry_table(expiry: Sequence[Row]) -> str:
@@ -291,7 +294,7 @@ def _waits_table(waits: Sequence[Row], purgatory: str) -> str:
     ]
     caption = (
         f"{purgatory}: waits by requester, where there are several kinds, and outcome. Percentiles "
-        "are exact; those of all outcomes are over settled operations, without the pending ones."
+        "are exact; those of all outcomes are over completed operations, without the pending ones."
     )
     return table(caption, columns, waits, is_total=lambda row: row["outcome"] == "all")
 
@@ -332,7 +335,7 @@ def view_columns(run: Row, column: str) -> list[Column]:
     return [("in the view", False, lambda row: f"{command} {row[column]}us")]
 
 
-# The sections on what was parked: sizes over time, their peaks, and the keys waited for most.
+# The sections on parked operations: sizes over time, their peaks, and the keys waited for most.
 
 
 def sizes_section(part: PagePart, run: Row, occupancy: Sequence[Row]) -> str:
@@ -353,7 +356,9 @@ def sizes_section(part: PagePart, run: Row, occupancy: Sequence[Row]) -> str:
     )
     figures = collapsible("In figures", _sizes_table(run, anchored))
     rows = row_links(part, "occupancy", occupancy, "Rows" if by_broker else "Rows over all brokers")
-    return section("How many waited", plot, figures, rows, anchor=part.anchor("occupancy"))
+    return section(
+        "Pending operations over time", plot, figures, rows, anchor=part.anchor("occupancy")
+    )
 
 
 def _sizes_table(run: Row, occupancy: Sequence[Row]) -> str:
@@ -384,7 +389,7 @@ def _sizes_table(run: Row, occupancy: Sequence[Row]) -> str:
         ("at, s", True, lambda row: f"{row['peak_us'] / 1e6:,.3f}"),
         *view_columns(run, "peak_us"),
     ]
-    caption = "How many operations waited at the same time."
+    caption = "Operations that waited at the same time."
     return table(caption, columns, rows, is_total=lambda row: row["broker"] == "all")
 
 
@@ -419,5 +424,7 @@ def keys_section(part: PagePart, keys: Sequence[Row]) -> str:
         ("mean wait, ms", True, lambda row: milliseconds(row["wait_mean_us"], digits=2)),
         ("max, ms", True, lambda row: milliseconds(row["wait_max_us"], digits=2)),
     ]
-    content = table("The keys that most waited for, by the mean number parked.", columns, keys)
+    content = table(
+        "The keys that most operations waited for, by the mean number parked.", columns, keys
+    )
     return section("Hot keys", content, row_links(part, "hot_keys", keys))

@@ -1,4 +1,4 @@
-"""The page over a cluster that runs, in a real browser: what it draws is what the control tells."""
+"""The page over a cluster that runs, in a real browser: its drawing is the control's state."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _said(groups: dict[str, list[Row]], figures: list[Comparison]) -> list[str]:
     return [one.text for one in comparison_findings(groups, figures)]
 
 
-def test_two_folders_are_compared_then_two_scenarios_then_two_runs() -> None:
+def test_comparison_prefers_folders_then_scenarios_then_runs() -> None:
     runs = [*_runs("steady", 2), *_runs("late", 2)]
     assert list(two_groups(runs)) == ["steady", "late"]
     assert list(two_groups(runs, ["/traces/l", "/traces/s"])) == ["late", "steady"]
@@ -63,7 +63,9 @@ def test_interval_is_welchs() -> None:
     half = welch_half_width([1, 2, 3], [8, 10, 12], 0.95)
     assert half == pytest.approx(t_quantile(0.975, 2) * (5 / 3) ** 0.5)
     assert welch_half_width([1], [2, 3], 0.95) is None
-    assert welch_half_width([1, 1], [2, 2], 0.95) is None, "nothing tells how much others differ"
+    assert welch_half_width([1, 1], [2, 2], 0.95) is None, (
+        "variances of 0 tell nothing of other runs"
+    )
 
 
 def test_differences_are_reported_with_their_sizes() -> None:
@@ -75,11 +77,11 @@ def test_differences_are_reported_with_their_sizes() -> None:
     assert _said(GROUPS, figures) == [
         "The share that expired: 1.10 % in a, 3.10 % in b, which is 1.50 to 2.50 points more.",
         "The median: 30.0 ms in a, 15.0 ms in b, which is 14.0 to 16.0 ms less.",
-        "Of 1 of 3 figures nothing tells that they differ: 3 runs of a and 3 runs of b.",
+        "1 of 3 figures do not differ significantly: 3 runs of a and 3 runs of b.",
     ]
     assert _said(GROUPS, figures[2:]) == [
-        "None of 1 figures differs by more than chance makes runs differ: 3 runs of a and 3 runs "
-        "of b. That does not show that they are the same; the table tells how much they may differ."
+        "None of 1 figures differs significantly: 3 runs of a and 3 runs of b. That does not show "
+        "that they are the same; the table has the intervals."
     ]
 
 
@@ -87,8 +89,8 @@ def test_comparison_of_single_runs_has_no_significance() -> None:
     groups = {"a": _runs("a", 1), "b": _runs("b", 4)}
     figures = [Comparison(EXPIRED, [0.0], [1.0, 1.0, 1.0, 1.0], None)]
     assert _said(groups, figures) == [
-        "Whether a difference is more than chance nobody can tell from 1 run of a and 4 runs of b: "
-        "it takes at least two of each, with different seeds, and better five.",
+        "Significance is unknown with 1 run of a and 4 runs of b: it takes at least two of each, "
+        "with different seeds, and better five.",
         "The share that expired: 0 % in a, 1.00 % in b, in these runs.",
     ]
 
@@ -104,7 +106,7 @@ def _with_audit(run: Row, counts: dict[str, int]) -> Results:
     return Results([run], audit=rows)
 
 
-def test_duplicate_of_a_lost_response_counts_once_and_zero_has_no_figure() -> None:
+def test_duplicate_of_a_lost_response_counts_in_one_figure() -> None:
     by_run = {
         run["run_id"]: _with_audit(run, {"duplicate": 4, "lost_ack_duplicate": 4, "lost_write": 0})
         for runs in GROUPS.values()
@@ -151,24 +153,20 @@ def _compared(traces: Path, out: Path, *groups: str) -> list[str]:
     options = ["--out", str(out), "--engine", "duckdb", "--no-progress"]
     assert main(["analyze", *folders, *options]) == 0
     page = unescape((out / "report.html").read_text(encoding="utf-8"))
-    found = re.search(r"<h2>What differs from .*?</section>", page, re.S)
+    found = re.search(r"<h2>Differences from .*?</section>", page, re.S)
     assert found, "it has the section"
     assert page.index("<h2>Runs") > found.end(), "and it leads"
     return re.findall(r"<li><span class=\"mark[^>]*>[^<]*</span> ([^<]*?) *<span", found[0])
 
 
 @pytest.mark.slow
-def test_groups_that_differ_by_seeds_alone_are_not_called_different(
-    traces: Path, tmp_path: Path
-) -> None:
+def test_comparison_finds_no_difference_between_seeds(traces: Path, tmp_path: Path) -> None:
     [said] = _compared(traces, tmp_path / "out", "one", "other")
-    assert re.match(r"None of \d+ figures differs by more than chance makes runs differ: 4 ", said)
+    assert re.match(r"None of \d+ figures differs significantly: 4 ", said)
 
 
 @pytest.mark.slow
-def test_comparison_distinguishes_a_slow_follower_from_a_steady_one(
-    traces: Path, tmp_path: Path
-) -> None:
+def test_comparison_finds_the_expiries_of_a_slow_follower(traces: Path, tmp_path: Path) -> None:
     said = _compared(traces, tmp_path / "out", "one", "slow")
     told = [
         one for one in said if one.startswith("The share of operations in Produce that expired")
@@ -182,7 +180,7 @@ def test_comparison_distinguishes_a_slow_follower_from_a_steady_one(
 @pytest.mark.slow
 def test_comparison_of_two_runs_has_no_significance(traces: Path, tmp_path: Path) -> None:
     said = _compared(traces, tmp_path / "out", "one/1", "slow/1")
-    assert said[0].startswith("Whether a difference is more than chance nobody can tell from 1 run")
+    assert said[0].startswith("Significance is unknown with 1 run")
     assert not [one for one in said if "which is" in one]
 
 

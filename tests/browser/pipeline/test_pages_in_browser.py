@@ -1,4 +1,4 @@
-"""Every page of results in Chromium: for everybody, on any screen, light and dark."""
+"""Every page of results in Chromium: for all readers, on any screen, light and dark."""
 
 from __future__ import annotations
 
@@ -131,15 +131,13 @@ def test_filter_hides_rows_and_lines_of_other_values(browser: Browser, pages: Pa
         page.close()
 
 
-def test_plots_over_time_zoom_together_and_their_link_restores_the_zoom(
-    browser: Browser, pages: Path
-) -> None:
+def test_link_restores_the_common_zoom_of_plots(browser: Browser, pages: Path) -> None:
     ranges = """[...document.querySelectorAll(".js-plotly-plot")]
         .filter(plot => plot.layout.xaxis.ticksuffix === " s")
         .map(plot => plot.layout.xaxis.range)"""
     names = ("from", "to")
     page = browser.new_page(viewport={"width": 1_280, "height": 900})
-    page.set_default_timeout(120_000)  # all plots are drawn anew
+    page.set_default_timeout(120_000)  # all plots are drawn again
     try:
         page.goto((pages / "analyze.html").as_uri())
         page.evaluate(_UNFOLD)
@@ -241,7 +239,7 @@ def test_each_row_linked_from_a_plot_is_in_the_page(browser: Browser, pages: Pat
 
 
 def _leads(page: Page) -> None:
-    """Sentences come first, each once; headings have their order; links lead to what is there."""
+    """Sentences come first, each once; headings have their order; links lead to existing places."""
     said = page.evaluate(_SAID)
     assert said
     assert len(set(said)) == len(said)

@@ -285,7 +285,7 @@ def test_plotly_accepts_every_plot_without_changes() -> None:
     assert len(plots) == page.count("Plotly.newPlot(") - _page().count("Plotly.newPlot(") == 11
     for data, layout in plots:
         plot = {"data": json.loads(data), "layout": json.loads(layout)}
-        taken = json.loads(to_json(Figure(plot)))  # raises for what it does not know
+        taken = json.loads(to_json(Figure(plot)))  # raises for unknown properties
         taken["layout"].pop("template")  # of the Python package
         assert taken == plot
 
@@ -333,7 +333,7 @@ def test_columns_do_not_depend_on_later_elements() -> None:
     assert ".story.beside { display: grid" in style and ":has(" not in style
 
 
-def test_many_runs_have_their_tables_but_no_more_plots_than_a_browser_takes() -> None:
+def test_page_of_many_runs_plots_only_the_first_ones() -> None:
     run_ids = [f"run-{number:02}" for number in range(MOST_PLOTTED_RUNS + 2)]
     page = _page(*run_ids)
     assert (
@@ -457,7 +457,7 @@ def test_cut_off_text_is_noticed(browser: Browser, tmp_path: Path) -> None:
 
 
 @pytest.mark.browser
-def test_the_page_prints(browser: Browser, tmp_path: Path) -> None:
+def test_report_prints_as_pdf(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(_page("run-1"), encoding="utf-8")
     browser.open(page, width=1280, dark=True)
@@ -480,4 +480,4 @@ def test_the_page_prints(browser: Browser, tmp_path: Path) -> None:
     outline = [title.decode() for title in re.findall(rb"/Title \(([^)]*)\)", pdf)]
     headings = "[...document.querySelectorAll('title, h1, h2, h3, h4')].map(e => e.textContent)"
     assert sorted(outline) == sorted(browser.evaluate(headings))
-    assert {"When they waited", "Where they expired", "Order and duplicates"} < set(outline)
+    assert {"Waits over time", "Expired operations by place", "Order and duplicates"} < set(outline)

@@ -97,7 +97,7 @@ def as_list(rows: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def quarantined(target: Target) -> list[tuple[int, str]]:
-    """Offset and reason of what was quarantined."""
+    """Offset and reason of quarantined changes."""
     return [(row[2], row[3]) for row in target.select_own("purgatory_quarantine")]
 
 

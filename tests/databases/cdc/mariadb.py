@@ -60,7 +60,7 @@ class MariaDb:
         require_mariadb()
         self._settings = settings
         self._folder = Path(tempfile.mkdtemp(prefix="purgatory-mariadb-"))
-        # A server that starts deletes what others left in the folder that they share.
+        # A server that starts deletes other servers' files in their common folder.
         self._temporary = self._folder / "tmp"
         self._process: subprocess.Popen[bytes] | None = None
         self.port = lasting_port()
@@ -193,7 +193,7 @@ class MariaDb:
             connection.close()
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return what a query finds."""
+        """Return the rows of a query."""
         connection = self.connect()
         try:
             with connection.cursor() as cursor:

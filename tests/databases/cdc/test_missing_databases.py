@@ -1,4 +1,5 @@
-"""Tests of a database that isn't installed are skipped, with what to install; never in CI."""
+"""Tests of a database that isn't installed are skipped, with the package to install; never in
+CI."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     python -m tests.processes.cluster.load_and_faults SECONDS SEED FOLDER
 
-The same seed brings the same faults in the same order; what they meet depends on the machine.
+The same seed brings the same faults in the same order; the faults they meet depend on the machine.
 
 Two of the settings promise less of librdkafka than their names say, because it has the next request
 of a partition ready when one is refused, and sends it first:
@@ -47,7 +47,7 @@ PRODUCERS: Mapping[str, Mapping[str, Any]] = {
     "in-flight-5": {"max.in.flight.requests.per.connection": 5, "acks": "all"},
     IN_FLIGHT_1: {"max.in.flight.requests.per.connection": 1, "acks": "all"},
 }
-"""The producers, by client id: what each promises differs."""
+"""The producers, by client id: their promises differ."""
 
 _CONFIGURATIONS = [
     {

@@ -54,7 +54,7 @@ async def on_the_loop(faults: Faults) -> None:
 def test_mypy_refuses_unknown_faults_and_arguments(tmp_path: Path) -> None:
     snippet = tmp_path / "snippet.py"
     snippet.write_text(_SNIPPET)
-    # Only what the methods come from is read, so that it takes seconds without mypy's cache.
+    # Only the sources of the methods are read, so that it takes seconds without mypy's cache.
     names = ["__init__", "fault_injection", "threaded_cluster"]
     files = [ROOT / "purgatory" / "cluster" / f"{name}.py" for name in names]
     kafka = ROOT / "purgatory" / "kafka"

@@ -1,4 +1,4 @@
-"""Random faults while clients send: what the audit makes of it.
+"""Random faults while clients send: the audit of it.
 
 Nothing that was acknowledged with acks=all is lost; with idempotence nothing is twice or out of
 order; without, duplicates and reorderings are where the configuration permits them, and only there.
@@ -45,7 +45,7 @@ def test_acknowledged_records_are_never_lost(verdicts: list[dict[str, Any]]) -> 
     assert [row for row in verdicts if row["anomaly"] == "lost_write" and row["count"]] == []
 
 
-def test_an_idempotent_producer_has_neither_duplicates_nor_reorderings(
+def test_idempotent_producer_neither_duplicates_nor_reorders(
     verdicts: list[dict[str, Any]],
 ) -> None:
     wrong = {"duplicate", "lost_ack_duplicate", "retry_reorder", "nonmonotonic_send"}
@@ -66,7 +66,7 @@ def test_duplicates_without_idempotence_are_permitted(
     assert {setting for _, _, setting in found} == {"idempotence=false"}
 
 
-def test_reorderings_are_permitted_only_with_several_requests_in_flight(
+def test_reorderings_need_several_requests_in_flight(
     verdicts: list[dict[str, Any]],
 ) -> None:
     found = {

@@ -99,7 +99,7 @@ def test_full_disk_fails_a_produce_and_its_retry_succeeds(
     asyncio.run(main())
 
 
-def test_deleted_topic_leaves_no_files_and_one_of_its_name_begins_empty(
+def test_recreated_topic_begins_empty_on_disk(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -123,7 +123,7 @@ def test_deleted_topic_leaves_no_files_and_one_of_its_name_begins_empty(
     asyncio.run(main())
 
 
-def test_topic_deleted_in_memory_is_not_restored_by_a_dead_broker() -> None:
+def test_dead_broker_does_not_restore_a_deleted_topic() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=2, topics=[TopicSpec("orders", 1, 2)])
         async with Cluster(config) as cluster:
@@ -248,7 +248,7 @@ def test_process_killed_under_load_loses_no_acknowledged_record(tmp_path: Path, 
     assert once == acknowledged, "in order, and no record twice"
 
 
-def test_command_logs_to_standard_error_and_prints_addresses_to_standard_output(
+def test_command_prints_addresses_and_logs_to_stderr(
     tmp_path: Path,
 ) -> None:
     cluster = _Process(tmp_path, "never")

@@ -109,7 +109,7 @@ def opened_in_little_memory(name: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and limits a process's memory")
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_takes_no_more_memory_than_requests_may(name: str) -> None:
+def test_decompression_bomb_takes_bounded_memory(name: str) -> None:
     code = (
         "from tests.processes.cluster import test_swollen_batches as it;"
         f"it.opened_in_little_memory({name!r})"
@@ -121,7 +121,7 @@ def test_a_bomb_takes_no_more_memory_than_requests_may(name: str) -> None:
 
 
 @pytest.mark.parametrize("codec", range(1, 5))
-def test_batch_at_the_limit_is_decompressed_and_a_larger_one_refused(codec: int) -> None:
+def test_batch_above_the_decompression_limit_is_refused(codec: int) -> None:
     data = b"0123456789" * 1000
     batch = batch_of(codec, compressed(codec, data))
     for most, fits in ((10_100, True), (10_099, False), (100, False), (0, False)):

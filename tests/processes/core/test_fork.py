@@ -63,7 +63,7 @@ def test_a_child_starts_empty_and_has_a_reaper_of_its_own() -> None:
         assert purgatory.num_delayed == 1
 
 
-def test_a_fork_in_the_middle_of_everything_leaves_no_lock_taken() -> None:
+def test_fork_at_any_moment_leaves_no_lock_taken() -> None:
     with DelayedOperationPurgatory("Produce") as purgatory:
         stop = threading.Event()
 
@@ -85,7 +85,7 @@ def test_a_fork_in_the_middle_of_everything_leaves_no_lock_taken() -> None:
         purgatory._check()
 
 
-def test_the_parents_operations_can_be_touched_in_the_child() -> None:
+def test_child_may_touch_the_parents_operations() -> None:
     with DelayedOperationPurgatory("Produce") as purgatory:
         forced, cancelled = Probe(), Probe()
         for probe in (forced, cancelled):
@@ -111,7 +111,7 @@ def test_a_closed_purgatory_stays_closed_in_the_child() -> None:
     assert status_of_child(in_child) == 0
 
 
-def test_a_child_of_a_child_works_too() -> None:
+def test_grandchild_has_a_working_purgatory() -> None:
     with DelayedOperationPurgatory("Produce") as purgatory:
 
         def in_child() -> None:

@@ -20,7 +20,7 @@ from tests.unit.core.probe import Probe, Setting
 ROOT = Path(__file__).parents[3]
 
 
-def test_callbacks_that_switch_in_any_order_leave_no_depth_behind() -> None:
+def test_switching_callbacks_leave_no_depth_behind() -> None:
     """More of them than may run inside each other: none is inside another."""
     setting = Setting()
     main = greenlet.getcurrent()
@@ -46,7 +46,7 @@ def test_callbacks_that_switch_in_any_order_leave_no_depth_behind() -> None:
     setting.assert_empty()
 
 
-def test_many_blocked_callbacks_delay_none_of_another_greenlet() -> None:
+def test_blocked_callbacks_delay_no_other_greenlet() -> None:
     setting = Setting()
     main = greenlet.getcurrent()
     parked = [setting.submit(Probe(hooks={"on_complete": main.switch}), n) for n in range(40)]
@@ -63,7 +63,7 @@ def test_many_blocked_callbacks_delay_none_of_another_greenlet() -> None:
     setting.assert_empty()
 
 
-def test_a_greenlet_that_is_ended_in_a_callback_leaves_nothing_taken() -> None:
+def test_killed_greenlet_in_a_callback_holds_no_lock() -> None:
     setting = Setting()
     operation = setting.submit(Probe(hooks={"on_complete": greenlet.getcurrent().switch}), "a")
     operation.ready = True
@@ -75,7 +75,7 @@ def test_a_greenlet_that_is_ended_in_a_callback_leaves_nothing_taken() -> None:
     setting.assert_empty()
 
 
-def test_a_threads_number_is_that_of_a_replaced_get_ident(
+def test_thread_number_follows_a_patched_get_ident(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = threading.get_ident()
@@ -194,7 +194,7 @@ assert set(answered) == set(operations)
 """
 
 
-def test_greenlets_that_are_imported_after_use_have_trampolines_of_their_own() -> None:
+def test_greenlets_imported_late_have_their_own_trampolines() -> None:
     run_alone(USED + STANDING)
 
 
@@ -268,7 +268,7 @@ assert purgatory.is_closed and called == ["the server's handler"]
 """
 
 
-def test_a_signal_in_the_hub_runs_the_servers_handler_and_closes_the_purgatory() -> None:
+def test_hub_signal_runs_the_handler_and_closes_the_purgatory() -> None:
     run_alone(PATCH + SIGNALLED)
 
 

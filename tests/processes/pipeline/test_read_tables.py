@@ -79,7 +79,7 @@ def test_file_with_a_whole_footer_and_broken_data_is_an_error(
         read_tables(duckdb.connect(), read_trace_set([trace]))
 
 
-def test_parts_may_differ_in_sign_of_types_and_in_further_columns(
+def test_parts_may_differ_in_signedness_and_further_columns(
     write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path, hand_operations, parts=2)

@@ -40,7 +40,7 @@ def access_of_operation(flag: str, writes: bool) -> int:
 
 
 def is_point(access: int) -> bool:
-    """Whether another thread may go on before it."""
+    """Whether another thread may run before it."""
     return not access & _NO_POINT
 
 

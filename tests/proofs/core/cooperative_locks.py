@@ -1,7 +1,7 @@
 """Stand-ins for locks, turns and sleeps, so that a scheduler can run the threads.
 
-In a run, each operation is a switch point, and who would block lets others go on. Outside of one
-they simply work, for the one thread that there is.
+In a run, each operation is a switch point, and a thread that would block lets others run. Outside
+of one they simply work, for the one thread that there is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CooperativeLock:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody holds it."""
+        """Whether no thread holds it."""
         return self._depth == 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:

@@ -29,18 +29,18 @@ from tests.proofs.core.scheduler import SCHEDULER, Fixed, Random, Run, Strategy
 
 
 class Program(Protocol):
-    """Threads, and what must hold when all have ended."""
+    """Threads, and the assertions once all have ended."""
 
     @property
     def threads(self) -> Mapping[str, Callable[[], object]]:
         """The threads' calls, by their names."""
 
     def assert_all(self) -> None:
-        """Assert what must hold at the end."""
+        """Check the assertions at the end."""
 
 
 Build = Callable[[], Program]
-"""Makes a program anew: a program is run once."""
+"""Makes a new program: a program is run once."""
 
 NATIVE_RATES = (0.05, 0.1, 0.2, 0.5)
 """How often random schedules of the native core switch: it has a tenth of the points."""
@@ -62,8 +62,8 @@ def run_program(build: Build, strategy: Strategy) -> Run:
 
 
 def all_schedules(build: Build, preemptions: int) -> Iterator[Run]:
-    """Run every schedule of two threads in which a thread that could go on is preempted so many
-    times at most; but for those of which it is known that they end like one of these."""
+    """Run every schedule of two threads in which a runnable thread is preempted so many times at
+    most; but for those of which it is known that they end like one of these."""
     for deviations in FIRST_TURNS:
         run = run_program(build, Fixed(deviations))
         yield run
@@ -85,7 +85,7 @@ def _with_reason(
         return
     trace = run.trace
     ends = [place for place, _ in run.turns[1:]] + [len(trace)]
-    following = 0  # what the other does from here on, until it ends or has to wait
+    following = 0  # the other thread runs from here on, until it ends or has to wait
     for (start, thread), end in reversed(list(zip(run.turns, ends, strict=True))):
         if end <= begin:
             return
@@ -127,7 +127,7 @@ def _turn_at(run: Run, place: int) -> int:
 
 
 def _can_go_on(run: Run, thread: int) -> Callable[[int], bool]:
-    """Return whether ``thread`` could go on at a place."""
+    """Return whether ``thread`` was runnable at a place."""
     changes = [(place, can) for place, changed, can in run.can_go_on if changed == thread]
 
     def can_go_on(place: int) -> bool:

@@ -43,10 +43,10 @@ BUSY_RUN = "tests.unit.core.busy_run"
 FRESH_TESTS = frozenset({"tests.unit.core.probe", WORLD, *PROGRAMS, CALLS, BUSY_RUN})
 
 Patches = Mapping[str, Mapping[str, str]]
-"""By module: what is to be replaced in its source, and by what."""
+"""By module: texts to replace in its source, with their replacements."""
 
 StandIns = Mapping[str, Mapping[str, object]]
-"""By standard module: what the core gets for some of its attributes."""
+"""By standard module: replacements of some of its attributes."""
 
 COOPERATIVE: StandIns = {
     "threading": {
@@ -60,7 +60,7 @@ COOPERATIVE: StandIns = {
 
 STATE_MODULE = "purgatory.core.state"
 STATE_LOCK = {"from purgatory.core.locks import StateLock": "from threading import StateLock"}
-"""The state's lock has a stand-in of its own: under it no other thread may go on."""
+"""The state's lock has a stand-in of its own: under it no other thread may run."""
 
 CHOICE_MODULE = "timer.backend"
 PURE = {'in ("", "0")': "in ()"}
@@ -84,8 +84,8 @@ def load_native_core(
 
     Args:
         mutants: by module: the library that stands in for an extension module.
-        every_step: whether what is in pure Python above the native parts has its switch points too,
-            beside those in what the native parts call.
+        every_step: whether the pure Python above the native parts has switch points too, beside
+            those in calls of the native parts.
     """
     SCHEDULER.throw_threads_away()  # see ``on_no_chain``
     with on_no_chain():
@@ -99,8 +99,8 @@ def load_native_core(
 def on_no_chain() -> Iterator[None]:
     """Let this thread forget for a while which callbacks it is in the middle of.
 
-    A native core notes that in the thread's state, by a name that all copies of it share, and takes
-    what another one has put there for its own.
+    A native core keeps that in the thread's state, under a name that all copies share, and takes
+    another copy's entry for its own.
     """
     state_of_thread = ctypes.pythonapi.PyThreadState_GetDict
     state_of_thread.restype = ctypes.py_object
@@ -124,10 +124,10 @@ def load_fresh(
     scheduled: bool = False,
     extensions: Mapping[str, Path] | None = None,
 ) -> list[ModuleType]:
-    """Import these modules over a fresh core that gets ``stand_ins`` for what it imports.
+    """Import these modules over a fresh core whose imports ``stand_ins`` replaces.
 
     Args:
-        extensions: what stands in for extension modules, if the core is to be native; else it is
+        extensions: replacements of extension modules, if the core is to be native; else it is
             the one in pure Python, whatever all others use.
     """
     fixed: Patches = {STATE_MODULE: STATE_LOCK}

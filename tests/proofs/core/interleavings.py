@@ -36,7 +36,7 @@ Tried = tuple[str, Run]
 
 
 def main() -> int:
-    """Run what the command line asks for; the exit code is 1 if a schedule failed."""
+    """Run the schedules that the command line asks for; the exit code is 1 if a schedule failed."""
     parser = _parser()
     arguments = parser.parse_args()
     core = load_native_core() if arguments.native else load_core()

@@ -85,11 +85,11 @@ class PurgatoryModel:
         return self.serve(operation)
 
     def serve(self, operation: ModelOperation) -> bool:
-        """Do what is noted, or put it off while the lock is taken. True if a check completed it."""
+        """Run requests, or defer them while the lock is taken. True if a check completed it."""
         if not operation.pending or not (operation.check_requested or operation.expiry_requested):
             return False
         if operation.lock in self.taken_locks:
-            if operation.retry_at_ms is None:  # one that is due must not be put off
+            if operation.retry_at_ms is None:  # one that is due must not be deferred
                 operation.retry_at_ms = self.now_ms + operation.retry_after_ms
             return False
         asked, operation.check_requested = operation.check_requested, False
@@ -146,7 +146,7 @@ class PurgatoryModel:
         operation.retry_at_ms = None
         operation.retry_after_ms = min(2 * operation.retry_after_ms, LONGEST_RETRY_MS)
         self.serve(operation)
-        if operation.retry_at_ms is None:  # the lock was free: the next time begins anew
+        if operation.retry_at_ms is None:  # the lock was free: the next backoff starts again
             operation.retry_after_ms = FIRST_RETRY_MS
 
     def close(self, policy: str) -> int:

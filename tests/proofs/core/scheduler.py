@@ -1,19 +1,19 @@
 """A scheduler that runs threads one at a time, and switches where it is told to.
 
-The threads are real, but only the one that holds the baton runs. Each access to what threads share
-is a *point* (see ``switch_points``): just before it, another thread may be made to go on. The
-accesses are noted in the order in which they happen, in the *trace*; a point's number is its place
-there. A schedule is written as its deviations from "whoever runs goes on": ``"12>1 30>0"`` has
-thread 1 go on before access 12, and thread 0 before access 30. One schedule of one program gives
-the same run each time.
+The threads are real, but only the one that holds the baton runs. Each access to shared state is a
+*point* (see ``switch_points``): just before it, another thread may be made to run. The accesses
+are noted in the order in which they happen, in the *trace*; a point's number is its place there. A
+schedule is written as its deviations from "the running thread continues": ``"12>1 30>0"`` has
+thread 1 run before access 12, and thread 0 before access 30. One schedule of one program gives the
+same run each time.
 
 Ground rules
 ------------
-* A thread that waits for a taken lock gives the baton away. If nobody can go on, that is a
-  deadlock: the run ends, and the report says who waits for what.
-* A thread that sleeps gives the baton away too; it can go on at any time, and does once nobody else
-  can, and nobody else's sleep ends before. Its time passes then.
-* Giving the baton away is noted in the trace: where three run, who gets it is a decision.
+* A thread that waits for a taken lock gives the baton away. If no thread can run, that is a
+  deadlock: the run ends, and the report has each thread's awaited lock.
+* A thread that sleeps gives the baton away too; it can resume at any time, and does once no other
+  thread can, and no other sleep ends before. Its time passes then.
+* Giving the baton away is noted in the trace: where three run, the next owner is a decision.
 * A thread touches nothing that is shared before its first point.
 * Outside of a run (while a program is set up or looked at) locks work, and nothing is switched.
 * The threads serve many runs. After one that failed they are thrown away.
@@ -42,7 +42,7 @@ class Aborted(BaseException):
 
 
 class Strategy(Protocol):
-    """Says who goes on, and when it wants to be asked."""
+    """Chooses the thread that runs next, at the points it asks for."""
 
     stop: int
     """The number of the next point at which it is to be asked."""
@@ -59,7 +59,7 @@ class Awaited(Protocol):
 
     @property
     def is_free(self) -> bool:
-        """Whether the thread can go on."""
+        """Whether the thread is runnable."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Run:
     turns: list[tuple[int, int]] = field(default_factory=list)
     """From which place in the trace on which thread ran."""
     can_go_on: list[tuple[int, int, bool]] = field(default_factory=list)
-    """From which place on a thread could go on, or could not."""
+    """The places from which on a thread was runnable, or was not."""
     deviations: dict[int, int] = field(default_factory=dict)
     failure: str | None = None
 
@@ -82,7 +82,7 @@ class Run:
 
 
 class Fixed:
-    """Follows a schedule: whoever runs goes on, but for the deviations."""
+    """Follows a schedule: the running thread continues, except at the deviations."""
 
     def __init__(self, deviations: Mapping[int, int] | str = "") -> None:
         if isinstance(deviations, str):
@@ -123,7 +123,7 @@ class Random:
 
 
 class ScheduledThread:
-    """A thread that serves runs, and why it can't go on in the present one."""
+    """A thread that serves runs, and the reason why it is blocked in the present one."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -160,7 +160,7 @@ class Scheduler:
         self.waiting = 0
         """How many wait for a lock."""
         self.operations: dict[int, int] = {}
-        """By identity: what to add to an access to have it that of this operation."""
+        """By identity: the offset from an access to this operation's."""
         self.current: ScheduledThread | None = None
         self.now_s = 0.0
         self.run_record = Run()
@@ -169,7 +169,7 @@ class Scheduler:
         self._threads: list[ScheduledThread] = []
 
     def run(self, threads: Mapping[str, Callable[[], object]], strategy: Strategy) -> Run:
-        """Run ``threads`` to their end, or until they can't go on."""
+        """Run ``threads`` to their end, or until all are blocked."""
         while len(self._pool) < len(threads):
             thread = ScheduledThread(len(self._pool))
             self._pool.append(thread)
@@ -193,7 +193,7 @@ class Scheduler:
         return run
 
     def fail(self, message: str) -> None:
-        """Note the first thing that went wrong; the run goes on."""
+        """Note the first thing that went wrong; the run continues."""
         if self.run_record.failure is None:
             self.run_record.failure = message
 
@@ -203,7 +203,7 @@ class Scheduler:
         return self.stop == 0
 
     def stopped(self, access: int) -> None:
-        """Ask the strategy who goes on before ``access``, which was just noted."""
+        """Let the strategy choose the thread that runs before ``access``, which was just noted."""
         if self.stop == 0:
             raise Aborted
         trace = self.trace
@@ -217,7 +217,7 @@ class Scheduler:
         trace.append(access)
 
     def wait_for(self, what: Awaited) -> None:
-        """Let others go on until ``what`` is free."""
+        """Let other threads run until ``what`` is free."""
         me = self._me()
         me.waits_for = what
         me.was_free = True
@@ -230,7 +230,7 @@ class Scheduler:
             self.waiting -= 1
 
     def look_who_waits(self) -> None:
-        """Note who can go on by now, or can't any more, after a lock changed hands."""
+        """Update the threads that can run, after a lock changed hands."""
         for thread in self._threads:
             if thread.waits_for is not None and thread.was_free != thread.waits_for.is_free:
                 thread.was_free = not thread.was_free
@@ -238,7 +238,7 @@ class Scheduler:
                 self.run_record.can_go_on.append(change)
 
     def sleep(self, seconds: float) -> None:
-        """Let others go on; the time passes."""
+        """Let other threads run; the time passes."""
         if self.stop == 0:
             raise Aborted
         if len(self.trace) >= MOST_ACCESSES:
@@ -294,7 +294,7 @@ class Scheduler:
         target.baton.release()
 
     def _next(self, current: ScheduledThread | None) -> ScheduledThread:
-        """Return who goes on; ``current`` could."""
+        """Return the next thread; ``current`` could."""
         runnable = [thread for thread in self._threads if thread.can_go_on]
         if current is None:
             awake = [thread for thread in runnable if not thread.asleep]
@@ -329,8 +329,8 @@ class Scheduler:
         raise Aborted
 
     def throw_threads_away(self) -> None:
-        """Let the next run have new threads: what was broken off may not have left these as they
-        were, nor another native core."""
+        """Let the next run have new threads: interrupted work, or another native core, may have
+        changed these."""
         for thread in self._pool:
             thread.start("", None)
             thread.baton.release()
@@ -374,7 +374,7 @@ SCHEDULER = Scheduler()
 
 
 def at(value: T, access: int) -> T:
-    """Note ``access``, before which another thread may go on, and return ``value``."""
+    """Note ``access``, before which another thread may run, and return ``value``."""
     trace = SCHEDULER.trace
     trace.append(access)
     if len(trace) >= SCHEDULER.stop:
@@ -388,7 +388,7 @@ def at_operation(value: T, access: int) -> T:
 
 
 def at_lists(value: T, access: int) -> T:
-    """As ``at``, for an access before which no thread may go on if this one has the lists' turn."""
+    """As ``at``, for an access before which no thread may run if this one has the lists' turn."""
     trace = SCHEDULER.trace
     if SCHEDULER.in_turn:
         trace.append(access + 1)
@@ -400,7 +400,7 @@ def at_lists(value: T, access: int) -> T:
 
 
 def point() -> None:
-    """Let another thread go on here: for the code of a program."""
+    """Let another thread run here: for the code of a program."""
     at(None, USERS_POINT)
 
 

@@ -119,7 +119,7 @@ def instrumented(source: bytes, path: str) -> CodeType:
 
 
 def give_points(module: ModuleType) -> None:
-    """Let ``module`` find what its points call."""
+    """Add the functions that the points of ``module`` call to it."""
     vars(module)[AT] = at
     vars(module)[AT_LISTS] = at_lists
     vars(module)[AT_OPERATION] = at_operation
@@ -229,7 +229,7 @@ class _Points(ast.NodeTransformer):
             node.value = self._container_point(node.value, "", writes=True)
         return node
 
-    # Nobody else has what is being made, and annotations are no code.
+    # No other thread has an object under construction, and annotations are no code.
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         if node.name != "__init__":

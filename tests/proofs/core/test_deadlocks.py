@@ -31,7 +31,7 @@ class Worker:
         self._thread.start()
 
     def result(self) -> object:
-        """Return what the call returned, or raise what it raised."""
+        """Return the call's result, or raise its error."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the thread waits for ever"
         if self._error is not None:
@@ -73,7 +73,7 @@ def held_elsewhere(lock: threading.Lock) -> Iterator[None]:
 # its lock, checks the other's key, and the other way round.
 
 
-def test_two_operations_under_users_locks_that_check_each_others_key_both_complete() -> None:
+def test_operations_that_check_each_others_key_complete() -> None:
     setting = Setting()
     both_inside = threading.Barrier(2)
     first = setting.submit(Probe(lock=threading.Lock()), "first")
@@ -98,8 +98,8 @@ def test_two_operations_under_users_locks_that_check_each_others_key_both_comple
     setting.assert_empty()
 
 
-def test_two_waiting_operations_that_check_each_others_key_are_not_lost() -> None:
-    """As above, but what each finds is another's check that is under way: it is handed over."""
+def test_waiting_operations_of_each_others_keys_complete() -> None:
+    """As above, but each call finds another's check under way: it is handed over."""
     setting = Setting()
     first = setting.submit(Probe(), "first")
     second = setting.submit(Probe(), "second")
@@ -129,7 +129,7 @@ def test_two_waiting_operations_that_check_each_others_key_are_not_lost() -> Non
 # KAFKA-2253, KAFKA-3994: watching or completing while a list is being gone through.
 
 
-def test_a_completion_may_submit_complete_and_cancel_on_the_key_that_is_being_checked() -> None:
+def test_completion_may_change_the_key_being_checked() -> None:
     setting = Setting()
     purgatory = setting.purgatory
     operations = [setting.submit(Probe(), "key", number) for number in range(4)]
@@ -151,7 +151,7 @@ def test_a_completion_may_submit_complete_and_cancel_on_the_key_that_is_being_ch
     setting.assert_empty()
 
 
-def test_a_thread_may_submit_to_a_key_while_a_callback_of_it_does_not_return() -> None:
+def test_thread_may_submit_to_a_key_with_a_stuck_callback() -> None:
     setting = Setting()
     purgatory = setting.purgatory
     inside, resume = threading.Event(), threading.Event()
@@ -184,7 +184,7 @@ def test_a_thread_may_submit_to_a_key_while_a_callback_of_it_does_not_return() -
 # the operation that the callback belongs to.
 
 
-def test_a_callback_may_want_a_lock_that_a_notifier_of_the_same_operation_holds() -> None:
+def test_callback_may_take_a_lock_that_a_notifier_holds() -> None:
     setting = Setting()
     group_lock = threading.Lock()
     inside, notified = threading.Event(), threading.Event()
@@ -212,9 +212,7 @@ def test_a_callback_may_want_a_lock_that_a_notifier_of_the_same_operation_holds(
     setting.assert_empty()
 
 
-def test_a_notifier_that_holds_the_operations_lock_is_not_blocked_and_its_event_is_not_lost() -> (
-    None
-):
+def test_notifier_with_the_lock_is_unblocked_and_heard() -> None:
     """KAFKA-6653 and KAFKA-8334: the lock is the group's, and not reentrant."""
     setting = Setting()
     group_lock = threading.Lock()
@@ -259,7 +257,7 @@ def test_no_call_waits_for_a_users_lock_that_is_held_for_long(call: str) -> None
     setting.assert_empty()
 
 
-def test_a_lock_that_a_stranger_takes_again_and_again_does_not_lose_a_completion() -> None:
+def test_contended_lock_loses_no_completion() -> None:
     setting = Setting()
     lock = threading.Lock()
     operation = setting.submit(Probe(lock=lock), "key")
@@ -279,7 +277,7 @@ def test_a_lock_that_a_stranger_takes_again_and_again_does_not_lose_a_completion
 # The same on a purgatory with its own threads.
 
 
-def test_a_lock_held_for_long_stops_neither_the_reaper_nor_other_operations() -> None:
+def test_long_held_lock_delays_only_its_operation() -> None:
     lock = threading.Lock()
     with DelayedOperationPurgatory("Deadlocks") as purgatory:
         locked, free = Probe(1, lock=lock), Probe(5)
@@ -292,7 +290,7 @@ def test_a_lock_held_for_long_stops_neither_the_reaper_nor_other_operations() ->
         assert locked.finished == free.finished == ["on_complete", "on_expiration"]
 
 
-def test_callbacks_on_the_worker_may_wait_for_a_user_thread_that_uses_the_purgatory() -> None:
+def test_worker_callback_may_wait_for_a_purgatory_user() -> None:
     """An expiry that waits for another thread's submit, check and cancel: none needs the worker."""
     with DelayedOperationPurgatory("Deadlocks") as purgatory:
         expiring, submitted = threading.Event(), threading.Event()
@@ -314,7 +312,7 @@ def test_callbacks_on_the_worker_may_wait_for_a_user_thread_that_uses_the_purgat
         assert first.wait(PATIENCE_S) is Outcome.EXPIRED
 
 
-def test_many_threads_whose_completions_check_each_others_keys_all_end() -> None:
+def test_threads_completing_each_others_keys_all_end() -> None:
     threads, rounds = 4, 100
     with DelayedOperationPurgatory("Deadlocks") as purgatory:
         locks = [threading.Lock() for _ in range(threads)]

@@ -121,7 +121,7 @@ class World:
         self.purgatory.try_complete_else_watch(operation, keys, thresholds)
 
     def leave(self) -> Literal["leave"]:
-        """Return how to close: what is pending may be left so."""
+        """Return how to close: pending operations may stay pending."""
         self.is_left = True
         return "leave"
 
@@ -132,7 +132,7 @@ class World:
     def assert_sound(self) -> None:
         """Assert that nothing is lost, and in the end nothing is left."""
         purgatory, timer = self.purgatory, self.timer
-        purgatory._check()  # which finishes what a signal broke off
+        purgatory._check()  # which finishes interrupted work
         if not timer._closed:
             self.clock.advance(10)
             timer.advance_clock()
@@ -151,7 +151,7 @@ class World:
 
 
 class Loop:
-    """Calls what it is asked to when it is told to: asyncio's own has places of its own."""
+    """Calls a given function at a given moment: asyncio's own has places of its own."""
 
     def __init__(self) -> None:
         self.asked: list[Callable[[], object]] = []
@@ -207,7 +207,7 @@ class AsyncWorld(World):
         coroutine: Coroutine[Any, Any, object],
         event: Callable[[], object] = lambda: None,
     ) -> None:
-        """Run it until it waits; what waits is told by the event."""
+        """Run it until it waits; the event completes the waiting operation."""
         try:
             with running(self.loop), suppress(StopIteration, TimeoutError, WaitCancelledError):
                 told = coroutine.send(None)
@@ -362,7 +362,9 @@ def rows() -> Iterator[tuple[str, type[World], Callable[[Any], object]]]:
 
 
 @pytest.mark.parametrize(("calls", "kinds"), [(CALLS, KINDS), (ASYNC_CALLS, [AsyncPurgatory])])
-def test_no_public_call_is_missing(calls: dict[str, object], kinds: Iterable[type]) -> None:
+def test_table_of_calls_has_every_public_call(
+    calls: dict[str, object], kinds: Iterable[type]
+) -> None:
     called = {name.partition(",")[0] for name in calls}
     names = {(kind, name) for kind in kinds for name in dir(kind) if not name.startswith("_")}
     public = {name for kind, name in names if hasattr(kind, name)}  # no former ones
@@ -492,7 +494,7 @@ def run_at(
     act = None if finalizer == "signal" else partial(FINALIZERS[finalizer], world)
     places = Places(number, act)
     came = False
-    gc.collect()  # with what is kept for new lists and tuples: each of them is an allocation
+    gc.collect()  # with the free lists of lists and tuples: each of them is an allocation
     places.light()
     made: list[object] = []
     with suppress(Stop):
@@ -505,7 +507,7 @@ def run_at(
             came = True
             raise
         came = came or places.left == 0
-    places.left = -1  # what is still there does nothing
+    places.left = -1  # remaining finalizers do nothing
     gc.set_threshold(0)
     with suppress(Stop):
         gc.collect()
@@ -528,7 +530,7 @@ def run_everywhere(finalizer: str, step: int) -> None:
     came = 0
     for (name, new_world, call), shift in itertools.product(rows(), (0, 1)):
         if shift and step > 1 and new_world is AsyncWorld:
-            continue  # most of what is beneath was tried without a loop
+            continue  # most calls beneath were tried without a loop
         for number in places_to_try(shift, step):
             try:
                 if not run_at(new_world, call, finalizer, number, shift):
@@ -546,9 +548,7 @@ def run_everywhere(finalizer: str, step: int) -> None:
     "step", [pytest.param(11, marks=NATIVELY), pytest.param(1, marks=pytest.mark.exhaustive)]
 )
 @pytest.mark.parametrize("finalizer", FINALIZERS)
-def test_a_finalizer_at_each_allocation_of_each_call_does_no_harm(
-    finalizer: str, step: int
-) -> None:
+def test_finalizer_at_any_allocation_is_harmless(finalizer: str, step: int) -> None:
     ended = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", __name__, finalizer, str(step)],
         cwd=ROOT,

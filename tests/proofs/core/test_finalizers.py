@@ -43,7 +43,7 @@ class Collector(Tracer):
     """Stands in for the collector: runs ``finalize`` once, at one of the places.
 
     Args:
-        finalize: what the finalizer does.
+        finalize: the call of the finalizer.
         number: at which place, counted from 1 on.
     """
 
@@ -88,7 +88,7 @@ KEY = Key("a")
 
 
 class World(Setting):
-    """A purgatory, and what waits in it: ``one``, perhaps beside ``other``."""
+    """A purgatory, and its operations: ``one``, perhaps beside ``other``."""
 
     def __init__(self, by_number: bool, beside: bool) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def advance(world: World) -> Iterator[Callable[[], object]]:
 
 def forget(world: World) -> Iterator[Callable[[], object]]:
     world.watch(world.one)
-    world.one.number = 99  # its condition is another one's too: so it is reached in vain
+    world.one.number = 99  # its condition is another one's too: so its check completes nothing
     world.purgatory.advance(KEY, 10)
     yield lambda: world.purgatory.forget(KEY)
 
@@ -251,7 +251,7 @@ def test_a_finalizer_anywhere_in_a_call_loses_no_operation(
 
 
 @pytest.mark.parametrize("by_number", [False, True])
-def test_an_operation_completed_by_a_finalizer_in_the_middle_of_a_submission_is_not_lost(
+def test_finalizer_may_complete_an_operation_being_submitted(
     by_number: bool,
 ) -> None:
     """By the collector itself: each threshold makes it come at another moment."""
@@ -265,7 +265,7 @@ def test_an_operation_completed_by_a_finalizer_in_the_middle_of_a_submission_is_
 
     before = gc.get_threshold()
     came = 0
-    gc.freeze()  # what others have made is not looked through each time
+    gc.freeze()  # objects of other tests are not scanned each time
     try:
         for threshold in range(1, 60):
             gc.collect()

@@ -44,21 +44,21 @@ def assert_all_end_well(count: Count, names: Iterable[str], preemptions: int) ->
 
 
 @pytest.mark.parametrize("state", CORE.STATES)
-def test_two_calls_at_once_end_well_with_one_preemption(record_property: Count, state: str) -> None:
+def test_two_calls_are_correct_with_one_preemption(record_property: Count, state: str) -> None:
     names = [name for name in CORE.pairs() if name.partition(": ")[0] == state]
     assert_all_end_well(record_property, names, preemptions=1)
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("state", ["new", "new with a lock", "new with a threshold"])
-def test_a_call_during_a_submission_ends_well_with_two_preemptions(
+def test_call_during_a_submission_survives_two_preemptions(
     record_property: Count, state: str
 ) -> None:
     assert_all_end_well(record_property, PAIRS[f"{state}: watch"], preemptions=2)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_written_programs_end_well_with_one_preemption(
+def test_written_programs_are_correct_with_one_preemption(
     record_property: Count, name: str
 ) -> None:
     assert_all_end_well(record_property, [name], preemptions=1)
@@ -67,16 +67,12 @@ def test_the_written_programs_end_well_with_one_preemption(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", PAIRS)
-def test_two_calls_at_once_end_well_with_three_preemptions(
-    record_property: Count, first: str
-) -> None:
+def test_two_calls_are_correct_with_three_preemptions(record_property: Count, first: str) -> None:
     assert_all_end_well(record_property, PAIRS[first], preemptions=3)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_written_programs_end_well_with_three_preemptions(
-    record_property: Count, name: str
-) -> None:
+def test_written_programs_survive_three_preemptions(record_property: Count, name: str) -> None:
     assert_all_end_well(record_property, [name], preemptions=3)

@@ -1,4 +1,4 @@
-"""The scheduler finds what it is there to find: each fault that is put into the core is caught."""
+"""The scheduler finds planted faults: each fault that is put into the core is caught."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ class Side:
         }
 
     def act(self, operation: Any, act: str, number: int) -> object:
-        """Do in a callback what the test says."""
+        """Run the test's function in a callback."""
         key = KEYS[number % len(KEYS)]
         other = self.operations[number % len(self.operations)]
         purgatory = self.purgatory
@@ -407,7 +407,7 @@ class Compared(RuleBasedStateMachine):
         thresholds=st.sampled_from([None, {}, [], {1: "5"}, {1: True}, {1: 1.5}, 5]),
         value=st.sampled_from([None, "5", True, 1.5]),
     )
-    def give_what_is_wrong(self, keys: Any, thresholds: Any, value: Any) -> Any:
+    def pass_wrong_types(self, keys: Any, thresholds: Any, value: Any) -> Any:
         number = len(self.native.operations)
         self.both(
             lambda side: side.purgatory.try_complete_else_watch(side.make(), keys, thresholds)
@@ -420,7 +420,7 @@ class Compared(RuleBasedStateMachine):
         return multiple(number)
 
     @rule(wrong=st.sampled_from([None, 5, "task", object, int, 1.5, Touchy()]))
-    def submit_what_is_no_operation(self, wrong: Any) -> None:
+    def submit_an_object_that_is_no_operation(self, wrong: Any) -> None:
         self.both(lambda side: side.purgatory.try_complete_else_watch(wrong, ["a"]))
         self.both(lambda side: side.purgatory.try_complete_else_watch(side.make(kind=2), ["a"]))
         self.both(lambda side: side.make(wrong).number)
@@ -455,7 +455,7 @@ class Compared(RuleBasedStateMachine):
         script=SCRIPT,
         lock=st.sampled_from([None, 0]),
     )
-    def do_before_it_is_submitted(
+    def call_before_the_submission(
         self, how: str, script: dict[str, tuple[str, int]], lock: int | None
     ) -> int:
         number = len(self.native.operations)
@@ -507,7 +507,7 @@ class Compared(RuleBasedStateMachine):
         self.both(lambda side: side.purgatory.forget(key))
 
     @rule(key=KEY, what=st.sampled_from(["complete_for_key", "fail_for_key", "cancel_for_key"]))
-    def let_a_key_go_away(self, key: Hashable, what: str) -> None:
+    def remove_a_key(self, key: Hashable, what: str) -> None:
         error = (OnPurpose("gone"),) if what == "fail_for_key" else ()
         self.both(lambda side: getattr(side.purgatory, what)(key, *error))
 
@@ -576,7 +576,7 @@ def both(call: Callable[[Side], object], broken: bool = False) -> tuple[object, 
 
 
 @pytest.mark.parametrize("delay_ms", [None, "5", 1.5, True, 2**70, -(2**70)])
-def test_a_delay_that_was_changed_is_refused_alike(delay_ms: Any) -> None:
+def test_both_cores_refuse_a_changed_delay(delay_ms: Any) -> None:
     def go(side: Side) -> object:
         operation = side.make()
         operation.delay_ms = delay_ms
@@ -585,12 +585,12 @@ def test_a_delay_that_was_changed_is_refused_alike(delay_ms: Any) -> None:
     both(go)
 
 
-def test_none_as_a_function_is_refused_alike() -> None:
+def test_both_cores_refuse_none_as_a_function() -> None:
     given, _ = both(lambda side: side.make().safe_try_complete_or_else(None))
     assert given == "TypeError: 'NoneType' object is not callable"
 
 
-def test_a_wait_that_begins_anew_ends_after_those_that_came_meanwhile() -> None:
+def test_rearmed_wait_ends_after_later_arrivals() -> None:
     def go(side: Side) -> object:
         waiting = [side.make() for _ in range(3)]
         for operation in waiting:
@@ -605,7 +605,7 @@ def test_a_wait_that_begins_anew_ends_after_those_that_came_meanwhile() -> None:
     assert [number for number, *_ in told[-4:]] == [3, 0, 1, 2]
 
 
-def test_a_repair_has_all_wait_anew_for_numbers_that_were_reached() -> None:
+def test_repair_rearms_waits_for_reached_numbers() -> None:
     def go(side: Side) -> object:
         side.purgatory.try_complete_else_watch(side.make(), thresholds={"a": 5})
         side.purgatory.advance("a", 5)

@@ -31,7 +31,7 @@ FEW_POINTS = 14
 """Of a run that follows no schedule: with so many, all orders are some thousands at the most."""
 
 FOUR = 4
-"""Preemptions of what has more points."""
+"""Preemptions of programs with more points."""
 
 AT_A_TIME = 2_500
 SEEDS = [range(first, first + AT_A_TIME) for first in range(0, 50_000, AT_A_TIME)]
@@ -67,7 +67,7 @@ def assert_all_end_well(
 
 
 @pytest.mark.parametrize("first", PAIRS)
-def test_two_calls_at_once_end_well_with_one_preemption(
+def test_two_calls_are_correct_with_one_preemption(
     record_property: Count, core: ModuleType, first: str
 ) -> None:
     assert_all_end_well(core, record_property, PAIRS[first], 1, "at most 1 preemption")
@@ -76,7 +76,7 @@ def test_two_calls_at_once_end_well_with_one_preemption(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", PAIRS)
-def test_two_calls_at_once_end_well_in_every_order(
+def test_two_calls_are_correct_in_every_order(
     record_property: Count, core: ModuleType, first: str
 ) -> None:
     """Or, where those are too many, in every order with four preemptions."""
@@ -93,7 +93,7 @@ def points(core: ModuleType, name: str) -> int:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_written_programs_end_well_with_two_preemptions(
+def test_written_programs_survive_two_preemptions(
     record_property: Count, core: ModuleType, name: str
 ) -> None:
     assert_all_end_well(core, record_property, [name], 2, "at most 2 preemptions")
@@ -102,7 +102,7 @@ def test_the_written_programs_end_well_with_two_preemptions(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", PAIRS)
-def test_two_calls_end_well_if_python_code_may_be_preempted_anywhere(
+def test_two_calls_survive_a_preemption_of_any_python_line(
     record_property: Count, core_and_layers: ModuleType, first: str
 ) -> None:
     assert_all_end_well(
@@ -121,7 +121,7 @@ def test_two_calls_end_well_if_python_code_may_be_preempted_anywhere(
         for seeds in SEEDS
     ],
 )
-def test_three_calls_at_once_end_well(
+def test_three_calls_are_correct_in_random_orders(
     record_property: Count, core: ModuleType, seeds: range
 ) -> None:
     for seed in seeds:
@@ -130,13 +130,13 @@ def test_three_calls_at_once_end_well(
     record_property("schedules of three threads of the native core, at random", len(seeds))
 
 
-def test_a_seed_gives_the_same_schedule_again(core: ModuleType) -> None:
+def test_seed_repeats_a_schedule(core: ModuleType) -> None:
     first, second = ([random_schedule(core, seed) for seed in range(50)] for _ in "12")
     assert first == second
     assert len({run.schedule for _, run in first}) > 30
 
 
-def test_threads_are_switched_in_all_that_the_native_core_calls(
+def test_native_core_is_switched_in_each_of_its_calls(
     core: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call from the native core has no frame between the caller's and the called function's."""

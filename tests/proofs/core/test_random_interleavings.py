@@ -1,6 +1,6 @@
 """Three concurrent calls on one operation, each under a seeded random schedule.
 
-``test_interleavings`` documents the assertions. A seed stands for a program and its schedule: a
+``test_interleavings`` documents the assertions. A seed determines a program and its schedule: a
 failure prints it, and the command that repeats it with as few preemptions as possible.
 """
 
@@ -33,7 +33,7 @@ SEEDS = [range(first, first + AT_A_TIME) for first in range(0, IN_ALL, AT_A_TIME
         for seeds in SEEDS
     ],
 )
-def test_three_calls_at_once_end_well(record_property: Count, seeds: range) -> None:
+def test_three_calls_are_correct_in_random_orders(record_property: Count, seeds: range) -> None:
     core = load_core()
     for seed in seeds:
         name, run = random_schedule(core, seed)
@@ -41,7 +41,7 @@ def test_three_calls_at_once_end_well(record_property: Count, seeds: range) -> N
     record_property("schedules of three threads, at random", len(seeds))
 
 
-def test_a_seed_gives_the_same_schedule_again() -> None:
+def test_seed_repeats_a_schedule() -> None:
     core = load_core()
     first, second = ([random_schedule(core, seed) for seed in range(50)] for _ in "12")
     assert first == second

@@ -37,7 +37,7 @@ def run_all(build: Callable[[], Threads], preemptions: int) -> list[Run]:
     return list(all_schedules(lambda: Tiny(build()), preemptions))
 
 
-def test_every_order_of_two_threads_with_two_steps_each_is_tried_once() -> None:
+def test_scheduler_tries_each_order_of_two_threads_once() -> None:
     orders: list[str] = []
 
     def build() -> Tiny:
@@ -58,7 +58,7 @@ def test_every_order_of_two_threads_with_two_steps_each_is_tried_once() -> None:
     assert sorted(orders) == ["AABB", "BBAA"]
 
 
-def test_steps_that_do_not_conflict_are_not_tried_in_both_orders() -> None:
+def test_independent_steps_are_tried_in_one_order() -> None:
     def build() -> Threads:
         def touch(own: str) -> None:
             for _ in range(10):
@@ -83,7 +83,7 @@ def test_steps_that_do_not_conflict_are_not_tried_in_both_orders() -> None:
         ("completions_that_check_each_others_key", 1),
     ],
 )
-def test_a_skipped_schedule_ends_as_one_that_is_tried(name: str, preemptions: int) -> None:
+def test_skipped_schedule_has_the_result_of_a_tried_one(name: str, preemptions: int) -> None:
     build = load_core().build(name)
     tried = {orders_of(run) for run in all_schedules(build, preemptions)}
     all_there_are = {orders_of(run) for run in every_schedule(build, preemptions)}
@@ -91,7 +91,8 @@ def test_a_skipped_schedule_ends_as_one_that_is_tried(name: str, preemptions: in
 
 
 def orders_of(run: Run) -> frozenset[tuple[object, ...]]:
-    """Return for each place who wrote to it and who read in between, and how often; in this order.
+    """Return the writers of each place, and the number of reads in between by thread; in this
+    order.
 
     Runs that have these alike end alike: where they differ, accesses that don't conflict changed
     places.
@@ -142,7 +143,7 @@ def test_a_deadlock_is_found_described_and_repeated() -> None:
         assert len(shrunk(build, run).deviations) <= 2
 
 
-def test_threads_that_wait_for_each_others_locks_and_sleeps_finish() -> None:
+def test_threads_waiting_for_locks_and_sleeps_finish() -> None:
     def build() -> Threads:
         lock = CooperativeLock()
         lock.acquire()
@@ -162,7 +163,7 @@ def test_threads_that_wait_for_each_others_locks_and_sleeps_finish() -> None:
         assert run.failure is None
 
 
-def test_a_thread_that_sleeps_sees_its_time_pass() -> None:
+def test_sleeping_thread_sees_time_pass() -> None:
     def build() -> Threads:
         def wait_three_seconds() -> None:
             until_s = monotonic() + 3

@@ -58,7 +58,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         self.policy: ClosePolicy = "expire"
 
     @initialize(policy=st.sampled_from(["expire", "fail", "leave"]))
-    def choose_how_it_will_be_closed(self, policy: ClosePolicy) -> None:
+    def choose_the_close_policy(self, policy: ClosePolicy) -> None:
         self.policy = policy
 
     @rule(
@@ -81,17 +81,17 @@ class PurgatoryMachine(RuleBasedStateMachine):
             ModelOperation(frozenset(keys), deadline_ms, lock, ready, fails_in)
         )
         assert self.purgatory.try_complete_else_watch(probe, keys) == expected
-        self.setting.pass_time(0)  # what is due at once may need the timer to be driven once
+        self.setting.pass_time(0)  # operations due at once may need the timer to advance once
         return len(self.probes) - 1
 
     @rule(number=submitted)
-    def make_ready_and_tell_nobody(self, number: int) -> None:
+    def make_ready_without_a_check(self, number: int) -> None:
         self.probes[number].ready = True
         self.model.operations[number].ready = True
 
     @rule(number=submitted)
     def make_ready_and_check(self, number: int) -> None:
-        self.make_ready_and_tell_nobody(number)
+        self.make_ready_without_a_check(number)
         self.check_key(min(self.model.operations[number].keys))
 
     @rule(key=st.integers(0, 4))
@@ -136,7 +136,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.taken_locks)
     @rule()
-    def release_all_locks_and_wait_for_the_retries(self) -> None:
+    def release_all_locks_and_wait_for_retries(self) -> None:
         self._release_all_locks()
         self.pass_time(32)
         for operation in self.model.pending:
@@ -153,14 +153,14 @@ class PurgatoryMachine(RuleBasedStateMachine):
         self.setting.timer._check()
 
     @invariant()
-    def each_operation_is_as_modelled(self) -> None:
+    def operations_match_the_model(self) -> None:
         for probe, operation in zip(self.probes, self.model.operations, strict=True):
             assert (probe.outcome, probe.finished) == (operation.outcome, operation.finished)
             assert operation.pending or probe.wait(0) is operation.outcome
             assert (probe.error is not None) == (operation.outcome is Outcome.FAILED)
 
     @invariant()
-    def sizes_are_as_modelled(self) -> None:
+    def sizes_match_the_model(self) -> None:
         pending = self.model.pending
         assert self.purgatory.num_delayed == len(pending)
         assert self.purgatory.watched == sum(len(operation.keys) for operation in pending)
@@ -171,7 +171,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         assert self.setting.timer.size == timeouts + retries
 
     @invariant()
-    def counts_are_as_modelled(self) -> None:
+    def counts_match_the_model(self) -> None:
         counters = self.purgatory.counters
         expected = Counter(operation.counted_as for operation in self.model.operations)
         del expected["pending"]
@@ -181,7 +181,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         assert counters.missed_wakeups == self.model.missed_wakeups
 
     @invariant()
-    def the_observer_was_told_of_each_end_once(self) -> None:
+    def observer_was_called_once_for_each_outcome(self) -> None:
         told = {id(operation): label for operation, label in self.completed}
         assert len(told) == len(self.completed)
         operations = zip(self.probes, self.model.operations, strict=True)
@@ -194,9 +194,9 @@ class PurgatoryMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self._release_all_locks()
         assert self.purgatory.close(self.policy) == self.model.close(self.policy)
-        self.each_operation_is_as_modelled()
-        self.counts_are_as_modelled()
-        self.the_observer_was_told_of_each_end_once()
+        self.operations_match_the_model()
+        self.counts_match_the_model()
+        self.observer_was_called_once_for_each_outcome()
         self.setting.assert_empty()
         calls = [list(probe.calls) for probe in self.probes]
         self.setting.pass_time(8_000_000)
@@ -207,7 +207,7 @@ TestPurgatory = PurgatoryMachine.TestCase
 TestPurgatory.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
-def test_an_expiry_that_finds_the_lock_taken_does_not_delay_the_retry() -> None:
+def test_expiry_under_a_taken_lock_does_not_delay_the_retry() -> None:
     """The retries come at 1, 3, 7, 15 and 31 ms, whatever else finds the lock taken meanwhile."""
     machine = PurgatoryMachine()
     machine.take_or_release_a_lock(0)
@@ -218,12 +218,12 @@ def test_an_expiry_that_finds_the_lock_taken_does_not_delay_the_retry() -> None:
     for delta_ms, outcome in ((5, Outcome.PENDING), (1, Outcome.COMPLETED)):
         machine.pass_time(delta_ms)
         assert machine.probes[0].outcome is outcome
-        machine.each_operation_is_as_modelled()
-        machine.counts_are_as_modelled()
+        machine.operations_match_the_model()
+        machine.counts_match_the_model()
     machine.teardown()
 
 
-def test_retries_begin_anew_in_the_model_too() -> None:
+def test_model_restarts_the_retry_backoff() -> None:
     machine = PurgatoryMachine()
     machine.take_or_release_a_lock(0)
     machine.submit([0], delay_ms=1_000, lock=0, ready=False, fails_in=None)
@@ -235,6 +235,6 @@ def test_retries_begin_anew_in_the_model_too() -> None:
     machine.take_or_release_a_lock(0)
     machine.pass_time(1)
     assert machine.probes[0].outcome is Outcome.COMPLETED
-    machine.each_operation_is_as_modelled()
-    machine.counts_are_as_modelled()
+    machine.operations_match_the_model()
+    machine.counts_match_the_model()
     machine.teardown()

@@ -1,4 +1,4 @@
-"""Waits for a value to reach a number: who is checked, what it costs, what is left."""
+"""Waits for a value to reach a number: checked operations, costs, and leftovers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def submit_at(setting: Setting, probe: Probe, thresholds: dict[Hashable, int]) -
     return probe
 
 
-def test_an_advance_checks_the_operations_it_reaches_and_no_others() -> None:
+def test_advance_checks_only_the_operations_it_reaches() -> None:
     setting = Setting()
     probes = [submit_at(setting, Probe(ready=False), {"hw": n}) for n in (10, 20, 30)]
     for probe in probes:
@@ -38,7 +38,7 @@ def test_an_advance_checks_the_operations_it_reaches_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("above", [0, 2**63 - 50, -(2**63)])
-def test_operations_that_a_value_reaches_complete_by_number_then_by_arrival(above: int) -> None:
+def test_reached_operations_complete_by_number_then_arrival(above: int) -> None:
     setting = Setting()
     done: list[int] = []
 
@@ -88,7 +88,7 @@ def test_thresholds_and_values_beyond_64_bits_are_refused(number: int) -> None:
     setting.assert_empty()
 
 
-def test_a_condition_over_several_keys_completes_with_the_last_of_them() -> None:
+def test_condition_over_several_keys_needs_the_last_one() -> None:
     setting = Setting()
     high_watermarks = {"p0": 0, "p1": 0, "p2": 0}
 
@@ -106,7 +106,7 @@ def test_a_condition_over_several_keys_completes_with_the_last_of_them() -> None
     setting.assert_empty()
 
 
-def test_a_threshold_reached_in_vain_is_skipped_by_advances_and_found_by_checks() -> None:
+def test_reached_threshold_is_found_by_checks_not_advances() -> None:
     setting = Setting()
     probe = submit_at(setting, Probe(), {"hw": 10})
     assert setting.purgatory.advance("hw", 10) == 0
@@ -118,7 +118,7 @@ def test_a_threshold_reached_in_vain_is_skipped_by_advances_and_found_by_checks(
     setting.assert_empty()
 
 
-def test_checks_and_cancellations_of_a_key_find_both_kinds_once_in_arrival_order() -> None:
+def test_key_calls_find_both_kinds_once_in_arrival_order() -> None:
     setting = Setting()
     purgatory = setting.purgatory
     any_event = setting.submit(Probe(), "log")
@@ -131,7 +131,7 @@ def test_checks_and_cancellations_of_a_key_find_both_kinds_once_in_arrival_order
     setting.assert_empty()
 
 
-def test_a_value_that_came_between_the_check_and_the_watching_is_not_missed() -> None:
+def test_value_between_check_and_watching_is_not_missed() -> None:
     setting = Setting()
     value = 0
 
@@ -140,7 +140,7 @@ def test_a_value_that_came_between_the_check_and_the_watching_is_not_missed() ->
             nonlocal value
             complete = value >= 10 and self.force_complete()
             if not self.calls:
-                value = 10  # after the first check; its advance finds nobody
+                value = 10  # after the first check; its advance finds no operation
                 setting.purgatory.advance("log", 10)
             self._note("try_complete")
             return complete
@@ -181,7 +181,7 @@ class Reaching(Probe):
         return all(value is not None and value >= 10 for value in values) and self.force_complete()
 
 
-def test_an_operation_reached_by_a_forgotten_value_waits_for_it_again() -> None:
+def test_forgotten_value_is_waited_for_again() -> None:
     setting = Setting()
     purgatory = setting.purgatory
     both = submit_at(setting, Reaching(setting, "a", "b"), {"a": 10, "b": 10})
@@ -194,7 +194,7 @@ def test_an_operation_reached_by_a_forgotten_value_waits_for_it_again() -> None:
     setting.assert_empty()
 
 
-def test_a_value_forgotten_in_the_middle_of_its_advance_loses_no_operation() -> None:
+def test_value_forgotten_in_its_advance_loses_no_operation() -> None:
     setting = Setting()
     purgatory = setting.purgatory
     first, second = Reaching(setting, "log"), Reaching(setting, "log")
@@ -207,7 +207,7 @@ def test_a_value_forgotten_in_the_middle_of_its_advance_loses_no_operation() -> 
     setting.assert_empty()
 
 
-def test_a_value_forgotten_while_a_retry_is_due_loses_no_operation() -> None:
+def test_value_forgotten_before_a_retry_loses_no_operation() -> None:
     setting = Setting()
     purgatory = setting.purgatory
     lock = threading.Lock()
@@ -223,7 +223,7 @@ def test_a_value_forgotten_while_a_retry_is_due_loses_no_operation() -> None:
 
 
 @pytest.mark.parametrize("value", ["abc", math.nan, math.inf, 1.0, True, None])
-def test_a_value_that_is_no_integer_is_refused_and_changes_nothing(value: Any) -> None:
+def test_value_that_is_no_integer_is_refused(value: Any) -> None:
     setting = Setting()
     purgatory = setting.purgatory
     waiting = submit_at(setting, Reaching(setting, "log"), {"log": 10})
@@ -236,7 +236,7 @@ def test_a_value_that_is_no_integer_is_refused_and_changes_nothing(value: Any) -
     setting.assert_empty()
 
 
-def test_an_integer_of_another_library_is_a_value_and_a_threshold() -> None:
+def test_integer_of_another_library_is_a_value_and_threshold() -> None:
     class WholeNumber:
         def __index__(self) -> int:
             return 10
@@ -255,7 +255,7 @@ def test_an_unhashable_key_has_no_value(call: str) -> None:
         getattr(Setting().purgatory, call)([])
 
 
-def test_a_thread_blocks_until_the_value_is_there() -> None:
+def test_wait_until_a_value_blocks_the_thread() -> None:
     setting = Setting()
     found: list[int] = []
     thread = threading.Thread(
@@ -271,7 +271,7 @@ def test_a_thread_blocks_until_the_value_is_there() -> None:
     assert setting.purgatory.wait_for_threshold("log", 0) == 4
 
 
-def test_a_threads_wait_that_is_interrupted_leaves_nothing(
+def test_interrupted_wait_for_a_value_leaves_no_operation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     setting = Setting()
@@ -345,7 +345,7 @@ def test_an_advance_that_reaches_no_operation_looks_at_none() -> None:
     assert reached(watchers, 9) == []
 
 
-def test_stale_numbers_are_swept_out_in_the_end() -> None:
+def test_stale_thresholds_are_swept_out() -> None:
     watchers: ThresholdWatchers[DelayedOperation] = ThresholdWatchers()
     probes = [Probe() for _ in range(1_000)]
     for number, probe in enumerate(probes):

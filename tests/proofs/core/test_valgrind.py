@@ -1,4 +1,4 @@
-"""Under valgrind, what is made and dropped natively leaks nothing and touches its own memory."""
+"""Under valgrind, native objects leak nothing and touch no foreign memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def valgrind_over(rounds: int, log: Path) -> str:
-    """Return what valgrind tells of a process that makes and drops everything so many times."""
+    """Return valgrind's report on a process that makes and drops all objects so many times."""
     command = ["valgrind", "--leak-check=full", "--num-callers=30", f"--log-file={log}"]
     ended = subprocess.run(
         [*command, sys.executable, "-m", "tests.unit.core.many_lives", str(rounds)],
@@ -48,7 +48,7 @@ def left_at_the_end(told: str) -> tuple[int, int]:
     return definitely + indirectly, sum(others)
 
 
-def test_rounds_of_everything_leave_nothing(tmp_path: Path) -> None:
+def test_valgrind_finds_no_leak_in_rounds_of_all_calls(tmp_path: Path) -> None:
     if shutil.which("valgrind") is None:
         pytest.skip("there is no valgrind on this machine")
     few, many = (valgrind_over(rounds, tmp_path / f"{rounds}.log") for rounds in (5, 25))

@@ -1,4 +1,4 @@
-/* Closing: purgatory/core/closing.py, called in no callback. POLICY is EXPIRED, FAILED or LEAVE. */
+/* Closing: purgatory/core/closing.py, called outside callbacks. POLICY: EXPIRED, FAILED, LEAVE. */
 
 #ifdef POLICY
 
@@ -17,7 +17,7 @@ inline note_end(o) {
 #endif
 }
 
-/* DelayedOperation._op_abandon, of whose owner nobody else can be. */
+/* DelayedOperation._op_abandon, by the owner, which no other thread can be. */
 inline abandon(o) {
     d_step {
         turn == NOBODY ->
@@ -87,7 +87,7 @@ inline close_one(o) {
     fi
 }
 
-/* Closing._give_up_on: the time that it may take is over, and a lock of the user's is taken. */
+/* Closing._give_up_on: the close has timed out while a user's lock is taken. */
 inline give_up_on(o) {
     d_step { AT(give_up_look); seen = (op[o].outcome == PENDING) };
     if
@@ -125,7 +125,7 @@ progress_close:
         if
         :: reached == 0 -> break
 #ifdef DEADLINE
-        :: reached != 0 && passed -> /* each was tried once */
+        :: reached != 0 && passed -> /* each operation was tried once */
             who = 0;
 #if POLICY != LEAVE
             atomic { AT(give_up_note); gave_up = true };
@@ -153,7 +153,7 @@ progress_close:
     atomic { turn == NOBODY -> AT(stop_intake); closed = true };
 #endif
 #ifdef OWN_TIMER
-    atomic { /* SystemTimer._drop_all: what is on it never runs */
+    atomic { /* SystemTimer._drop_all: its tasks never run */
         AT(close_timer);
         timer_closed = true;
         op[0].in_home = false;

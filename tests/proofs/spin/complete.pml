@@ -1,4 +1,4 @@
-/* Completing: purgatory/core/operation.py. */
+/* Completion: purgatory/core/operation.py. */
 
 /* _PureTask.cancel, of a retry task. */
 inline cancel_retry(o, s) {
@@ -19,7 +19,7 @@ inline cancel_retry(o, s) {
     }
 }
 
-/* _PureOperation._op_complete: `won` says whether this call set the outcome. */
+/* _PureOperation._op_complete: `won` is true if this call set the outcome. */
 inline complete(o, to, by_owner) {
     d_step {
         AT(claim_completer);
@@ -91,7 +91,7 @@ inline leave(o) {
     fi
 }
 
-/* _PureOperation._op_finish: the callbacks; then it is counted, and those who wait are told. */
+/* _PureOperation._op_finish: the callbacks; then the count, and the waiters are notified. */
 inline finish(o, to, by_owner) {
     if
     :: to != CANCELLED ->

@@ -1,11 +1,11 @@
-/* The thread that drives the timer: what is due, it takes out and runs in one step.
+/* The thread that drives the timer: it removes and runs a due task in one step.
  *
  * A timeout may be over at any time after it was added, or not until the end.
  */
 
 #define EXPIRES(o) (op[o].in_home)
 #define RETRIES(o, s) (retry[RETRY(o, s)].in_home && retry[RETRY(o, s)].entry == CURRENT)
-/* A retry of a completed operation is not waited for: none may be there. */
+/* No retry of a completed operation may be on the timer: the driver waits for none. */
 #define OWES(o) \
     ((RETRIES(o, 1) || RETRIES(o, 2)) && op[o].outcome == PENDING && op[o].keys != 0)
 #define RETRY_DUE (OWES(0) || OWES(1))

@@ -1,4 +1,4 @@
-/* What is told of keys: purgatory/core/purgatory.py. */
+/* Events of keys: purgatory/core/purgatory.py. */
 
 /* The user's part of the rule: change the state, then check. */
 inline event(k) {
@@ -32,7 +32,7 @@ inline check_each() {
     atomic { who = 0; reached = 0 }
 }
 
-/* DelayedOperationPurgatory.advance, to the number for which all wait on the key. */
+/* DelayedOperationPurgatory.advance, to the number for which all operations of the key wait. */
 inline advance(k) {
 #ifndef BREAK_VALUE_TOLD_LATE
     d_step { turn == NOBODY -> AT(advance_value); turn = ME; values = values | BIT(k) };
@@ -59,7 +59,7 @@ inline forget(k) {
         AT(forget_value);
         turn = ME;
         values = values & ~BIT(k);
-        op[0].held_at_expiry = false; /* what held does not hold any more */
+        op[0].held_at_expiry = false; /* a former condition does not hold any more */
         op[1].held_at_expiry = false
     };
 #ifndef BREAK_FORGET_LOSES
@@ -95,7 +95,7 @@ inline cancel(o) {
 }
 
 #ifdef LOCKED
-/* A user who has the lock himself. */
+/* A user that holds the lock. */
 inline hold(o) { d_step { users_lock[LOCK_OF(o)] == NOBODY -> users_lock[LOCK_OF(o)] = ME } }
 inline let_loose(o) { users_lock[LOCK_OF(o)] = NOBODY }
 #endif

@@ -1,4 +1,4 @@
-/* What the two threads do, by configuration, and under which lock of the user's. */
+/* The calls of the two threads, and the user's lock, by configuration. */
 
 /* Two operations, one on both keys and one on one of them, are submitted while events come. */
 #ifdef EVENTS
@@ -7,28 +7,28 @@
 #define SECOND event(0); event(1)
 #endif
 
-/* Each thread submits one, and tells what the other one waits for. */
+/* Each thread submits an operation, and reports the event that the other one waits for. */
 #ifdef BOTH_SUBMIT
 #define TIMEOUTS
 #define FIRST submit(0); event(0)
 #define SECOND submit(1); event(1)
 #endif
 
-/* Somebody forces or cancels while others submit, check and expire. */
+/* A user forces or cancels while other threads submit, check and expire. */
 #ifdef FROM_OUTSIDE
 #define TIMEOUTS
 #define FIRST submit(0); event(0)
 #define SECOND if :: force(0) :: cancel(0) fi; event(1)
 #endif
 
-/* As EVENTS, by numbers, and a value is forgotten between. */
+/* As EVENTS, by numbers, with a value forgotten in between. */
 #ifdef THRESHOLDS
 #define NUMBERS 1
 #define FIRST submit(0); advance(0); forget(0)
 #define SECOND advance(1); advance(0); submit(1)
 #endif
 
-/* A value that is forgotten in the middle, and told again. */
+/* A value that is forgotten in between, and reported again. */
 #ifdef FORGET
 #define NUMBERS 1
 #define TIMEOUTS
@@ -36,7 +36,7 @@
 #define SECOND advance(0); forget(0); advance(0)
 #endif
 
-/* A stranger has the lock again and again. */
+/* A stranger takes the lock again and again. */
 #ifdef LOCK
 #define TIMEOUTS
 #define LOCKED
@@ -45,7 +45,7 @@
 #define SECOND event(1)
 #endif
 
-/* ... while somebody forces it. */
+/* A stranger takes the lock while a user forces the operation. */
 #ifdef LOCK_FORCED
 #define LOCKED
 #define STRANGER
@@ -61,7 +61,7 @@
 #define SECOND submit(1); event(1)
 #endif
 
-/* Who has the lock of one operation tells what the other one waits for. */
+/* The holder of one operation's lock reports the event that the other one waits for. */
 #ifdef HELD_LOCKS
 #define LOCKED
 #define KEYS_OF_0 1
@@ -91,7 +91,7 @@
 #define SECOND event(0); close_purgatory()
 #endif
 
-/* ... and comes to the end of its time while the lock is taken. */
+/* One thread closes, and times out while the lock is taken. */
 #ifdef DEADLINE_EXPIRING
 #define DEADLINE
 #define TIMEOUTS
@@ -105,7 +105,7 @@
 #define SECOND event(0); close_purgatory()
 #endif
 
-/* The lock is taken and given back for ever. */
+/* The stranger takes and releases the lock for ever. */
 #ifdef FOR_EVER
 #define LOCKED
 #define STRANGER
@@ -129,4 +129,4 @@
 #else
 #define STRANGER_MAY_STOP true
 #endif
-#define STRANGERS 4 /* what the stranger is in the lock */
+#define STRANGERS 4 /* the stranger's number as the holder of a lock */

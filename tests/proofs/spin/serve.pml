@@ -1,4 +1,4 @@
-/* The owner does the noted work of an operation: purgatory/core/operation.py. */
+/* The owner runs all pending requests of an operation: purgatory/core/operation.py. */
 
 /* _PureOperation._op_own. */
 inline serve(o) {
@@ -66,7 +66,7 @@ inline serve(o) {
 #ifdef LOCKED
 inline begin_to_try() { trying++ }
 
-/* do_under: the lock is tried, never waited for. `got` says whether it was free. */
+/* do_under: the lock is tried, never waited for. `got` is true if it was free. */
 inline lock(o) {
 #ifdef BREAK_LOCK_WAITED_FOR
     users_lock[LOCK_OF(o)] == NOBODY ->
@@ -90,7 +90,7 @@ inline retry_later(o) {
         d_step {
             AT(retry_make);
             number = (retry[RETRY(o, 1)].in_home -> 2 : 1);
-            assert(!retry[RETRY(o, number)].in_home); /* the model has no third */
+            assert(!retry[RETRY(o, number)].in_home); /* the model has no third retry */
             retry[RETRY(o, number)].entry = NOT_ADDED;
             op[o].retry = number
         }
@@ -116,7 +116,7 @@ inline retry_later(o) {
 #endif
 }
 
-/* Who looked at an older entry of this retry pops nothing of the new one. */
+/* A thread that looked at an older entry of this retry does not pop the new one. */
 inline forget_looks(entry) {
     if :: looked_at[0] == entry -> looked_at[0] = NONE :: else fi;
     if :: looked_at[1] == entry -> looked_at[1] = NONE :: else fi;
@@ -124,7 +124,7 @@ inline forget_looks(entry) {
     if :: looked_at[3] == entry -> looked_at[3] = NONE :: else fi
 }
 
-/* DelayedOperation._op_is_deferred_to: `waits` says whether the owner has nothing more to do. */
+/* DelayedOperation._op_is_deferred_to: `waits` is true if the owner has nothing more to do. */
 inline look_for_retry(o) {
 #ifndef BREAK_RETRY_UNLOOKED
     d_step { AT(waits_look_outcome); gone = (op[o].outcome != PENDING) };
@@ -184,7 +184,7 @@ inline fail_without_lock(o) {
     fi
 }
 
-/* _PureOperation._op_do_due, under the locks: `completed` says whether a check completed it. */
+/* _PureOperation._op_do_due, under the locks: `completed` is true if a check completed it. */
 inline do_due(o) {
     d_step { expiring = false; completed = false; gone = false };
     do

@@ -1,4 +1,4 @@
-/* Coming in: purgatory/core/operation.py, and WatcherList.watch. */
+/* Submission: purgatory/core/operation.py, and WatcherList.watch. */
 
 /* _PureOperation._op_submit. */
 inline submit(o) {
@@ -62,7 +62,7 @@ inline check_else_watch(o) {
 #endif
         d_step { AT(else_release_owner); op[o].owner = NOBODY; got = false };
     fi;
-    /* The look after the release. Who was not the owner looks as well: it serves. */
+    /* The check after the release; a thread that was not the owner checks as well. */
     serve(o)
 }
 

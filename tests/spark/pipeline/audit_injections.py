@@ -1,4 +1,4 @@
-"""Exactly k of each anomaly, put into a clean run. Each injection says what it adds."""
+"""Exactly k of each anomaly, put into a clean run. Each injection names its anomalies."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _lost_write(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     """The last records of a producer lie below others' in its partition, and are not read."""
     _spread(run)
     sends, log = run.sends[0], run.logs[0]
-    run.transactional = False  # a lost write is a part of a transaction that nobody saw
+    run.transactional = False  # a lost write is an unseen part of a transaction
     for number in range(k):
         offset = run.chance.choice(log[:-1])[0] + 1 + number % 9
         run.sends[0].append(run.send(0, len(sends) + number, offset))
@@ -79,7 +79,7 @@ def _spread(run: CleanRun) -> None:
 def _moved_write(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     """K records are acknowledged just behind the offsets at which they are read."""
     _spread(run)
-    run.transactional = False  # nobody read what the transaction wrote where it was acknowledged
+    run.transactional = False  # its records are not read at acknowledged offsets
     for index in run.chance.sample(range(len(run.logs[0]) - 1), k):
         sent = run.sends[0][index]
         run.sends[0][index] = sent._replace(offset=(sent.offset or 0) + run.chance.randint(1, 9))
@@ -170,7 +170,7 @@ def _multi_writer(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
 
 
 def _poll_skip(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
-    run.transactional = False  # for who passes by a part of a transaction sees it in parts
+    run.transactional = False  # a reader that skips a part sees it in parts
     trace = run.trace()
     polls = sorted({(read.partition, read.poll) for read in trace.reads if read.group == "others"})
     last = dict(polls)
@@ -451,7 +451,7 @@ The first word is the anomaly's name; more words tell the ways to put it in apar
 def injected(
     anomaly: str, k: int, seed: int, acks: int = -1, effects: bool = False
 ) -> tuple[SmallTrace, Added]:
-    """A run of random shape with exactly k of an anomaly, and what is to be found in it.
+    """A run of random shape with exactly k of an anomaly, and the expected findings.
 
     Args:
         anomaly: which; an empty name puts in nothing.

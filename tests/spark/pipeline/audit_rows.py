@@ -200,7 +200,7 @@ def in_order(found: DataFrame | DuckDBEngine, order: Order, table: str = "result
 
 
 def audited(engine: Engine, traces: Mapping[str, SmallTrace], **options: Any) -> dict[str, Found]:
-    """Audit some runs in one job, and return what was found in each: rows with a count above 0."""
+    """Audit some runs in one job, and return the findings of each: rows with a count above 0."""
     rows, _ = result_of(engine, traces, shown=False, **options)
     found: dict[str, Found] = {run_id: Counter() for run_id in traces}
     for row in rows:

@@ -157,7 +157,7 @@ def assert_same(one: pa.Table, other: pa.Table) -> None:
 
 
 def _kind(kind: pa.DataType) -> object:
-    """A type without the names that engines give to what is in a list."""
+    """A type without the names that engines give to the elements of lists."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return ["list", _kind(kind.value_type)]
     if pa.types.is_struct(kind):

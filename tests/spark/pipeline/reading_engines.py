@@ -1,4 +1,4 @@
-"""Both engines that read traces, and what they found as plain rows: one test holds for both."""
+"""Both engines that read traces, and their results as plain rows: one test holds for both."""
 
 from __future__ import annotations
 

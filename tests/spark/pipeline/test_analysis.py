@@ -198,7 +198,7 @@ def test_bad_rows_are_quarantined_and_counted(analyzed: Analyzed) -> None:
     ]
 
 
-def test_analysis_counts_good_lines_and_reports_a_damaged_run_as_incomplete(
+def test_analysis_reports_a_damaged_run_as_incomplete(
     analyzed: Analyzed,
 ) -> None:
     (run,) = _of("torn", analyzed.analysis.runs)

@@ -97,9 +97,7 @@ def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])
 @pytest.mark.usefixtures("in_the_shared_session")
-def test_audit_ignores_broken_files_of_tables_that_it_does_not_read(
-    engine: Engine, trace: Path
-) -> None:
+def test_audit_ignores_broken_files_of_other_tables(engine: Engine, trace: Path) -> None:
     for table in ("operations", "reads"):
         (trace / table / "part-00000.parquet").write_bytes(b"PAR1 and no more")
     found = run_job("audit", [trace], engine=engine, run_options=RunOptions("local[2]"))

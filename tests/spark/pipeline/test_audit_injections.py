@@ -140,7 +140,7 @@ VERDICTS: Mapping[str, Mapping[str, tuple[str, str | None]]] = {
 
 
 class Case(NamedTuple):
-    """One run with an injection, and what is to be found in it: counts without groups."""
+    """One run with an injection, and the expected findings: counts without groups."""
 
     trace: SmallTrace
     expected: Counter[tuple[str, str, str | None]]
@@ -152,7 +152,7 @@ def injected_case(anomaly: str, k: int, configuration: str, seed: int) -> Case:
     trace.configuration = settings
     expected = Counter[tuple[str, str, str | None]]()
     for name, count in added.items():
-        # A duplicate after a lost answer is judged as that; any other, by nothing.
+        # A duplicate after a lost response is judged as that; any other, by nothing.
         of = anomaly.partition(" ")[0]
         own = of == name or (of == "lost_ack_duplicate" and name == "duplicate")
         judged = anomaly if own else name
@@ -174,7 +174,7 @@ def cases() -> dict[str, Case]:
 
 
 @spark_exhaustively
-def test_audit_finds_exactly_the_injected_anomalies_with_their_verdicts(
+def test_audit_finds_each_injected_anomaly_with_its_verdict(
     engine: Engine, cases: Mapping[str, Case]
 ) -> None:
     traces = {name: case.trace for name, case in cases.items()}

@@ -132,7 +132,7 @@ def _write(chance: random.Random, trace: SmallTrace, logs: Logs) -> None:
 def _read(chance: random.Random, trace: SmallTrace, logs: Logs, group: str) -> None:
     for (topic, partition), log in logs.items():
         if chance.random() < 0.1:
-            continue  # nobody of the group reads it
+            continue  # no member of the group reads it
         for consumer in range(chance.choice([1, 1, 2])):
             at, poll = chance.choice([0, 0, 0, 2]), chance.randrange(3)
             start = log[at][0] if at < len(log) and chance.random() < 0.8 else None
@@ -230,7 +230,7 @@ def _transact(chance: random.Random, trace: SmallTrace) -> None:
 
 
 def _numbered_anew() -> SmallTrace:
-    """The numbers of one producer begin anew: its records 1 and 1 again, of which the later sent
+    """The numbers of one producer start again: its records 1 and 1 again, of which the later sent
     one, or the one of the higher value, lies first.
     """
     sends = [
@@ -294,19 +294,19 @@ def test_records_of_one_number_have_no_order_among_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["aborted", "sent again elsewhere"])
-def test_reader_beyond_an_aborted_record_with_a_lost_response_skips_nothing(name: str) -> None:
+def test_reader_beyond_an_aborted_record_skips_nothing(name: str) -> None:
     found = Oracle(BY_HAND[name]).found()
     told = ["committed"] * (name == "sent again elsewhere")
     assert [key[1] for key in found if key[0] == "poll_skip"] == told
 
 
-def test_one_input_applied_twice_at_once_counts_in_the_order_of_versions() -> None:
+def test_input_applied_twice_at_once_counts_in_version_order() -> None:
     for n in range(3):
         found = Oracle(BY_HAND[f"applied {n}"]).found()
         assert not [key for key in found if key[0] == "key_order_violation"]
 
 
-def test_random_traces_have_every_anomaly_with_every_possible_verdict() -> None:
+def test_random_traces_cover_every_anomaly_and_verdict() -> None:
     seen = {key[::2][:2] for seed in range(400) for key in Oracle(random_trace(seed)).found()}
     assert {anomaly for anomaly, _ in seen} == set(ANOMALIES)
     only_violated = {"nonmonotonic_send", "effect_duplicate", "zombie_write"}

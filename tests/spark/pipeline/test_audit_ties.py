@@ -1,4 +1,4 @@
-"""Rows that tie, in times and in all but what is null: the order of rows decides nothing.
+"""Rows that tie, in times and in all columns that are not null: the order of rows decides nothing.
 
 Nor does the engine: of random runs, and of those with an injection under each configuration, which
 DuckDB is tested with elsewhere.

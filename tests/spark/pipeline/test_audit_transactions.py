@@ -1,5 +1,6 @@
 """The audit of the traces of a cluster, and of a proxy in front of one: where the cluster is whole
-nothing is violated; what is broken in it is found, as often as it happened, and nothing else.
+nothing is violated; the audit finds each injected anomaly, as often as it happened, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -225,7 +226,7 @@ def audited(
     found: dict[str, Found] = {name: {} for name in RUNS}
     for row in rows:
         if (row["group"], row["verdict"]) == ("copies", "permitted"):
-            continue  # it subscribes: what it is given again is none of a transaction's business
+            continue  # it subscribes: redeliveries to it concern no transaction
         key = row["anomaly"], row["group"], row["verdict"], row["setting"]
         found[row["run_id"].partition("-")[0]][key] = row["count"]
     return found, witnesses
@@ -236,7 +237,7 @@ def test_audit_finds_each_injected_transaction_anomaly_alone(
     audited: tuple[dict[str, Found], list[dict[str, Any]]], traces: Path, name: str
 ) -> None:
     if name == "offsets" and traces.name.startswith("proxy"):
-        # Frames say how a transaction ends, not what a coordinator makes of the offsets in it.
+        # Frames have the end of a transaction, not the coordinator's handling of its offsets.
         assert audited[0][name] == {}
     else:
         assert audited[0][name] == RUNS[name][1]

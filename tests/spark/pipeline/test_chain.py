@@ -1,4 +1,4 @@
-"""Chains of SQL: their files, their parameters, and what both engines read alike."""
+"""Chains of SQL: their files, their parameters, and SQL that both engines read alike."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_columns_may_have_the_names_of_later_statements(engine: SqlEngine) -> No
     assert rows_of(engine, "select * from second") == [{"first": len(ROWS) + 1}]
 
 
-def test_second_statement_of_a_name_replaces_the_first_for_later_ones(engine: SqlEngine) -> None:
+def test_second_statement_of_a_name_replaces_the_first(engine: SqlEngine) -> None:
     engine.make_table("t", COLUMNS, ROWS)
     engine.run(
         parse_chain("""

@@ -3,7 +3,7 @@
 The results are the same everywhere, also when a worker dies while a job runs. An analysis does
 three of the four jobs at once: waits, occupancy and the audit. The audit takes longest, and on the
 cluster it is that of the analysis, which loses a worker. Commands that follow one another share a
-session, which starts only once. Ctrl-C ends what a Connect server does, too: the server is here.
+session, which starts only once. Ctrl-C ends the jobs of a Connect server, too: the server is here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Results = Mapping[str, list[dict[str, Any]]]
 
 
 class Inputs(NamedTuple):
-    """A trace and a sweep file, and what the jobs make of them on this machine alone."""
+    """A trace and a sweep file, and the results of the jobs on this machine alone."""
 
     trace: Path
     sweep: Path

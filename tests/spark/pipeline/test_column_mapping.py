@@ -60,7 +60,7 @@ def test_mapping_file_is_parsed(tmp_path: Path) -> None:
         ("[reads]\npartition = {value = 2147483648}", "must fit 32 bits"),
         ("[operations]\nwatch_keys = {value = 'x'}", "can't be a constant"),
         ("[reads]\ntopic = {value = 'x', values = {a = 'b'}}", r"topic\.values: goes with from"),
-        ("[reads]\ntopic = {from = 'x', values = 'y'}", r"values must be \{ \"what is there\""),
+        ("[reads]\ntopic = {from = 'x', values = 'y'}", r"values must be \{ \"file value\""),
         ("[reads]\ntopic = {from = 'x', values = {a = 1}}", r"values\.a must be of type string"),
         ("[operations]\nwatch_keys = {from = 'x', values = {a = 'b'}}", "can't be a constant"),
         ("[reads]\npoll = 'TOPIC'", "'TOPIC' and 'topic' differ in upper and lower case only"),

@@ -43,7 +43,7 @@ def test_both_engines_read_the_same_rows(
 
 
 def check_alike(left: FoundRows, right: FoundRows) -> None:
-    """Compare what two engines read."""
+    """Compare the rows that two engines read."""
     assert _with_parsed(left.quarantine) == _with_parsed(right.quarantine)
     assert left.counts == right.counts
     for table in TABLES:

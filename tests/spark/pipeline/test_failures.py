@@ -1,4 +1,4 @@
-"""An error of Spark's as one line: what ran out, where, and what to set."""
+"""An error of Spark's as one line: the exhausted resource, its place, and the setting."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _HEAP = "java.lang.OutOfMemoryError: Java heap space"
         ("[DIVIDE_BY_ZERO] Division by zero.\n== SQL ==", _CLUSTER, "[DIVIDE_BY_ZERO] Division"),
     ],
 )
-def test_spark_failure_names_exhausted_resource_place_and_setting(
+def test_spark_failure_names_the_resource_and_its_setting(
     message: str, master: str, told: str
 ) -> None:
     line = failure_text(message, f"Traceback\n{message}\n\tat org.apache.spark.X", master)

@@ -64,7 +64,7 @@ def test_signal_ends_a_job_cleanly(
         text=True,
     ) as process:
         assert process.stderr is not None
-        for line in process.stderr:  # it starts, plans, and then tells of stages
+        for line in process.stderr:  # it starts, plans, and then reports stages
             assert line.startswith("Spark: "), line
             if from_line in line:
                 break
@@ -160,7 +160,7 @@ def test_signal_waits_for_the_end_of_an_engines_import(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])
-def test_twenty_signals_at_random_moments_leave_all_tables_or_none(
+def test_signal_at_a_random_moment_leaves_all_tables_or_none(
     engine: str,
     write_trace: WriteTrace,
     random_operations: RandomOperations,
@@ -222,7 +222,7 @@ def test_twenty_signals_at_random_moments_leave_all_tables_or_none(
 
 
 @pytest.mark.parametrize("name", [None, "py4j.clientserver"])
-def test_further_errors_of_the_java_bridge_are_not_logged(
+def test_repeated_errors_of_the_java_bridge_are_not_logged(
     name: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     logger = logging.getLogger(name)
@@ -246,7 +246,7 @@ def test_program_keeps_its_own_sigterm_handler() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_sigterm_ends_a_block_with_143_and_its_handler_is_restored() -> None:
+def test_sigterm_ends_a_block_and_its_handler_is_restored() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         with pytest.raises(SystemExit) as ended, exit_on_signal():

@@ -134,5 +134,5 @@ def test_percentiles_are_those_of_spark(spark: SparkSession) -> None:
         assert told == expected[row["run_id"], row["group"], row["span"]]
 
 
-def test_without_sends_there_are_no_rows(engine: Engine) -> None:
+def test_latency_table_without_sends_has_no_rows(engine: Engine) -> None:
     assert latencies_of(engine, _table(_sends(5)).slice(0, 0)).num_rows == 0

@@ -22,7 +22,7 @@ Wait = tuple[int, int, int, str]
 
 
 def _expected(waits: Sequence[Wait], end_us: int, width_us: int) -> dict[tuple[Any, int], Row]:
-    """Mean and maximum of each bucket, by counting who waits in each microsecond."""
+    """Mean and maximum of each bucket, by counting the waiting operations of each microsecond."""
     table = {}
     brokers: list[int | None] = [None, *sorted({broker for broker, *_ in waits})]
     for broker in brokers:
@@ -136,7 +136,7 @@ _wait = st.tuples(
     runs=st.lists(st.lists(_wait, min_size=1, max_size=12), min_size=8, max_size=8),
     width_us=st.sampled_from([1, 7, 10, 40, 100]),
 )
-def test_occupancy_of_any_waits_equals_a_count_at_every_microsecond(
+def test_occupancy_equals_a_count_at_every_microsecond(
     engine: Engine, runs: list[list[Wait]], width_us: int
 ) -> None:
     # Many runs at once: Spark's time is per job, not per row.

@@ -117,7 +117,7 @@ def fixture_small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.spark), "duckdb"])
-def test_full_and_read_only_disks_are_one_line_and_leave_no_results(
+def test_full_or_read_only_disk_is_one_line_without_results(
     engine: str,
     write_trace: WriteTrace,
     random_operations: RandomOperations,

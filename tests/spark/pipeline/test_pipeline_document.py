@@ -1,6 +1,6 @@
 """docs/pipeline.md: its Python prints its documented output, and its tables are the real ones.
 
-The analysis that it makes is also held against what the simulator itself says of the run.
+The analysis is also compared with the simulator's own report of the run.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ except click.exceptions.Exit as ended:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("number", _STATUSES)
-def test_spark_that_computes_in_a_python_worker_ends_with_the_program(
+def test_spark_with_a_python_worker_ends_with_the_program(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     spilled = tmp_path / "spilled"

@@ -96,7 +96,7 @@ def test_counts_are_sums_over_stages() -> None:
     )
 
 
-def test_skipped_stages_are_not_counted_and_finished_jobs_are_polled_once() -> None:
+def test_progress_polls_finished_jobs_once() -> None:
     tracker = Tracker()
     source = StatusTrackerSource(cast("Any", tracker))
     assert source.progress() == sum_stages([])
@@ -116,7 +116,7 @@ def test_job_that_starts_and_ends_between_two_polls_is_counted() -> None:
     assert source.progress() == sum_stages([(2, 2)])
 
 
-def test_skipped_stages_of_a_connect_server_are_dropped_at_the_end() -> None:
+def test_progress_drops_a_connect_servers_skipped_stages() -> None:
     source = ConnectSource()
     source.note([cast("Any", Stage(0, 4, 1)), cast("Any", Stage(1, 4, 0))], 2, "a", False)
     assert source.progress() == sum_stages([(4, 1), (4, 0)])
@@ -255,7 +255,7 @@ def test_progress_of_a_failed_engine_ends_with_its_last_state() -> None:
     assert told.getvalue().splitlines()[-1] == "Some engine: 1 of 4"
 
 
-def test_connection_closed_by_a_signal_has_no_progress_and_no_traceback() -> None:
+def test_progress_ends_with_a_connection_closed_by_a_signal() -> None:
     with duckdb_connection(progress=False) as connection:
         connection.close()
         assert _query_progress(connection) is None

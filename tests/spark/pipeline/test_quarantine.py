@@ -327,7 +327,7 @@ def test_an_interrupted_run_is_read_as_far_as_it_got(
     assert [row[name] for name in names] == [str(left), None, None, "unfinished file"]
 
 
-def test_clean_trace_of_version_1_has_nulls_for_columns_of_version_2(
+def test_trace_of_version_1_has_nulls_for_new_columns(
     reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     found = reader.read(write_trace(tmp_path, hand_operations), strict=True)

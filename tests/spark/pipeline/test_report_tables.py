@@ -57,7 +57,7 @@ def test_each_wait_lies_in_its_bin(engine: Engine) -> None:
     assert hundred["operations"] == 2
 
 
-def test_both_engines_put_waits_near_all_bounds_into_the_same_bins(spark: SparkSession) -> None:
+def test_both_engines_put_waits_near_bounds_in_the_same_bins(spark: SparkSession) -> None:
     bounds_us = [int(10 ** (number / 5)) for number in range(94)]
     near = [bound_us + more for bound_us in bounds_us for more in range(-2, 3)]
     waits = _waits([0, *(wait_us for wait_us in near if wait_us > 0), 2**63 - 1])

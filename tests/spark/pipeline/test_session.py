@@ -261,7 +261,7 @@ def _started_with_fakes(folder: Path, *lines: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_java_killed_at_any_stage_of_its_start_is_a_transient_error(tmp_path: Path) -> None:
+def test_java_killed_in_its_start_is_a_transient_error(tmp_path: Path) -> None:
     stages = [
         *("asked", "asked-memory", "launching", "launching-by-15", "booting", "booting-by-15"),
         *("booting-by-memory", "short", "mute", "told", "told-by-15", "told-by-memory"),

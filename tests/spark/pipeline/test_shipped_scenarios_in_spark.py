@@ -1,7 +1,7 @@
 """The shipped scenarios: waits and audit agree with the simulator's own tables and counts.
 
-The books see the brokers' logs; the audit has only what clients sent and read. DuckDB audits all of
-them, and Spark those in which most goes wrong; all, where all tests run.
+The books see the brokers' logs; the audit has only the clients' sends and reads. DuckDB audits all
+of them, and Spark those in which most goes wrong; all, where all tests run.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _copies(trace: Path) -> dict[str, Counter[int]]:
     return copies
 
 
-def test_retry_reorder_is_convicted_and_with_idempotence_acquitted(
+def test_retry_reorder_is_a_violation_only_with_idempotence(
     counts: Mapping[tuple[str, str, str | None], Rows],
 ) -> None:
     (reordered,) = counts[("retry-reorder", "retry_reorder", "five-in-flight")]
@@ -174,9 +174,7 @@ def test_witness_has_the_rows_of_its_timeline(written: Path) -> None:
         assert read.pop(row["value_id"]) == row["offset"] > min(read.values())
 
 
-def test_both_tables_of_waits_agree_on_every_shipped_scenario(
-    spark: SparkSession, traces: Path
-) -> None:
+def test_wait_tables_agree_on_every_shipped_scenario(spark: SparkSession, traces: Path) -> None:
     surveyed = find_traces([traces])
     operations = read_table(spark, surveyed, "operations").persist()
     found: dict[str, dict[tuple[str, str, str], Row]] = {name: {} for name in SCENARIOS}
@@ -210,9 +208,7 @@ def test_duckdb_has_the_same_waits_and_occupancy(spark: SparkSession, traces: Pa
             assert_same(found[name], table)
 
 
-def test_both_tables_of_latencies_agree_on_every_shipped_scenario(
-    spark: SparkSession, traces: Path
-) -> None:
+def test_latency_tables_agree_on_every_shipped_scenario(spark: SparkSession, traces: Path) -> None:
     surveyed = find_traces([traces])
     names = {trace.run_id: trace.scenario for trace in surveyed}
     found: dict[tuple[str, str, str], Row] = {}

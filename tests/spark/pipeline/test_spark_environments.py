@@ -86,7 +86,7 @@ def analyze(trace: Path, out: Path, *more: str, **environment: str) -> Tables:
     return tables_in(out)
 
 
-def test_little_memory_ansi_mode_another_time_zone_and_locale_change_no_result(
+def test_environment_of_spark_changes_no_result(
     trace: Path, expected: Tables, tmp_path: Path
 ) -> None:
     words = [word for setting in SETTINGS for word in ("--conf", setting)]

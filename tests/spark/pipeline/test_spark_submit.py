@@ -31,7 +31,7 @@ def _lines() -> list[str]:
     return [line.strip() for line in re.findall(r"^    (\S.*)$", joined, re.MULTILINE)]
 
 
-def test_the_lines_of_the_document_run(
+def test_documented_lines_run(
     cluster: Cluster,
     write_trace: Callable[..., Path],
     hand_operations: list[Any],

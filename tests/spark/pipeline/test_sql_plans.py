@@ -30,7 +30,7 @@ FEW_ROWS: Mapping[str, str] = {
     "waits": "a row per share of each row of the result",
     "waits_over_time": "a row per share of each row of the result",
 }
-"""The statements that multiply rows on purpose, with what keeps these few."""
+"""The statements that multiply rows on purpose, with the bound that keeps these few."""
 
 
 class PlanningEngine(SparkEngine):
@@ -56,7 +56,7 @@ def plans(
 ) -> Iterator[Mapping[str, str]]:
     """The plans of all tables of all jobs, on tables in files, with several tasks to a shuffle.
 
-    Only what a hint or its size at run time makes small is broadcast.
+    Only tables that a hint or their size at run time makes small are broadcast.
     """
     settings = {
         "spark.sql.shuffle.partitions": "4",
@@ -126,7 +126,7 @@ def test_windows_span_one_run_at_most(plans: Mapping[str, str]) -> None:
     assert [one for one in windows if "run_id" not in one and not one.startswith(of_parts)] == []
 
 
-def test_witnesses_and_the_slowest_are_picked_in_each_task_before_any_shuffle(
+def test_tasks_pick_witnesses_and_slowest_before_a_shuffle(
     plans: Mapping[str, str],
 ) -> None:
     for name in ("witness_cases", "slowest"):

@@ -97,9 +97,7 @@ def _number(text: str) -> int:
     return -1 - int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:15], 16)
 
 
-def test_number_in_quotes_is_the_same_id_and_other_values_are_none(
-    reader: ReadingEngine, tmp_path: Path
-) -> None:
+def test_quoted_number_is_the_same_id(reader: ReadingEngine, tmp_path: Path) -> None:
     values: list[Any] = [7, "7", -7, "-7", 1.5, True, ["a"], {"a": 1}, 2**63, None]
     sends = [_send(value, place) for place, value in enumerate(values)]
     found = reader.read(_written(tmp_path / "run", sends=sends))

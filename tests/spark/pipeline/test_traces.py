@@ -312,9 +312,7 @@ def test_column_that_differs_only_by_case_is_ignored(
 
 
 @pytest.mark.spark
-def test_case_insensitive_session_refuses_such_a_file_in_one_line(
-    spark: SparkSession, trace: Path
-) -> None:
+def test_case_insensitive_session_refuses_twin_columns(spark: SparkSession, trace: Path) -> None:
     part = trace / "operations" / "part-00000.parquet"
     table = pq.read_table(part)
     pq.write_table(table.append_column("Broker", table["broker"]), part)

@@ -42,13 +42,13 @@ def test_example_prints_its_documented_output(
     assert [str(line) for line in lines] == [line.strip() for line in shown.splitlines()]
 
 
-def test_the_mapping_shown_is_one() -> None:
+def test_document_shows_a_valid_mapping() -> None:
     (block,) = _blocks("toml")
     mapping = parse_mapping(tomllib.loads(block))
     assert set(mapping) == {"operations", "reads", "sends"}
 
 
-def test_all_columns_are_described_with_their_types() -> None:
+def test_document_has_all_columns_with_their_types() -> None:
     kinds = {"string": "string", "int32": "int", "int64": "bigint", "bool": "boolean"}
     for table, columns in TABLES.items():
         section = DOCUMENT.split(f"### Table `{table}`\n", 1)[1].split("\n#", 1)[0]
@@ -64,7 +64,7 @@ def test_all_columns_are_described_with_their_types() -> None:
         assert {name for name, _, null in rows if null == "yes"} == NULLABLE[table]
 
 
-def test_all_reasons_are_described() -> None:
+def test_document_has_all_reasons() -> None:
     section = DOCUMENT.split("## Bad rows and files", 1)[1].split("\n## ", 1)[0]
     told = set(re.findall(r"^\| `([\w. ]+)` \|", section, re.MULTILINE))
     named = {rule.reason for rules in trace_schema.RULES.values() for rule in rules}

@@ -100,7 +100,7 @@ def test_waits_of_a_handmade_trace_are_exact(
     }
     assert produce["expired"]["wait_max_us"] == 500
     assert produce["pending"]["wait_max_us"] == 300
-    # Six operations, of which five were settled: 0, 50, 150, 400 and 500 us.
+    # Six operations, of which five completed: 0, 50, 150, 400 and 500 us.
     assert produce["all"]["operations"] == 6
     assert produce["all"]["wait_mean_us"] == 220.0
     assert produce["all"]["expiry_ratio"] == 1 / 5

@@ -81,7 +81,7 @@ def test_waits_prints_its_tables_and_writes_them(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.usefixtures("shared_session")
-def test_occupancy_prints_its_tables_and_writes_them_and_names_runs_empty_or_interrupted(
+def test_occupancy_prints_tables_and_names_interrupted_runs(
     engine: str,
     slow_follower_trace: Path,
     write_trace: WriteTrace,
@@ -110,7 +110,7 @@ def test_occupancy_prints_its_tables_and_writes_them_and_names_runs_empty_or_int
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.usefixtures("shared_session")
-def test_waits_names_runs_without_operations_and_interrupted_ones(
+def test_waits_names_empty_and_interrupted_runs(
     engine: str,
     write_trace: WriteTrace,
     hand_operations: list[Any],
@@ -127,7 +127,7 @@ def test_waits_names_runs_without_operations_and_interrupted_ones(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.usefixtures("shared_session")
-def test_bad_rows_are_quarantined_and_counted_and_stop_a_strict_command(
+def test_bad_row_is_quarantined_or_stops_a_strict_command(
     engine: str,
     write_trace: WriteTrace,
     hand_operations: list[Any],

@@ -57,7 +57,7 @@ def _table(engine: Engine, operations: list[Row], **how: Any) -> list[Row]:
     return rows
 
 
-def test_an_operation_on_two_topics_counts_under_each_and_once_over_all(
+def test_operation_on_two_topics_counts_under_each(
     engine: Engine,
 ) -> None:
     rows = _table(

@@ -87,9 +87,7 @@ def test_random_bytes_raise_only_bad_request_errors(data: bytes) -> None:
 
 @settings(max_examples=300)
 @given(st.sampled_from(ALL_VERSIONS), st.binary(max_size=200))
-def test_random_bytes_after_a_valid_header_are_refused_or_decoded(
-    api: tuple[int, int], rest: bytes
-) -> None:
+def test_random_bodies_are_refused_or_decoded(api: tuple[int, int], rest: bytes) -> None:
     _refused_or_decoded(struct.pack(">hhih", *api, 1, -1) + rest)
 
 
@@ -100,9 +98,7 @@ def test_mutated_requests_are_refused_or_decoded(frame: bytes) -> None:
 
 
 @pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
-def test_every_version_is_decoded_and_truncated_requests_are_refused(
-    api_key: int, version: int
-) -> None:
+def test_truncated_request_of_every_version_is_refused(api_key: int, version: int) -> None:
     frame = request_frame(api_key, version, 17, _FULL.get(api_key))
     request = decode_request(frame, SUPPORTED)
     assert (request.api_key, request.api_version) == (api_key, version)
@@ -117,9 +113,7 @@ def test_every_version_is_decoded_and_truncated_requests_are_refused(
 @pytest.mark.parametrize(
     ("version", "length"), [(1, b"\x7f\xff\xff\xff"), (5, b"\xff" * 4 + b"\x07")]
 )
-def test_an_array_that_claims_two_thousand_million_elements_costs_no_memory(
-    version: int, length: bytes
-) -> None:
+def test_array_of_a_claimed_huge_length_costs_no_memory(version: int, length: bytes) -> None:
     # The codec would reserve 32 GiB for them, and end the process.
     frame = bytearray(request_frame(20, version, 1))
     flexible = version == 5

@@ -55,7 +55,7 @@ def _run(scheduler: dict[int, int], batch: bytes, partition_bytes: int, most_byt
     uvloop.run(main())
 
 
-def test_fetch_response_has_at_most_1000_batches_shared_among_partitions() -> None:
+def test_partitions_share_1000_batches_of_a_fetch_response() -> None:
     batch = record_batch([b"x"])
     _run({0: _SMALL, 1: 400}, batch, 1 << 20, 1_000 * len(batch))
 

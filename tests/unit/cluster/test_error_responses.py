@@ -312,7 +312,7 @@ def test_only_coordinators_return_coordinator_load_in_progress() -> None:
 
 
 @pytest.mark.parametrize("version", range(SUPPORTED[24][0], SUPPORTED[24][1] + 1))
-def test_transaction_is_targeted_in_each_version_of_add_partitions(version: int) -> None:
+def test_fault_targets_a_transaction_in_each_version(version: int) -> None:
     request = _request(24, version, _one_of_all(load_request_schema(24, version)))
     name = next(one.name for one in fields(request.body) if "transaction" in one.name)
     transactional_id = name if version < 4 else "transactional_id"

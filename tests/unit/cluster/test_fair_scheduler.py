@@ -179,7 +179,7 @@ _FLOOD = 8_000
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("acks", [0, 1])
 def test_acks_all_completes_during_a_flood(loop: str, acks: int) -> None:
-    """Counted in requests, not in time: what the flood is served while the other one waits."""
+    """Counted in requests, not in time: the flood's requests served while the other one waits."""
 
     async def main() -> None:
         topics = [TopicSpec("t"), TopicSpec("flooded")]
@@ -238,7 +238,7 @@ def test_acks_0_batches_are_appended_after_their_client_closes(loop: str) -> Non
         runner.run(main())
 
 
-def test_requests_of_a_disconnected_client_end_at_the_first_response() -> None:
+def test_disconnected_clients_requests_end_at_a_response() -> None:
     async def main(served: Served) -> None:
         serve = served.connect("gone")._serve
 

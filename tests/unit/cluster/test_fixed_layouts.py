@@ -91,7 +91,7 @@ def _decoded_by_kio(frame: bytes) -> Any:
 
 
 def _assert_says_the_same(entity: Any, read: Any) -> None:
-    """Compare all that `kio` reads with what was read in its place."""
+    """Compare all fields that `kio` reads with those read in its place."""
     if is_dataclass(entity) and not isinstance(entity, type):
         for field in fields(entity):
             _assert_says_the_same(getattr(entity, field.name), getattr(read, field.name))
@@ -137,7 +137,7 @@ def test_mutated_requests_are_refused_or_read_as_by_kio(version: int, data: Any)
     values = data.draw(_produces)
     frame = bytearray(request_frame(_PRODUCE, version, 7, values))
     for _ in range(data.draw(st.integers(1, 3))):
-        place = data.draw(st.integers(8, len(frame)))  # behind what names API and version
+        place = data.draw(st.integers(8, len(frame)))  # behind API and version
         cut = data.draw(st.integers(0, 2))
         instead = data.draw(st.sampled_from([b"\xff", b"\0", b"\x80\0", b"\x01"]) | st.binary())
         frame[place : place + cut] = instead

@@ -1,8 +1,8 @@
 """The audit of typical services, correct and incorrect ones (`service_programs`).
 
 Of a right one it says nothing, whatever is expected, with faults and without, whether or not it is
-told what the service did. A wrong one is found, or the audit says what it can't see and what would
-show it.
+told what the service did. A wrong one is found, or the audit names the missing evidence and its
+source.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SERVICES: Mapping[Callable[[Run], None], Wrong | None] = {
     programs.commit_before_work: Wrong("offset_without_result", "no-loss"),
     programs.retries_without_idempotence: Wrong("duplicate", "once", by_effects=False),
     programs.no_commit_on_revoke: Wrong("effect_duplicate", "once"),
-    # Its producer was told that the order was refused; nobody sees that the service knew better.
+    # Its producer got the refusal of the order; nobody sees that the service knew better.
     programs.outbox: Wrong("failed_send", "no-loss", by_effects=False, verdict="permitted"),
     programs.auto_commit_and_crash: Wrong("offset_without_result", "no-loss"),
     programs.rebalance_in_the_middle: None,

@@ -97,7 +97,7 @@ _steps = st.lists(
 
 @settings(max_examples=200)
 @given(_steps)
-def test_stored_log_equals_a_log_in_memory_whenever_it_is_reopened(
+def test_reopened_log_equals_a_log_in_memory(
     steps: list[tuple[str, int]],
 ) -> None:
     with _folder() as folder:
@@ -239,7 +239,7 @@ def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_producers_of_deleted_batches_are_known_after_a_crash_at_any_moment(
+def test_crash_keeps_producers_of_deleted_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for step in itertools.count():
@@ -304,7 +304,7 @@ def test_log_truncated_fully_has_no_producers() -> None:
         assert _reopened(folder).producers.entry(7) is None
 
 
-def test_topic_with_flush_messages_is_forced_before_the_append_returns(
+def test_flush_messages_syncs_before_the_append_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     forced: list[int] = []
@@ -327,9 +327,7 @@ def test_topic_with_flush_messages_is_forced_before_the_append_returns(
 
 
 @pytest.mark.parametrize("when", ["within a segment", "at a new segment", "after some bytes"])
-def test_full_disk_refuses_the_append_and_leaves_the_log_unchanged(
-    when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_leaves_the_log_unchanged(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         while log._active.size_bytes < (330 if when == "at a new segment" else 1):
@@ -375,7 +373,7 @@ def test_log_that_rolled_on_a_full_disk_is_loaded_whole(
         assert _records(_reopened(folder)) == expected
 
 
-def test_append_of_several_batches_keeps_none_when_the_disk_is_full(
+def test_full_disk_keeps_none_of_several_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with _folder() as folder:

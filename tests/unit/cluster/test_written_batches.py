@@ -1,4 +1,4 @@
-"""Batches that the brokers themselves write: what `kio` writes, byte for byte."""
+"""Batches that the brokers themselves write: the bytes that `kio` writes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.unit.core.probe import Logs
 
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[Logs]:
-    """Collect what is logged, instead of rendering thousands of tracebacks."""
+    """Collect log events, instead of rendering thousands of tracebacks."""
     with structlog.testing.capture_logs() as entries:
         yield entries
 

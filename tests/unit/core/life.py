@@ -1,4 +1,4 @@
-"""The life of an operation: each stage and outcome, and what may follow it.
+"""The life of an operation: each stage and outcome, and its possible successors.
 
 ``test_life.py`` makes each of these moves, and sees that there is no other.
 """
@@ -88,7 +88,7 @@ STATES = [(WAITING, PENDING), (ABANDONED, PENDING)] + [
     (stage, outcome) for stage in range(DONE + 1) for outcome in _ANY
 ]
 MOVES: dict[State, frozenset[State]] = {state: _after(state) for state in STATES}
-"""For each state what may follow it."""
+"""The possible successors of each state."""
 
 TRANSITIONS: dict[Outcome, frozenset[Outcome]] = {
     outcome: frozenset(
@@ -96,4 +96,4 @@ TRANSITIONS: dict[Outcome, frozenset[Outcome]] = {
     )
     for outcome in Outcome
 }
-"""For each outcome what may follow it."""
+"""The possible successors of each outcome."""

@@ -1,9 +1,9 @@
 """Locks that note in which order they are taken, and a search for cycles in that order.
 
-A lock is named after where it is made: ``watchers.lock``, ``system_timer._lock``; one name stands
-for all locks that are made there. An edge from one name to another says that some thread waited, or
+A lock is named after where it is made: ``watchers.lock``, ``system_timer._lock``; all locks that
+are made there have one name. An edge from one name to another says that some thread waited, or
 would have waited, for the second while it held the first. A try does not wait: it makes no edge,
-but what is got by it is held all the same.
+but its lock is held all the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Edge = tuple[str, str]
 
 
 class LockRecorder:
-    """Knows the order of all recorded locks, and what the current thread holds.
+    """Knows the order of all recorded locks, and those that the current thread holds.
 
     Args:
         signals: names of locks that one thread waits for and another releases: nobody holds them.
@@ -77,7 +77,7 @@ class LockRecorder:
         return next((found for name in following if (found := search(name, []))), [])
 
     def stand_ins(self) -> dict[str, dict[str, object]]:
-        """Return what a fresh core is to get for the locks of ``threading``."""
+        """Return a fresh core's replacements of the locks of ``threading``."""
         return {
             "threading": {
                 "Lock": lambda: RecordedLock(self, allocate_lock()),
@@ -122,7 +122,7 @@ class RecordedLock:
 
 
 class RecordedRLock(RecordedLock):
-    """A real reentrant lock; what a condition asks of one is passed on."""
+    """A real reentrant lock; calls of a condition are passed on."""
 
     def _is_owned(self) -> bool:
         return bool(self._lock._is_owned())

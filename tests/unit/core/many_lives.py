@@ -1,4 +1,4 @@
-"""Makes and drops one of everything that is native, many times: what leaks, leaks with each round.
+"""Makes and drops one of everything that is native, many times: a leak grows with each round.
 
 python -m tests.unit.core.many_lives 100
 """
@@ -57,7 +57,7 @@ def live_as_operations() -> None:
 
 
 def live_as_refused() -> None:
-    """Hand over what is of the wrong type, everywhere."""
+    """Pass values of wrong types, everywhere."""
     setting = Setting()
     purgatory = setting.purgatory
     wrong: list[object] = [None, 1, "text", [], object(), Probe.__new__(Probe)]
@@ -77,7 +77,7 @@ def live_as_refused() -> None:
 
 
 def live_as_a_cycle() -> None:
-    """Leave a whole purgatory to the collector, with what waits in it and owns it."""
+    """Leave a whole purgatory to the collector, with its operations and owners."""
     setting = Setting()
     operation = Probe(hooks={"on_complete": setting.assert_empty})
     setting.submit(operation, operation, (operation, 1))

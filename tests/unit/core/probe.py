@@ -21,7 +21,7 @@ Logs = list[MutableMapping[str, Any]]
 
 
 def core_logs() -> AbstractContextManager[Logs]:
-    """Collect what is logged, but for the events of clusters that other tests left running."""
+    """Collect log events, without those of clusters that other tests left running."""
 
     def not_of_a_cluster(
         _: Any, __: str, event: MutableMapping[str, Any]
@@ -40,7 +40,7 @@ class Probe(DelayedOperation):
         delay_ms: the longest wait.
         lock: the user's lock.
         ready: whether the condition holds.
-        hooks: what to do in addition in a callback, by its name; it may raise.
+        hooks: additional functions to call in callbacks, by their names; it may raise.
     """
 
     def __init__(

@@ -36,12 +36,12 @@ from tests.unit.core.schedule_world import (
 )
 
 NUMBER = 3
-"""The threshold of those who wait for one."""
+"""The threshold of operations that wait for one."""
 
 
 @dataclass
 class Scene:
-    """An operation in some state, a lock that a stranger may hold, and who was told of its end."""
+    """An operation in some state, a lock that a stranger may hold, and the notified listeners."""
 
     world: World
     operation: Waiting
@@ -241,7 +241,7 @@ def is_program(name: str) -> bool:
 
 
 def build(name: str) -> Callable[[], Program]:
-    """Return what makes the program of this name: a written one, or a state and its calls."""
+    """Return a factory of the program of this name: a written one, or a state and its calls."""
     return PROGRAMS.get(name) or partial(_scene_program, name)
 
 
@@ -290,7 +290,7 @@ def _allowed(state: State, names: list[str]) -> set[Outcome]:
 
 def _assert_end(scene: Scene, allowed: set[Outcome], value: int | None) -> None:
     world, operation = scene.world, scene.operation
-    told = len(scene.told)  # before anybody waits, which sees to it that all are told
+    told = len(scene.told)  # before a thread waits, whose listener notifies all
     world.assert_outcome(operation, *allowed)
     abandon = world.purgatory.is_closed and operation in world.operations
     over = abandon or operation.outcome is not PENDING

@@ -1,4 +1,4 @@
-"""Small programs of two or three threads around one purgatory, and what must hold at their end.
+"""Small programs of two or three threads around one purgatory, with assertions at their end.
 
 They are loaded by ``fresh_core``, so that their threads can be scheduled; read them as ordinary
 code. A call that makes a condition true always notifies: an outcome other than COMPLETED is allowed
@@ -42,7 +42,7 @@ def two_halves_of_a_condition_while_watching() -> Program:
     return Program(world, threads, ends(world, operation, COMPLETED))
 
 
-# One operation that waits, and two or three who are after it.
+# One operation that waits, and two or three threads that try to complete it.
 
 
 @program

@@ -32,7 +32,7 @@ WHEEL_SIZE = 5
 """Small: a wheel is made for each run."""
 
 RETRIES_MS = 100
-"""In which time what met a taken lock has been tried again."""
+"""The time in which an operation whose lock was taken is retried."""
 
 COMPLETED, EXPIRED, CANCELLED, FAILED, PENDING = (
     Outcome.COMPLETED,
@@ -53,7 +53,7 @@ CALLBACKS = {
 
 
 def called() -> None:
-    """Let another thread go on where the native core calls Python; in pure Python any step has its
+    """Let another thread run where the native core calls Python; in pure Python any step has its
     point."""
     if NATIVE:
         point()
@@ -74,7 +74,7 @@ class CalledKey(str):
 
 
 class CalledClock(ManualClock):
-    """A clock at each look at which another thread may go on."""
+    """A clock at each reading of which another thread may run."""
 
     def now_ns(self) -> int:
         called()
@@ -123,7 +123,7 @@ class Waiting(Probe):
 
 
 class World(Setting):
-    """A setting, its operations, and what threads do to them."""
+    """A setting, its operations, and the calls of threads on them."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -185,7 +185,7 @@ class World(Setting):
         self.check(operation, key)
 
     def check(self, operation: Waiting, key: Hashable) -> None:
-        """Tell of an event on a key that ``operation`` waits on, and nobody else that is ready.
+        """Report an event on a key of ``operation`` and of no other ready operation.
 
         Another one may have come, and been completed by whoever had it in hand: by this call, if a
         verdict on it was noted meanwhile.
@@ -207,7 +207,7 @@ class World(Setting):
         self.timer.advance_clock(0)
 
     def let_retries_come(self) -> None:
-        """Have what met a taken lock try again, now and then."""
+        """Let operations whose lock was taken retry, now and then."""
         for _ in range(2):
             point()
             self.clock.advance(RETRIES_MS)
@@ -222,7 +222,7 @@ class World(Setting):
         self.won(operation, operation.cancel())
 
     def cancel_for_key(self, key: Hashable) -> None:
-        """Cancel who waits on ``key``."""
+        """Cancel the operations that wait on ``key``."""
         for operation in self.purgatory.cancel_for_key(key):
             assert isinstance(operation, Waiting), operation
             self.won(operation, 1)
@@ -256,7 +256,8 @@ class World(Setting):
     # Invariants at the end.
 
     def assert_outcome(self, operation: Waiting, *allowed: Outcome) -> None:
-        """Assert that it has one of these outcomes, that it was told once, and no two won."""
+        """Assert that it has one of these outcomes, that its listener was called once, and no two
+        calls won."""
         outcome = operation.outcome
         assert outcome in allowed, f"the outcome is {outcome.name}: {operation.calls}"
         finished = operation.finished
@@ -296,7 +297,7 @@ class World(Setting):
 
 @dataclass(frozen=True)
 class Program:
-    """Threads, and what must hold when all have ended."""
+    """Threads, and the assertions once all have ended."""
 
     world: World
     threads: Mapping[str, Callable[[], object]]
@@ -335,7 +336,7 @@ def event(world: World, operation: Waiting) -> Callable[[], object]:
 
 
 def halves(world: World, operation: Waiting) -> dict[str, Callable[[], object]]:
-    """Return two threads, each of which makes half of the condition true, and tells of it."""
+    """Return two threads, each of which makes half of the condition true, and reports it."""
     seen: set[str] = set()
 
     def condition() -> bool:

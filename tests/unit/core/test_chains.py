@@ -86,7 +86,7 @@ def test_a_chain_of_100_000_completes_without_recursion(ways: str, purgatories: 
         setting.assert_empty()
 
 
-def test_a_short_chain_runs_inside_itself_and_counts() -> None:
+def test_short_chain_runs_recursively_and_counts() -> None:
     setting = Setting()
     counts: list[int] = []
     second = setting.submit(Probe(), "second")
@@ -102,7 +102,7 @@ def test_a_short_chain_runs_inside_itself_and_counts() -> None:
     assert counts == [1, 1]
 
 
-def test_an_operation_that_completes_at_once_deep_in_a_chain_counts_as_immediate() -> None:
+def test_immediate_completion_deep_in_a_chain_is_counted() -> None:
     purgatory = Setting(timer_enabled=False).purgatory
 
     def submit_next(left: int) -> None:
@@ -132,7 +132,7 @@ def test_an_exception_in_one_link_stops_no_other_link() -> None:
     setting.assert_empty()
 
 
-def test_an_interrupt_deep_in_a_chain_is_raised_after_the_rest_completed() -> None:
+def test_interrupt_deep_in_a_chain_is_raised_at_its_end() -> None:
     setting = Setting(timer_enabled=False)
     chain = Chain("force", [setting.purgatory], 100)
     whole = chain.completed
@@ -148,4 +148,4 @@ def test_an_interrupt_deep_in_a_chain_is_raised_after_the_rest_completed() -> No
     assert chain.order == list(range(100))
     setting.assert_empty()
     setting.submit(after := Probe(ready=True), "after")
-    assert after.finished == ["on_complete"]  # the thread's chain starts anew
+    assert after.finished == ["on_complete"]  # the thread starts a new chain

@@ -1,4 +1,4 @@
-"""Closing: what becomes of what is pending, and from where it may be called."""
+"""Closing: the outcome of pending operations, and the places that may call it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def setting() -> Setting:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_each_policy_ends_pending_operations_as_documented(
+def test_policy_completes_pending_operations_as_documented(
     setting: Setting, policy: ClosePolicy
 ) -> None:
     operations = [setting.submit(Probe(), "a", number) for number in range(3)]
@@ -55,7 +55,7 @@ def test_each_policy_ends_pending_operations_as_documented(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_only_expiring_checks_the_condition_once_more(
+def test_only_the_expire_policy_checks_the_condition_again(
     setting: Setting, policy: ClosePolicy
 ) -> None:
     operation = setting.submit(Probe(), "a")
@@ -67,7 +67,7 @@ def test_only_expiring_checks_the_condition_once_more(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_closing_again_changes_nothing(setting: Setting, policy: ClosePolicy) -> None:
+def test_second_close_changes_nothing(setting: Setting, policy: ClosePolicy) -> None:
     operation = setting.submit(Probe(), "a")
     assert setting.purgatory.close(policy) == 1
     calls = list(operation.calls)
@@ -78,7 +78,9 @@ def test_closing_again_changes_nothing(setting: Setting, policy: ClosePolicy) ->
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_later_calls_are_refused_or_find_nothing(setting: Setting, policy: ClosePolicy) -> None:
+def test_closed_purgatory_refuses_calls_or_finds_nothing(
+    setting: Setting, policy: ClosePolicy
+) -> None:
     waiting = setting.submit(Probe(), "a")
     setting.purgatory.close(policy)
     late = Probe(ready=True)
@@ -93,7 +95,7 @@ def test_later_calls_are_refused_or_find_nothing(setting: Setting, policy: Close
 
 
 @pytest.mark.parametrize("timeout", [math.inf, None, 1e12, -1])
-def test_any_number_of_seconds_is_a_timeout(timeout: float | None) -> None:
+def test_close_takes_any_number_of_seconds(timeout: float | None) -> None:
     purgatory = DelayedOperationPurgatory("Produce")
     purgatory.try_complete_else_watch(Probe(), ["a"])
     assert purgatory.close(timeout=timeout) == 1
@@ -102,7 +104,7 @@ def test_any_number_of_seconds_is_a_timeout(timeout: float | None) -> None:
 @pytest.mark.parametrize(
     ("timeout", "error"), [(math.nan, ValueError), ("1", TypeError), (True, TypeError)]
 )
-def test_an_invalid_timeout_is_refused_and_closes_nothing(
+def test_close_refuses_an_invalid_timeout_and_stays_open(
     setting: Setting, timeout: Any, error: type[Exception]
 ) -> None:
     waiting = setting.submit(Probe(), "a")
@@ -115,7 +117,7 @@ def test_an_invalid_timeout_is_refused_and_closes_nothing(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_waiting_threads_wake(setting: Setting, policy: ClosePolicy) -> None:
+def test_close_wakes_waiting_threads(setting: Setting, policy: ClosePolicy) -> None:
     operation = setting.submit(Probe(), "a")
     told: list[Outcome] = []
     waiters = [
@@ -162,7 +164,7 @@ def test_a_retry_of_an_abandoned_operation_does_not_run(setting: Setting) -> Non
     setting.assert_empty()
 
 
-def test_a_retry_that_is_being_made_for_an_abandoned_operation_does_not_stay(
+def test_abandoned_operation_cancels_a_retry_being_scheduled(
     setting: Setting,
 ) -> None:
     lock = threading.Lock()
@@ -180,7 +182,7 @@ def test_a_retry_that_is_being_made_for_an_abandoned_operation_does_not_stay(
     setting.assert_empty()
 
 
-def test_an_abandoned_operation_is_not_checked_and_still_yours_to_complete(
+def test_abandoned_operation_is_unchecked_but_completable(
     setting: Setting,
 ) -> None:
     operation = setting.submit(Probe(), "a", "b")
@@ -200,9 +202,7 @@ def test_an_abandoned_operation_is_not_checked_and_still_yours_to_complete(
     "at",
     [pytest.param("before the first check", marks=pytest.mark.pure), "first check", "second check"],
 )
-def test_an_operation_abandoned_while_it_was_submitted_is_on_no_list(
-    setting: Setting, at: str
-) -> None:
+def test_operation_abandoned_during_submission_is_on_no_list(setting: Setting, at: str) -> None:
     operation = Probe(100)
     purgatory = setting.purgatory
     if at == "before the first check":
@@ -230,7 +230,7 @@ def test_an_operation_abandoned_while_it_was_submitted_is_on_no_list(
     assert operation.finished == []
 
 
-def test_an_operation_abandoned_in_the_check_of_its_expiry_does_not_expire(
+def test_operation_abandoned_in_its_expiry_check_stays_pending(
     setting: Setting,
 ) -> None:
     operation = setting.submit(Probe(100), "a")
@@ -241,7 +241,7 @@ def test_an_operation_abandoned_in_the_check_of_its_expiry_does_not_expire(
     setting.assert_empty()
 
 
-def test_leaving_waits_for_a_check_that_runs(setting: Setting) -> None:
+def test_abandoning_close_waits_for_a_running_check(setting: Setting) -> None:
     checking, closing = threading.Event(), threading.Event()
     operation = setting.submit(Probe(), "a")
 
@@ -270,7 +270,7 @@ def test_leaving_waits_for_a_check_that_runs(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("end", [DelayedOperation.cancel, DelayedOperation.force_complete])
-def test_closing_waits_for_the_check_of_an_operation_completed_from_outside_meanwhile(
+def test_close_waits_for_the_check_of_a_completed_operation(
     setting: Setting, end: Callable[[DelayedOperation], bool]
 ) -> None:
     operation = setting.submit(Probe(), "a")
@@ -290,7 +290,7 @@ def test_closing_waits_for_the_check_of_an_operation_completed_from_outside_mean
     setting.assert_empty()
 
 
-def test_a_close_waits_no_longer_for_such_a_check_than_its_timeout(setting: Setting) -> None:
+def test_close_waits_for_a_check_up_to_its_timeout(setting: Setting) -> None:
     operation = setting.submit(Probe(), "a")
 
     def complete_and_close() -> None:
@@ -319,9 +319,7 @@ class TakenLock:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("by", ["a check", "a retry", "its submission"])
-def test_an_operation_that_another_thread_checks_when_a_close_gives_up_is_failed(
-    policy: ClosePolicy, by: str
-) -> None:
+def test_timed_out_close_fails_an_operation_being_checked(policy: ClosePolicy, by: str) -> None:
     """The close can't be its server then, and the other one doesn't get the lock."""
     clock = ManualClock()
     timer = SystemTimer("taken", clock=clock)
@@ -414,7 +412,7 @@ def test_a_callback_may_close_under_a_lock_that_others_share(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_callback_may_close_another_purgatory_under_a_lock_that_both_share(
+def test_callback_may_close_a_purgatory_of_the_same_lock(
     setting: Setting, policy: ClosePolicy, logs: Logs
 ) -> None:
     lock, another = threading.Lock(), Setting()
@@ -433,9 +431,7 @@ def test_a_callback_may_close_another_purgatory_under_a_lock_that_both_share(
     another.assert_empty()
 
 
-def test_a_close_called_while_the_users_lock_is_taken_does_not_wait_for_itself(
-    setting: Setting, logs: Logs
-) -> None:
+def test_close_under_the_users_lock_does_not_wait_for_itself(setting: Setting, logs: Logs) -> None:
     lock = threading.Lock()
     operation = setting.submit(Probe(lock=lock), "a")
     with lock:

@@ -26,7 +26,7 @@ def setting() -> Setting:
 # Closing when something is stuck.
 
 
-def test_a_second_close_waits_for_the_same_callbacks_as_the_first() -> None:
+def test_second_close_waits_for_the_callbacks_of_the_first() -> None:
     purgatory = DelayedOperationPurgatory("Twice")
     begun, resume, second = threading.Event(), threading.Event(), threading.Event()
 
@@ -71,9 +71,7 @@ def test_an_interrupted_close_is_finished_by_the_next(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_a_callback_that_is_stuck_does_not_hold_up_the_close_for_ever(
-    inline: bool, logs: Logs
-) -> None:
+def test_stuck_callback_delays_the_close_up_to_its_timeout(inline: bool, logs: Logs) -> None:
     timer = SystemTimer("shared", executor=InlineExecutor()) if inline else None
     purgatory = DelayedOperationPurgatory("Stuck", timer=timer)
     begun, resume = threading.Event(), threading.Event()
@@ -97,7 +95,7 @@ def test_a_callback_that_is_stuck_does_not_hold_up_the_close_for_ever(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_lock_that_is_never_released_does_not_hold_up_the_close_for_ever(
+def test_unreleased_lock_delays_the_close_up_to_its_timeout(
     setting: Setting, policy: ClosePolicy
 ) -> None:
     lock = threading.Lock()
@@ -135,7 +133,7 @@ def test_close_waits_for_a_lock_released_within_its_timeout(setting: Setting) ->
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(4))
-def test_closing_under_load_leaves_each_operation_one_end(
+def test_close_under_load_gives_each_operation_one_outcome(
     policy: ClosePolicy, shared: bool, seed: int
 ) -> None:
     timer = SystemTimer("shared", executor=InlineExecutor()) if shared else None
@@ -181,7 +179,7 @@ def test_closing_under_load_leaves_each_operation_one_end(
     outcomes = purgatory.counters.outcomes
     left = sum(operation.outcome is Outcome.PENDING for operation in submitted)
     uncounted = len(submitted) - left - (sum(outcomes.values()) - outcomes["rejected"])
-    # A cancel_for_key that began before the close may cancel what was left meanwhile.
+    # A cancel_for_key that began before the close may cancel operations abandoned meanwhile.
     cancelled = sum(operation.outcome is Outcome.CANCELLED for operation in submitted)
     assert 0 <= uncounted <= (cancelled if policy == "leave" else 0)
     if timer is not None:

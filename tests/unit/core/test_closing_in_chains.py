@@ -1,4 +1,4 @@
-"""Closing from deep inside a chain of completions, where callbacks are put off."""
+"""Closing from deep inside a chain of completions, where callbacks are deferred."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.core.probe import Logs, Probe, Setting
 from tests.unit.core.test_close import FINISHED_OF, OUTCOME_OF, POLICIES
 
 DEPTHS = [1, MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1, 2 * MAX_DEPTH - 1]
-"""At the third and the last, callbacks are put off; a chain goes on at 2 with what was put off."""
+"""At the third and the last, callbacks are deferred; a chain resumes them at depth 2."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def assert_in_time(logs: Logs) -> None:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_all_callbacks_have_run_when_a_close_deep_in_a_chain_returns(
+def test_close_deep_in_a_chain_returns_after_all_callbacks(
     setting: Setting, policy: ClosePolicy, depth: int, logs: Logs
 ) -> None:
     others = [setting.submit(Probe(), "other", number) for number in range(3)]
@@ -70,7 +70,7 @@ def test_all_callbacks_have_run_when_a_close_deep_in_a_chain_returns(
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_close_deep_in_a_chain_holds_the_users_lock_for_callbacks(
+def test_close_deep_in_a_chain_holds_the_lock_for_callbacks(
     setting: Setting, policy: ClosePolicy, depth: int, reentrant: bool, logs: Logs
 ) -> None:
     lock: LockLike = threading.RLock() if reentrant else threading.Lock()
@@ -102,10 +102,10 @@ def _is_held(lock: LockLike) -> bool:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_close_under_the_lock_that_a_deep_callback_holds_ends(
+def test_close_under_the_lock_of_a_deep_callback_completes(
     setting: Setting, policy: ClosePolicy, logs: Logs
 ) -> None:
-    """The chain begins under a lock that may not be had twice, and so does what is pending."""
+    """The chain begins under a lock that is not reentrant, which pending operations share."""
     lock = threading.Lock()
     other = setting.submit(Probe(lock=lock), "other")
     held: list[bool] = []
@@ -158,7 +158,7 @@ def test_deep_close_waits_for_a_taken_lock(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_close_completes_operations_that_a_chain_has_deferred_for_their_lock(
+def test_close_completes_operations_deferred_for_their_lock(
     setting: Setting, policy: ClosePolicy, logs: Logs
 ) -> None:
     """A check too deep in the chain was left to its end, and the close comes before that."""
@@ -256,9 +256,7 @@ def test_two_deep_chains_that_close_do_not_wait_for_each_other(
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_a_callback_deep_in_a_chain_may_wait_for_an_operation_it_completed(
-    setting: Setting, depth: int
-) -> None:
+def test_deep_callback_may_wait_for_an_operation_it_completed(setting: Setting, depth: int) -> None:
     setting.purgatory.advance("value", 7)
     other = setting.submit(Probe(), "other")
     waited: list[object] = []
@@ -274,7 +272,7 @@ def test_a_callback_deep_in_a_chain_may_wait_for_an_operation_it_completed(
     setting.assert_empty()
 
 
-def test_waiting_deep_in_a_chain_leaves_the_chain_as_deep_as_it_was(setting: Setting) -> None:
+def test_wait_deep_in_a_chain_leaves_its_depth_unchanged(setting: Setting) -> None:
     order: list[str] = []
     late = Probe(hooks={"on_complete": lambda: order.append("late")})
 

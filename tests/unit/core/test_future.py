@@ -25,7 +25,7 @@ def test_a_future_has_the_outcome_once_the_callbacks_have_run() -> None:
     assert finished == [["on_complete"]]
 
 
-def test_futures_end_with_every_outcome() -> None:
+def test_future_completes_with_every_outcome() -> None:
     setting = Setting()
     done, late, failed, cancelled = (Probe(delay_ms=5) for _ in range(4))
     futures = [
@@ -43,7 +43,7 @@ def test_futures_end_with_every_outcome() -> None:
     ]
 
 
-def test_an_operation_that_completes_at_once_gives_a_future_that_is_done() -> None:
+def test_immediate_completion_gives_a_done_future() -> None:
     assert Setting().purgatory.future(Probe(ready=True), ["key"]).done()
 
 
@@ -58,7 +58,7 @@ def test_cancelling_the_future_cancels_the_operation() -> None:
     setting.assert_empty()
 
 
-def test_a_purgatory_that_abandons_its_operations_ends_their_futures() -> None:
+def test_abandoned_operations_have_done_futures() -> None:
     setting = Setting()
     future = setting.purgatory.future(Probe(), ["key"])
     setting.purgatory.close("leave")

@@ -36,7 +36,7 @@ class Meddling:
 
 @pytest.mark.parametrize("how", ["force_complete", "cancel"])
 @pytest.mark.parametrize("tries", [1, 2])
-def test_a_retry_of_an_operation_that_completed_meanwhile_does_not_stay_on_the_timer(
+def test_retry_of_a_completed_operation_leaves_the_timer(
     setting: Setting, how: str, tries: int
 ) -> None:
     lock = Meddling()
@@ -52,7 +52,7 @@ def test_a_retry_of_an_operation_that_completed_meanwhile_does_not_stay_on_the_t
     setting.assert_empty()
 
 
-def test_a_retry_that_is_being_made_while_another_thread_completes_is_cancelled(
+def test_retry_scheduled_during_a_completion_is_cancelled(
     setting: Setting,
 ) -> None:
     operation = Probe(lock=Meddling())
@@ -87,7 +87,7 @@ def test_retries_back_off_and_start_no_second_series(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("event_every_ms", [1, 3, 20, 31, 40])
-def test_events_that_find_the_lock_taken_do_not_delay_a_retry(
+def test_event_under_a_taken_lock_does_not_delay_a_retry(
     setting: Setting, event_every_ms: int
 ) -> None:
     lock = threading.Lock()
@@ -105,7 +105,7 @@ def test_events_that_find_the_lock_taken_do_not_delay_a_retry(
     setting.assert_empty()
 
 
-def test_retries_begin_anew_once_one_found_the_lock_free(setting: Setting) -> None:
+def test_retry_backoff_restarts_after_a_free_lock(setting: Setting) -> None:
     lock = Meddling()
     operation = setting.submit(Probe(lock=lock), "a")
     setting.pass_time(100)
@@ -139,10 +139,8 @@ def test_check_requested_while_the_function_raises_is_not_lost(
     assert operation.outcome is Outcome.COMPLETED
 
 
-def test_a_check_after_the_function_is_made_though_another_thread_was_busy_when_it_was_called() -> (
-    None
-):
-    """The other thread serves what was noted before the function, and is gone when it returns."""
+def test_check_follows_the_function_despite_a_busy_thread() -> None:
+    """The other thread runs the earlier requests, and is gone when the function returns."""
     checking, resume = threading.Event(), threading.Event()
     operation = Probe()
 
@@ -175,7 +173,7 @@ class ReadyTooLate(DelayedOperation):
         return self.looks > 3 and self.force_complete()
 
 
-def test_an_expiry_in_the_middle_of_a_check_has_a_check_of_its_own() -> None:
+def test_expiry_during_a_check_checks_again() -> None:
     with DelayedOperationPurgatory("Produce", reaper_enabled=False) as purgatory:
         operation = ReadyTooLate(60_000)
         purgatory.try_complete_else_watch(operation, ["key"])

@@ -28,7 +28,7 @@ def test_native_classes_have_the_docstrings_of_the_pure_ones(public: type, pure:
     assert_described_alike(public, pure)
 
 
-def test_an_operation_has_no_public_name_that_pure_python_has_not() -> None:
+def test_native_operation_has_no_further_public_names() -> None:
     layers = {name for layer in DelayedOperation.__mro__ for name in vars(layer)}
     pure = public_names(_PureOperation) | {"wait", "call_when_settled", "try_complete"}
     assert {name for name in layers if not name.startswith("_")} == pure

@@ -75,7 +75,7 @@ FAULTS: list[tuple[str, Trigger, bool]] = [
     ("on_expiration", expire, False),
     ("on_expiration", close, False),
 ]
-"""The callback that raises, what makes it be called, and whether the condition holds."""
+"""The callback that raises, the call that leads to it, and whether the condition holds."""
 
 
 def neighbours(setting: Setting) -> list[Probe]:
@@ -127,7 +127,7 @@ def test_a_callback_that_raises_fails_its_operation_and_no_other(
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize(("stage", "trigger", "ready"), FAULTS)
-def test_an_interrupt_propagates_to_the_caller_and_leaves_the_operation_failed(
+def test_interrupt_fails_the_operation_and_reaches_the_caller(
     stage: str, trigger: Trigger, ready: bool, interrupt: type[BaseException]
 ) -> None:
     setting = Setting()
@@ -147,7 +147,7 @@ def test_an_interrupt_propagates_to_the_caller_and_leaves_the_operation_failed(
 
 
 @pytest.mark.parametrize("interrupt", [Broken, KeyboardInterrupt])
-def test_a_failing_on_failure_leaves_the_first_error(interrupt: type[BaseException]) -> None:
+def test_error_in_on_failure_keeps_the_first_error(interrupt: type[BaseException]) -> None:
     setting = Setting()
     around = neighbours(setting)
     first = Broken("first")
@@ -199,7 +199,7 @@ def test_an_operation_whose_repr_raises_fails_like_any_other(logs: Logs) -> None
     assert_neighbours_finish(setting, around)
 
 
-def test_a_log_that_can_not_be_written_stops_no_operation() -> None:
+def test_failing_log_stops_no_operation() -> None:
     def broken_log(*args: Any, **values: Any) -> NoReturn:
         raise BrokenPipeError("nobody reads the log")
 
@@ -221,8 +221,10 @@ def test_a_log_that_can_not_be_written_stops_no_operation() -> None:
 
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("error", [Broken, SystemExit])
-def test_the_reaper_and_the_worker_survive(error: type[BaseException], inline: bool) -> None:
-    # With an executor that is inline, what is due while the others are submitted runs there, and
+def test_reaper_and_worker_survive_a_failing_callback(
+    error: type[BaseException], inline: bool
+) -> None:
+    # With an inline executor, operations due during a submission run there, and
     # SystemExit leaves the call: so none shall be.
     timer = SystemTimer("shared", executor=InlineExecutor() if inline else None)
     with DelayedOperationPurgatory("Isolation", timer=timer) as purgatory:
@@ -284,7 +286,7 @@ def test_operation_with_an_incomparable_key_still_completes(
     setting.assert_empty()
 
 
-def test_a_key_that_raises_while_it_is_watched_holds_up_no_other_thread(
+def test_raising_key_blocks_no_other_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     setting = Setting()

@@ -60,7 +60,7 @@ def held_elsewhere(lock: threading.Lock) -> Iterator[None]:
 # Satisfaction.
 
 
-def test_each_of_two_operations_is_completed_by_the_check_of_its_key(setting: Setting) -> None:
+def test_check_completes_the_operation_of_its_key(setting: Setting) -> None:
     purgatory = setting.purgatory
     assert purgatory.check_and_complete("first") == 0, "nothing waits yet"
     first, second = Probe(), Probe()
@@ -79,7 +79,7 @@ def test_each_of_two_operations_is_completed_by_the_check_of_its_key(setting: Se
     setting.assert_empty()
 
 
-def test_an_operation_on_two_keys_is_completed_by_either_and_counted_once(
+def test_either_of_two_keys_completes_an_operation_once(
     setting: Setting,
 ) -> None:
     for event, other in [("a", "b"), ("b", "a")]:
@@ -92,7 +92,7 @@ def test_an_operation_on_two_keys_is_completed_by_either_and_counted_once(
 
 
 @pytest.mark.pure
-def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: Setting) -> None:
+def test_completed_operation_is_watched_on_no_further_key(setting: Setting) -> None:
     """Another thread completes it while it is put on its lists: between the first key and the
     third."""
     operation = Probe()
@@ -134,7 +134,7 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
 # Expiry.
 
 
-def test_an_operation_that_is_not_satisfied_expires_no_sooner_than_its_delay(
+def test_unsatisfied_operation_expires_after_its_delay(
     setting: Setting,
 ) -> None:
     early, late = setting.submit(Probe(20), "a"), setting.submit(Probe(200_000), "b", "c")
@@ -183,7 +183,7 @@ def test_the_sizes_follow_each_completion_without_a_purge(setting: Setting) -> N
     setting.assert_empty()
 
 
-def test_the_sizes_are_right_inside_the_callbacks_too(setting: Setting) -> None:
+def test_sizes_are_right_inside_callbacks(setting: Setting) -> None:
     seen: list[tuple[int, int]] = []
     purgatory = setting.purgatory
     setting.submit(Probe(), "a", "b")
@@ -198,7 +198,7 @@ def test_the_sizes_are_right_inside_the_callbacks_too(setting: Setting) -> None:
 # Cancelling by key.
 
 
-def test_cancelling_a_key_returns_its_operations_and_touches_no_other(setting: Setting) -> None:
+def test_cancel_for_key_returns_the_operations_of_the_key(setting: Setting) -> None:
     purgatory = setting.purgatory
     first, second = setting.submit(Probe(), "a"), setting.submit(Probe(), "a")
     third = setting.submit(Probe(), "b")
@@ -218,7 +218,7 @@ def test_cancelling_a_key_returns_its_operations_and_touches_no_other(setting: S
 # Many threads.
 
 
-def test_many_threads_complete_everything_by_random_events_on_random_keys() -> None:
+def test_random_events_of_many_threads_complete_everything() -> None:
     """Deadlines stay far off: whatever is not completed by an event would hang, and fail."""
     random_ = random.Random(1)
     keys = list(range(5))
@@ -255,7 +255,7 @@ def test_many_threads_complete_everything_by_random_events_on_random_keys() -> N
         assert purgatory.counters.missed_wakeups == 0
 
 
-def test_many_threads_with_random_short_delays_give_each_operation_one_end() -> None:
+def test_random_delays_give_each_operation_one_outcome() -> None:
     random_ = random.Random(2)
     operations = [Probe(random_.randint(1, 20)) for _ in range(400)]
     keys = list(range(4))
@@ -290,7 +290,7 @@ def test_many_threads_with_random_short_delays_give_each_operation_one_end() -> 
 # The user's lock, held by this thread or by another.
 
 
-def test_a_check_by_the_thread_that_holds_a_reentrant_lock_completes_at_once(
+def test_check_by_the_holder_of_an_rlock_completes_at_once(
     setting: Setting,
 ) -> None:
     lock = threading.RLock()
@@ -303,7 +303,7 @@ def test_a_check_by_the_thread_that_holds_a_reentrant_lock_completes_at_once(
 
 
 @pytest.mark.parametrize("make_lock", [threading.Lock, threading.RLock])
-def test_a_check_returns_at_once_while_another_thread_holds_the_lock_and_is_not_lost(
+def test_check_under_a_taken_lock_returns_and_is_retried(
     setting: Setting, make_lock: Callable[[], threading.Lock]
 ) -> None:
     lock = make_lock()
@@ -319,7 +319,7 @@ def test_a_check_returns_at_once_while_another_thread_holds_the_lock_and_is_not_
     setting.assert_empty()
 
 
-def test_submitting_while_another_thread_holds_the_lock_returns_at_once_and_misses_nothing(
+def test_submission_under_a_taken_lock_loses_no_event(
     setting: Setting,
 ) -> None:
     lock = threading.Lock()
@@ -333,7 +333,7 @@ def test_submitting_while_another_thread_holds_the_lock_returns_at_once_and_miss
     setting.assert_empty()
 
 
-def test_an_expiry_that_meets_a_taken_lock_is_not_lost(setting: Setting) -> None:
+def test_expiry_under_a_taken_lock_is_not_lost(setting: Setting) -> None:
     lock = threading.Lock()
     operation = setting.submit(Probe(100, lock=lock), "a")
     with held_elsewhere(lock):
@@ -345,7 +345,7 @@ def test_an_expiry_that_meets_a_taken_lock_is_not_lost(setting: Setting) -> None
     setting.assert_empty()
 
 
-def test_a_check_that_meets_a_running_check_is_made_by_that_ones_owner(setting: Setting) -> None:
+def test_running_check_takes_over_a_concurrent_one(setting: Setting) -> None:
     """The running check has read the old state; the one that met it knows of the new."""
     operation = setting.submit(Probe(), "a")
 
@@ -369,7 +369,7 @@ def test_a_check_that_meets_a_running_check_is_made_by_that_ones_owner(setting: 
 # Completion inside try_complete_else_watch.
 
 
-def test_the_second_try_of_a_submission_may_complete(setting: Setting) -> None:
+def test_second_check_of_a_submission_may_complete(setting: Setting) -> None:
     operation = Probe()
 
     def second_time() -> None:
@@ -383,9 +383,7 @@ def test_the_second_try_of_a_submission_may_complete(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("at_check", [1, 2])
-def test_another_thread_may_complete_an_operation_during_its_submission(
-    setting: Setting, at_check: int
-) -> None:
+def test_operation_may_be_completed_during_its_submission(setting: Setting, at_check: int) -> None:
     operation = Probe()
 
     def interfere() -> None:
@@ -400,7 +398,7 @@ def test_another_thread_may_complete_an_operation_during_its_submission(
     setting.assert_empty()
 
 
-def test_a_callback_may_hold_and_ask_for_a_reentrant_lock_of_its_own(setting: Setting) -> None:
+def test_callback_may_take_its_own_reentrant_lock(setting: Setting) -> None:
     """Kafka's group coordinator: one lock for all operations of a group, and for its callers."""
     group_lock = threading.RLock()
     first = setting.submit(Probe(lock=group_lock), "group")
@@ -430,7 +428,7 @@ def check_under_lock(
         purgatory.check_and_complete(key)
 
 
-def test_two_threads_that_complete_each_others_operations_under_their_locks_both_end() -> None:
+def test_threads_completing_each_other_under_locks_both_end() -> None:
     """A cycle that deadlocks if a check waits for a lock while another is held."""
     with DelayedOperationPurgatory("Cycle") as purgatory:
         for _ in range(50):

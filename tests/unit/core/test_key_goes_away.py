@@ -10,7 +10,7 @@ from purgatory import Outcome
 from tests.unit.core.probe import Probe, Setting
 
 
-def test_complete_for_key_completes_whether_the_condition_holds_or_not() -> None:
+def test_complete_for_key_ignores_the_condition() -> None:
     setting = Setting()
     probes = [setting.submit(Probe(), "gone", "kept") for _ in range(3)]
     other = setting.submit(Probe(), "kept")
@@ -70,11 +70,11 @@ def test_callbacks_do_not_overlap_a_check_that_is_under_way() -> None:
 
     probe = Probe(hooks={"try_complete": complete_all_meanwhile})
     setting.submit(probe, "gone")
-    assert seen == [Outcome.PENDING]  # handed over, to the thread that checks
+    assert seen == [Outcome.PENDING]  # handed to the thread that checks
     assert probe.outcome is Outcome.COMPLETED
     setting.assert_empty()
 
 
-def test_an_object_that_is_no_error_is_refused() -> None:
+def test_fail_for_key_refuses_an_object_that_is_no_error() -> None:
     with pytest.raises(TypeError, match="error must be an exception, not 'broken'"):
         Setting().purgatory.fail_for_key("key", "broken")  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def test_keys_are_a_copy(setting: Setting) -> None:
     assert sorted(setting.purgatory.keys()) == list(range(100))  # type: ignore[type-var]
 
 
-def test_keys_of_expired_operations_and_closed_purgatories_are_dropped(setting: Setting) -> None:
+def test_expiry_and_close_drop_the_keys(setting: Setting) -> None:
     setting.submit(Probe(delay_ms=10), "a")
     setting.submit(Probe(), "b")
     setting.pass_time(11)
@@ -71,7 +71,7 @@ def test_a_key_without_waits_has_a_value_and_is_not_watched(setting: Setting) ->
     assert setting.purgatory.value("a") == 7
 
 
-def test_check_all_completes_ready_operations_and_counts_each_once(setting: Setting) -> None:
+def test_check_all_counts_each_completed_operation_once(setting: Setting) -> None:
     assert setting.purgatory.check_all() == 0
     operations = [setting.submit(Probe(), "all", number, -number) for number in range(1, 11)]
     for operation in operations[::2]:
@@ -117,9 +117,7 @@ def test_operations_may_be_submitted_while_all_are_checked(setting: Setting) -> 
     purgatory._check()
 
 
-def test_a_condition_that_raises_keeps_no_other_from_being_checked(
-    setting: Setting, logs: Logs
-) -> None:
+def test_raising_condition_does_not_stop_check_all(setting: Setting, logs: Logs) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
@@ -135,7 +133,7 @@ def test_a_condition_that_raises_keeps_no_other_from_being_checked(
     setting.assert_empty()
 
 
-def test_threads_may_ask_for_keys_while_others_wait() -> None:
+def test_keys_may_be_read_while_threads_wait() -> None:
     purgatory = DelayedOperationPurgatory("Keys")
     stop = threading.Event()
     failures: list[BaseException] = []
@@ -170,7 +168,7 @@ def test_threads_may_ask_for_keys_while_others_wait() -> None:
     purgatory.close()
 
 
-def test_coroutines_are_checked_as_well() -> None:
+def test_check_all_checks_waiting_coroutines() -> None:
     async def main() -> None:
         async with AsyncPurgatory("Keys") as purgatory:
             ready: set[str] = set()

@@ -129,15 +129,15 @@ def live_all() -> None:
 
 
 @pytest.mark.pure
-def test_each_move_of_the_table_is_made_and_no_other() -> None:
+def test_operation_makes_exactly_the_moves_of_the_table() -> None:
     with recorded_moves() as moves:
         live_all()
     assert moves == IN_THE_TABLE
 
 
 @pytest.mark.pure
-def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all of the states that an operation is in while somebody else may call."""
+def test_call_makes_only_moves_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All states of an operation in which another thread may call."""
     called_in: set[State] = set()
 
     def call_all(setting: Setting, operation: Probe) -> None:
@@ -194,7 +194,7 @@ def reachable(state: State) -> bool:
     return any(state in after for after in MOVES.values()) or state[0] == WAITING
 
 
-def test_a_completed_operation_stays_as_it_is() -> None:
+def test_completed_operation_keeps_its_outcome() -> None:
     assert not any(MOVES[state] for state in STATES if state[0] == DONE)
     assert TRANSITIONS[Outcome.PENDING] == set(Outcome) - {Outcome.PENDING}
     assert TRANSITIONS[Outcome.COMPLETED] == TRANSITIONS[Outcome.EXPIRED] == {Outcome.FAILED}

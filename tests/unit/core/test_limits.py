@@ -26,7 +26,7 @@ def full_purgatory(limit: int) -> tuple[DelayedOperationPurgatory, list[Probe]]:
     return purgatory, probes
 
 
-def test_an_operation_beyond_the_limit_is_refused_counted_and_logged_and_leaves_nothing(
+def test_operation_beyond_the_limit_is_refused_and_logged(
     logs: Logs,
 ) -> None:
     purgatory, _ = full_purgatory(3)
@@ -51,7 +51,7 @@ def test_a_flood_is_logged_once_a_second(logs: Logs) -> None:
     assert 1 <= len(logs) < 20
 
 
-def test_an_operation_that_completes_at_once_needs_no_place() -> None:
+def test_immediate_completion_needs_no_place() -> None:
     purgatory, _ = full_purgatory(1)
     assert purgatory.try_complete_else_watch(Probe(ready=True), ["key"])
 
@@ -85,7 +85,7 @@ def test_a_refusal_deep_in_a_chain_is_counted_as_one() -> None:
     assert counted == {"immediate": 2 * MAX_DEPTH, "rejected": 1}
 
 
-def test_a_place_that_is_free_is_taken_again() -> None:
+def test_freed_place_is_used_again() -> None:
     purgatory, (first,) = full_purgatory(1)
     first.force_complete()
     assert not purgatory.try_complete_else_watch(Probe(), ["key"])
@@ -128,7 +128,7 @@ def test_a_limit_that_is_no_integer_is_refused(limit: Any) -> None:
         DelayedOperationPurgatory("limited", reaper_enabled=False, max_pending=limit)
 
 
-def test_a_refused_operation_is_named_as_it_was() -> None:
+def test_refusal_names_the_operation_as_pending() -> None:
     purgatory = DelayedOperationPurgatory("full", reaper_enabled=False, max_pending=1)
     purgatory.try_complete_else_watch(Probe(), ["a"])
     with pytest.raises(PurgatoryFullError, match="does not take <Probe PENDING"):
@@ -138,7 +138,7 @@ def test_a_refused_operation_is_named_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("limit", "error"), [(-1, ValueError), (1.5, TypeError), (True, TypeError)]
 )
-def test_a_limit_of_a_look_is_zero_or_more(limit: Any, error: type[Exception]) -> None:
+def test_pending_operations_refuses_a_negative_limit(limit: Any, error: type[Exception]) -> None:
     purgatory = DelayedOperationPurgatory("looked at", reaper_enabled=False)
     for call in (purgatory.pending_ends, lambda limit: purgatory.waiting_on("a", limit)):
         with pytest.raises(error, match="limit must be"):
@@ -222,7 +222,7 @@ time.sleep(0.02)
 """
 
 
-def test_a_process_ends_though_a_thread_is_frozen_inside() -> None:
+def test_process_exits_despite_a_frozen_thread_in_a_call() -> None:
     """At exit a daemon thread stops wherever it is; a finalizer then uses the purgatory."""
     root = Path(__file__).parents[3]
     for _ in range(6):

@@ -77,7 +77,7 @@ def test_a_callback_holds_no_lock_but_its_operations(recording: Recording) -> No
         assert held <= USERS, f"{stage} ran under {held - USERS}"
 
 
-def test_callbacks_under_the_states_lock_are_found() -> None:
+def test_recorder_finds_callbacks_under_the_states_lock() -> None:
     released_too_late = Mutant(
         "checks run under the state's lock",
         "the busy run",
@@ -95,7 +95,7 @@ def test_callbacks_under_the_states_lock_are_found() -> None:
         assert STATE_LOCK in recording.held_in_callbacks[stage]
 
 
-def test_the_recorder_finds_two_locks_that_are_taken_in_both_orders() -> None:
+def test_recorder_finds_two_locks_taken_in_both_orders() -> None:
     recorder = LockRecorder()
     stand_ins = recorder.stand_ins()["threading"]
     make = stand_ins["Lock"]

@@ -27,7 +27,7 @@ def setting() -> Setting:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """Let nothing be freed but by the last reference to it: what is freed is freed at once."""
+    """Let nothing be freed but by the last reference to it: objects are freed at once."""
     gc.collect()
     gc.disable()
     yield
@@ -151,7 +151,7 @@ def in_the_middle_of_an_event(setting: Setting, lock: Taken, operation: Probe) -
 @pytest.mark.parametrize(
     "end", [by_a_retry, by_force, in_the_middle_of_a_retry, in_the_middle_of_an_event]
 )
-def test_an_operation_with_a_lock_that_was_taken_is_freed_at_once(
+def test_retried_operation_is_freed_at_once(
     setting: Setting, end: Callable[[Setting, Taken, Probe], None]
 ) -> None:
     """Its retry and it hold each other, until one of the two lets go."""
@@ -168,7 +168,7 @@ def test_an_operation_with_a_lock_that_was_taken_is_freed_at_once(
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_an_operation_that_completes_before_its_first_retry_is_freed_at_once(
+def test_operation_with_a_pending_retry_is_freed_at_once(
     setting: Setting,
 ) -> None:
     lock = Taken()
@@ -183,7 +183,7 @@ def test_an_operation_that_completes_before_its_first_retry_is_freed_at_once(
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_the_threads_of_a_purgatory_hold_nothing_that_has_expired() -> None:
+def test_threads_of_a_purgatory_keep_no_expired_operation() -> None:
     with DelayedOperationPurgatory("Threads") as purgatory:
         freed: list[weakref.ref[Probe]] = []
         for _ in range(3):
@@ -214,9 +214,7 @@ def test_a_kept_error_holds_no_operation_and_has_its_message(setting: Setting, l
 
 
 @pytest.mark.parametrize("stage", ["try_complete", "on_complete", "on_expiration"])
-def test_an_error_that_the_caller_is_handling_keeps_its_traceback_and_is_not_kept(
-    setting: Setting, stage: str
-) -> None:
+def test_error_handled_by_the_caller_keeps_its_traceback(setting: Setting, stage: str) -> None:
     operation = setting.submit(Probe(), "a")
 
     def raise_from_within() -> None:
@@ -252,7 +250,7 @@ def test_an_error_that_the_caller_is_handling_keeps_its_traceback_and_is_not_kep
     assert kept.__cause__.__context__ is None, "it would keep the caller's frames"
 
 
-def test_a_callback_that_raises_the_error_its_caller_handles_leaves_it_whole(
+def test_callback_may_raise_the_error_its_caller_handles(
     setting: Setting,
 ) -> None:
     operation = setting.submit(Probe(), "a")
@@ -376,7 +374,7 @@ def grow_nothing_over_rounds() -> None:
             return len(gc.get_objects()), tracemalloc.get_traced_memory()[0]
 
         tracemalloc.start()
-        # Tables grow and shrink, each at its own pace: what counts is how large they get.
+        # Tables grow and shrink, each at its own pace: their sizes count.
         rounds = [after_a_round() for _ in range(45)]
     (objects, used_bytes), (later_objects, later_bytes) = (
         map(max, zip(*some, strict=True)) for some in (rounds[3:24], rounds[24:])
@@ -390,7 +388,7 @@ def test_memory_does_not_grow_over_rounds_of_every_outcome() -> None:
     run_in_own_process(grow_nothing_over_rounds)
 
 
-def test_a_closed_purgatory_is_freed_with_its_threads_and_its_timer() -> None:
+def test_closed_purgatory_is_freed_with_threads_and_timer() -> None:
     purgatory = DelayedOperationPurgatory("Freed")
     operation = Probe(1)
     purgatory.try_complete_else_watch(operation, ["a"])
@@ -403,7 +401,7 @@ def test_a_closed_purgatory_is_freed_with_its_threads_and_its_timer() -> None:
     assert timer() is None
 
 
-def test_a_shared_timer_keeps_nothing_of_a_purgatory_that_was_closed() -> None:
+def test_shared_timer_keeps_nothing_of_a_closed_purgatory() -> None:
     timer = SystemTimer("shared", executor=InlineExecutor())
     purgatory = DelayedOperationPurgatory("Freed", timer=timer)
     for number in range(100):

@@ -150,7 +150,7 @@ def test_pending_operations_are_freed_with_their_purgatory() -> None:
     assert [reference() for reference in freed] == [None] * 6
 
 
-def test_a_state_frees_its_operations_even_if_its_class_goes_first(
+def test_state_frees_its_operations_after_its_class(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As it does at the end of Python: then nothing can be looked up by name any more."""
@@ -269,7 +269,7 @@ class Meddler:
 
 
 @pytest.mark.parametrize("how", ["cancel", "submit", "close"])
-def test_a_finalizer_may_use_the_purgatory_while_a_list_is_dropped(how: str) -> None:
+def test_finalizer_may_use_the_purgatory_as_a_list_is_freed(how: str) -> None:
     setting = Setting()
     others = [setting.submit(Probe(), "a", number) for number in range(5)]
 
@@ -294,7 +294,7 @@ def lists_in_memory() -> int:
     return sum(type(thing).__name__ == "KeyWatchers" for thing in gc.get_objects())
 
 
-def test_few_lists_stay_when_they_are_empty_and_only_of_keys_that_are_strings() -> None:
+def test_empty_lists_are_kept_for_few_string_keys_only() -> None:
     before = lists_in_memory()
     setting = Setting()
     purgatory = setting.purgatory
@@ -315,7 +315,7 @@ def test_few_lists_stay_when_they_are_empty_and_only_of_keys_that_are_strings() 
     assert lists_in_memory() - before == 128
 
 
-def test_an_operation_is_not_made_again_after_it_was_submitted() -> None:
+def test_submitted_operation_refuses_a_second_init() -> None:
     setting = Setting()
     operation = setting.submit(Probe(50), "a", "b", "c", "d")
     with pytest.raises(RuntimeError, match="can't be made again"):
@@ -446,7 +446,7 @@ assert calls > 10_000, calls
 
 
 def test_wrong_types_raise_and_never_crash() -> None:
-    """Each method and attribute of each native type gets what it does not expect."""
+    """Each method and attribute of each native type gets unexpected values."""
     run_program(WRONG_TYPES)
 
 
@@ -577,7 +577,7 @@ assert len(done) == sum(outcomes[one] for one in ("immediate", "completed", "exp
 
 
 @pytest.mark.once
-def test_threads_that_switch_all_the_time_lose_no_operation_and_free_none_twice() -> None:
+def test_switching_threads_neither_lose_nor_double_free() -> None:
     run_program(STORM, "-X", "dev", PYTHONMALLOC="debug")
 
 

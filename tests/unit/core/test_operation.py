@@ -1,4 +1,4 @@
-"""A delayed operation by itself: outcomes, errors, waiting, and what it refuses."""
+"""A delayed operation by itself: outcomes, errors, waiting, and refusals."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_cancel_wins_once_and_calls_nothing() -> None:
     assert operation.outcome is Outcome.CANCELLED
 
 
-def test_an_expiry_checks_once_more_and_then_calls_both_callbacks() -> None:
+def test_expiry_checks_again_and_calls_both_callbacks() -> None:
     operation = Probe()
     operation.run()
     assert operation.calls == ["try_complete", "on_complete", "on_expiration"]
@@ -108,7 +108,7 @@ def test_check_returns_whether_it_completed_the_operation() -> None:
     assert operation.calls == ["try_complete", "try_complete", "on_complete"]
 
 
-def test_callbacks_see_the_outcome_they_work_for() -> None:
+def test_callbacks_see_the_outcome_of_their_operation() -> None:
     seen: list[Outcome] = []
     expiring = Probe(hooks={"on_complete": lambda: seen.append(expiring.outcome)})
     expiring.run()
@@ -123,13 +123,13 @@ def test_safe_try_complete_or_else_checks_calls_and_checks_again() -> None:
     assert operation.calls == ["try_complete", "f", "try_complete"]
 
 
-def test_safe_try_complete_or_else_does_not_call_the_function_if_it_completed() -> None:
+def test_safe_try_complete_or_else_skips_the_function_if_done() -> None:
     operation = Probe(ready=True)
     assert operation.safe_try_complete_or_else(lambda: operation.calls.append("f"))
     assert operation.calls == ["try_complete", "on_complete"]
 
 
-def test_safe_try_complete_or_else_sees_a_condition_that_became_true_in_between() -> None:
+def test_safe_try_complete_or_else_sees_a_change_in_between() -> None:
     operation = Probe()
 
     def event() -> None:
@@ -156,7 +156,7 @@ def test_safe_try_complete_or_else_holds_the_users_lock() -> None:
     assert not lock.locked()
 
 
-def test_the_error_of_the_function_reaches_the_caller_and_releases_the_locks() -> None:
+def test_error_of_the_function_releases_the_locks() -> None:
     lock = threading.Lock()
     operation = Probe(lock=lock)
 
@@ -170,7 +170,7 @@ def test_the_error_of_the_function_reaches_the_caller_and_releases_the_locks() -
     assert operation.maybe_try_complete(), "the private lock is free too"
 
 
-def test_a_condition_that_holds_without_force_complete_fails_loudly() -> None:
+def test_true_condition_without_force_complete_is_an_error() -> None:
     class Forgetful(Probe):
         def try_complete(self) -> bool:
             return True
@@ -183,7 +183,7 @@ def test_a_condition_that_holds_without_force_complete_fails_loudly() -> None:
 
 
 class ReturnsWhatItLikes(Probe):
-    """Completes once ready, and forgets to return what ``force_complete`` did."""
+    """Completes once ready, and does not return the result of ``force_complete``."""
 
     answer: object = None
     how = "force_complete"
@@ -195,7 +195,7 @@ class ReturnsWhatItLikes(Probe):
 
 
 @pytest.mark.parametrize("answer", [None, 0, "", [], True])
-def test_a_completion_counts_even_if_try_complete_returns_false_after_it(answer: object) -> None:
+def test_completion_counts_even_if_try_complete_returns_false(answer: object) -> None:
     setting = Setting()
     checked, submitted, expired = (ReturnsWhatItLikes(delay_ms=8) for _ in range(3))
     for operation in (checked, submitted, expired):
@@ -228,7 +228,7 @@ def test_a_check_that_completed_nothing_counts_nothing(answer: object) -> None:
     assert operation.outcome is Outcome.CANCELLED
 
 
-def test_a_completion_by_another_thread_in_the_middle_of_a_check_is_not_counted() -> None:
+def test_completion_by_another_thread_is_not_a_checks_count() -> None:
     operation = ReturnsWhatItLikes()
 
     def complete_elsewhere() -> None:
@@ -375,7 +375,7 @@ def test_repr_has_the_outcome() -> None:
     assert repr(operation) == "<Probe COMPLETED delay_ms=250>"
 
 
-def test_a_subclass_may_use_any_name_that_does_not_begin_with_op() -> None:
+def test_subclass_may_use_names_without_the_prefix_op() -> None:
     names = [
         *("lock", "keys", "purgatory", "error_", "start", "settled", "_lock", "_keys", "_timer"),
         *("_purgatory", "_event", "_outcome", "_completed", "_check_due", "entry", "_entry"),
@@ -423,7 +423,7 @@ def ask_like(name: str) -> Callable[[Base], bool]:
 
 
 @pytest.mark.parametrize("kind", [Base, Derived, WithDict])
-def test_the_method_that_the_class_has_by_now_is_called(
+def test_replaced_method_of_a_class_is_called(
     kind: type[Base], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting = Setting()
@@ -452,7 +452,7 @@ def test_the_method_that_the_class_has_by_now_is_called(
         assert ask() == "of the object"
 
 
-def test_classes_that_take_turns_on_a_key_are_each_asked_their_own_way() -> None:
+def test_classes_alternating_on_a_key_use_their_own_methods() -> None:
     setting = Setting()
     kinds = [
         type(f"Kind{number}", (Base,), {"__slots__": (), "try_complete": ask_like(str(number))})
@@ -466,7 +466,7 @@ def test_classes_that_take_turns_on_a_key_are_each_asked_their_own_way() -> None
     assert [operation.asked for operation in operations] == [["0"], ["1"], ["2"]] * 2
 
 
-def test_a_method_that_takes_itself_out_of_the_class_in_the_middle_of_a_check_lives_on() -> None:
+def test_method_may_delete_itself_during_a_check() -> None:
     class Vanishing(Base):
         __slots__ = ()
 

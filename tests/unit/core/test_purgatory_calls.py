@@ -109,7 +109,7 @@ def test_keys_of_kafka_never_meet_across_types(setting: Setting) -> None:
     setting.assert_empty()
 
 
-def test_a_check_counts_the_operations_it_completed_and_no_others(setting: Setting) -> None:
+def test_check_counts_only_the_operations_it_completed(setting: Setting) -> None:
     operations = [setting.submit(Probe(), "a", number) for number in range(5)]
     for number in (1, 3):
         operations[number].ready = True
@@ -136,7 +136,7 @@ def test_operations_are_checked_in_arrival_order(setting: Setting) -> None:
     assert order == list(range(10))
 
 
-def test_operations_are_distinguished_by_identity_and_never_by_truth(
+def test_operations_are_compared_by_identity_alone(
     setting: Setting,
 ) -> None:
     class Alike(Probe):
@@ -179,7 +179,7 @@ def test_an_operation_expires_at_its_time_and_not_before(setting: Setting) -> No
     setting.assert_empty()
 
 
-def test_a_condition_without_an_event_is_found_at_expiry_and_counted(setting: Setting) -> None:
+def test_condition_without_an_event_is_found_at_expiry(setting: Setting) -> None:
     operation = setting.submit(Probe(100), "a")
     operation.ready = True
     setting.pass_time(100)
@@ -200,7 +200,7 @@ def test_operations_without_a_timer_do_not_expire() -> None:
     setting.assert_empty()
 
 
-def test_cancel_for_key_takes_its_operations_off_everything(setting: Setting) -> None:
+def test_cancel_for_key_removes_operations_from_lists_and_timer(setting: Setting) -> None:
     both, a, b = (setting.submit(Probe(), *keys) for keys in [("a", "b", "c"), ("a",), ("b",)])
     assert setting.purgatory.cancel_for_key("a") == [both, a]
     assert [operation.outcome for operation in (both, a, b)] == [
@@ -223,7 +223,7 @@ def test_an_operation_may_be_completed_before_it_is_submitted(setting: Setting) 
     setting.assert_empty()
 
 
-def test_the_age_of_the_oldest(setting: Setting) -> None:
+def test_oldest_age_is_that_of_the_first_pending_operation(setting: Setting) -> None:
     assert setting.purgatory.oldest_pending_ns == 0
     first = setting.submit(Probe(), "a")
     setting.pass_time(250)
@@ -234,7 +234,7 @@ def test_the_age_of_the_oldest(setting: Setting) -> None:
     assert setting.purgatory.oldest_pending_ns == 50_000_000
 
 
-def test_the_age_of_the_oldest_leaves_out_operations_in_their_callbacks(setting: Setting) -> None:
+def test_oldest_age_excludes_operations_in_callbacks(setting: Setting) -> None:
     ages: list[int] = []
     ask: dict[str, Callable[[], object]] = {
         "on_complete": lambda: ages.append(setting.purgatory.oldest_pending_ns)
@@ -248,7 +248,7 @@ def test_the_age_of_the_oldest_leaves_out_operations_in_their_callbacks(setting:
     assert ages == [50_000_000, 0]
 
 
-def test_sizes_are_read_without_asking_a_key(setting: Setting) -> None:
+def test_sizes_are_read_without_comparing_keys(setting: Setting) -> None:
     class Asked(str):
         asked = 0
 
@@ -339,7 +339,7 @@ def test_an_unhashable_key_is_refused_by_value(setting: Setting, key: Any) -> No
     setting.assert_empty()
 
 
-def test_an_operation_refused_for_its_keys_may_be_submitted_again(setting: Setting) -> None:
+def test_operation_with_refused_keys_may_be_resubmitted(setting: Setting) -> None:
     operation = Probe()
     with pytest.raises(ValueError, match="keys is empty"):
         setting.purgatory.try_complete_else_watch(operation, [])
@@ -378,7 +378,7 @@ def test_a_used_operation_is_refused(setting: Setting) -> None:
 
 
 class Entering(Probe):
-    """An operation whose repr waits for what another thread does with the purgatory."""
+    """An operation whose repr waits for another thread's call of the purgatory."""
 
     purgatory: DelayedOperationPurgatory
 
@@ -387,7 +387,7 @@ class Entering(Probe):
 
 
 class EnteringKey(list[int]):
-    """A key that can't be one; its repr waits for what another thread does with the purgatory."""
+    """A key that can't be one; its repr waits for another thread's call of the purgatory."""
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
         super().__init__()
@@ -400,7 +400,7 @@ class EnteringKey(list[int]):
         return "locked" if checking.is_alive() else "not locked"
 
 
-def test_no_repr_is_asked_for_under_a_lock(setting: Setting) -> None:
+def test_repr_is_called_under_no_lock(setting: Setting) -> None:
     Entering.purgatory = setting.purgatory
     key: Any = EnteringKey(setting.purgatory)
     operation = Entering()
@@ -424,7 +424,7 @@ def test_no_repr_is_asked_for_under_a_lock(setting: Setting) -> None:
         assert "not locked" in str(info.value)
 
 
-def test_an_operation_that_did_not_call_the_init_of_its_base_is_refused(setting: Setting) -> None:
+def test_operation_without_base_init_is_refused(setting: Setting) -> None:
     class Forgetful(Probe):
         def __init__(self) -> None:
             self.ready = False
@@ -459,7 +459,7 @@ def test_a_bad_close_policy_is_refused_and_closes_nothing(setting: Setting, poli
     assert not operation.is_completed
 
 
-def test_a_closed_timer_under_an_open_purgatory_is_an_error_that_leaves_nothing(
+def test_submission_on_a_closed_timer_is_refused(
     setting: Setting,
 ) -> None:
     setting.timer.close()

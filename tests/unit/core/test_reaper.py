@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("no_thread_remains")
 ROOT = Path(__file__).parents[3]
 
 
-def test_operations_expire_by_the_machines_clock_in_order_and_not_early() -> None:
+def test_reaper_expires_by_the_clock_in_order_and_not_early() -> None:
     expired: list[tuple[int, float]] = []
 
     def note(delay_ms: int) -> None:
@@ -43,7 +43,7 @@ def test_operations_expire_by_the_machines_clock_in_order_and_not_early() -> Non
         assert purgatory.num_delayed == 1
 
 
-def test_an_operation_that_expires_sooner_than_the_others_does_not_wait_for_the_reaper() -> None:
+def test_earlier_expiry_wakes_the_reaper() -> None:
     """The reaper sleeps until the first bucket is due, and an earlier one wakes it."""
     with DelayedOperationPurgatory("Earlier") as purgatory:
         purgatory.try_complete_else_watch(Probe(LONG_MS), ["a"])
@@ -74,7 +74,7 @@ def test_a_purgatory_without_a_reaper_has_no_thread() -> None:
         assert set(threading.enumerate()) == before
 
 
-def test_a_callback_that_fails_ends_neither_the_reaper_nor_the_next_expiry() -> None:
+def test_reaper_survives_a_failing_callback() -> None:
     def fail() -> None:
         raise LookupError("on purpose")
 
@@ -183,7 +183,7 @@ print("refused", flush=True)
     reason="this Python makes no second interpreter",
 )
 @pytest.mark.parametrize("pure", [{}, {"PURGATORY_PURE": "1"}], ids=["as it is", "pure"])
-def test_an_isolated_interpreter_is_refused_with_advice_to_disable_the_reaper(
+def test_isolated_interpreter_is_refused_with_advice(
     pure: dict[str, str],
 ) -> None:
     ended = subprocess.run(

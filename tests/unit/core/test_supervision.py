@@ -1,4 +1,4 @@
-"""The reaper: its heartbeat, and who looks after it."""
+"""The reaper: its heartbeat, and its supervision."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_many_threads_start_one_new_reaper() -> None:
         assert reaper.restarts == 1
 
 
-def test_a_reaper_that_is_replaced_while_its_successor_is_made_is_replaced_once() -> None:
+def test_reaper_is_replaced_once_by_concurrent_calls() -> None:
     """A finalizer may run just then, and submit an operation."""
     with DelayedOperationPurgatory("Produce") as purgatory:
         kill(purgatory)
@@ -125,7 +125,7 @@ def test_the_heartbeat_is_the_time_of_the_timers_clock() -> None:
     timer.close()
 
 
-def test_a_reaper_starved_for_seconds_expires_everything_in_order() -> None:
+def test_starved_reaper_expires_all_operations_in_order() -> None:
     clock = ManualClock()
     timer = SystemTimer("manual", clock=clock)
     order: list[int] = []
@@ -136,7 +136,7 @@ def test_a_reaper_starved_for_seconds_expires_everything_in_order() -> None:
         ]
         for probe in probes:
             purgatory.try_complete_else_watch(probe, ["key"])
-        clock.advance(5_000)  # nobody drove the timer
+        clock.advance(5_000)  # no thread drove the timer
         timer.advance_clock(0)
         for probe in probes:
             assert probe.wait(60) is Outcome.EXPIRED
@@ -144,7 +144,7 @@ def test_a_reaper_starved_for_seconds_expires_everything_in_order() -> None:
     timer.close()
 
 
-def test_a_clock_that_jumps_by_hours_expires_all_that_is_due_and_nothing_else() -> None:
+def test_clock_jump_of_hours_expires_only_due_operations() -> None:
     clock = ManualClock()
     timer = SystemTimer("manual", clock=clock)
     with DelayedOperationPurgatory("Produce", timer=timer, reaper_enabled=False) as purgatory:
@@ -160,7 +160,7 @@ def test_a_clock_that_jumps_by_hours_expires_all_that_is_due_and_nothing_else() 
     timer.close()
 
 
-def test_the_next_call_notifies_the_listener_whose_notification_was_interrupted() -> None:
+def test_next_call_resumes_an_interrupted_notification() -> None:
     clock = ManualClock()
     timer = SystemTimer("manual", clock=clock)
     with DelayedOperationPurgatory("Produce", timer=timer, reaper_enabled=False) as purgatory:
@@ -168,7 +168,7 @@ def test_the_next_call_notifies_the_listener_whose_notification_was_interrupted(
         interrupts = iter((KeyboardInterrupt,) * 3)
 
         def listener() -> None:
-            for interrupt in interrupts:  # also when each who was called goes on with it at once
+            for interrupt in interrupts:  # also when each awaited thread uses it at once
                 raise interrupt
             told.append("told")
 

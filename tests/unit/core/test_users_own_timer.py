@@ -1,4 +1,4 @@
-"""A purgatory on a timer that its user wrote: it knows nothing of what waits there."""
+"""A purgatory on a timer that its user wrote: the timer knows nothing of its operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timer import ManualClock, Timer, TimerTask
 
 
 class HeapTimer(Timer):
-    """A heap of tasks. One that was cancelled or added anew comes all the same."""
+    """A heap of tasks. A task that was cancelled or added again comes all the same."""
 
     def __init__(self) -> None:
         self.clock: ManualClock = ManualClock()
@@ -41,7 +41,7 @@ class HeapTimer(Timer):
         return dropped
 
 
-def test_operations_expire_and_complete_on_a_timer_of_the_users() -> None:
+def test_users_timer_completes_and_expires_operations() -> None:
     timer = HeapTimer()
     with DelayedOperationPurgatory("own", timer, reaper_enabled=False) as purgatory:
         first, second = Probe(10), Probe(20)
@@ -56,7 +56,7 @@ def test_operations_expire_and_complete_on_a_timer_of_the_users() -> None:
         assert purgatory.num_delayed == 0
 
 
-def test_a_check_that_finds_the_lock_taken_returns_and_a_retry_finds_it_free() -> None:
+def test_retry_on_a_users_timer_finds_the_lock_free() -> None:
     timer = HeapTimer()
     lock = threading.Lock()
     with DelayedOperationPurgatory("own", timer, reaper_enabled=False) as purgatory:

@@ -80,7 +80,7 @@ def test_wait_raises_after_its_timeout(timeout: float | timedelta) -> None:
     assert "not within 0.05 s: the condition on ['log', 'topic']" in str(error)
 
 
-def test_wait_raises_if_it_is_cancelled_or_the_purgatory_is_closed() -> None:
+def test_wait_raises_on_cancellation_and_on_close() -> None:
     setting = Setting()
     waiting = Waiting(setting, lambda: False)
     assert len(setting.purgatory.cancel_for_key("log")) == 1
@@ -112,7 +112,7 @@ def test_wait_raises_the_conditions_error_and_the_event_does_not() -> None:
     assert waiting.errors == broken
 
 
-def test_wait_refuses_a_coroutine_function_and_raises_where_the_purgatory_is_full() -> None:
+def test_wait_refuses_coroutine_functions_and_full_purgatories() -> None:
     setting = Setting(max_pending=1)
 
     async def until() -> bool:
@@ -156,7 +156,7 @@ def test_an_operation_with_delay_none_never_expires() -> None:
     setting.assert_empty()
 
 
-def test_former_names_of_calls_and_arguments_raise_with_the_new_ones() -> None:
+def test_former_names_raise_with_the_new_ones() -> None:
     purgatory, operation = Setting().purgatory, Probe()
     with pytest.raises(AttributeError, match="complete_all is gone; use complete_for_key"):
         purgatory.complete_all  # noqa: B018

@@ -1,4 +1,4 @@
-"""Programs around a value that is waited for, and around those who ask to be told of the end."""
+"""Programs around a value that is waited for, and around listeners for its end."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def completion_that_watches_the_next() -> Program:
 def one_operation_with_lock(
     delay_ms: int = LONG_MS,
 ) -> tuple[World, Waiting, Callable[[], object]]:
-    """Return one that waits on "a", and a stranger who holds its lock now and then."""
+    """Return an operation that waits on "a", and a stranger that holds its lock now and then."""
     world, lock = World(), threading.Lock()
     return world, world.new("a", delay_ms=delay_ms, lock=lock), lambda: world.hold(lock)
 

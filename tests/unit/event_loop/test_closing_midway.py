@@ -148,7 +148,7 @@ def test_a_close_with_a_time_limit_of_its_callers_can_be_repeated(policy: CloseP
 
 
 @every_policy
-def test_a_lock_that_is_never_released_does_not_hold_up_the_close_for_ever(
+def test_unreleased_lock_delays_the_close_up_to_its_timeout(
     policy: ClosePolicy,
 ) -> None:
     async def main() -> None:

@@ -86,7 +86,7 @@ def test_new_partitions_are_placed_on_live_brokers_first() -> None:
     assert Counter(one.leader for one in states.values()) == {1: 4, 3: 4, 4: 4}
 
 
-def test_the_first_live_replica_in_sync_leads_next_in_a_new_epoch() -> None:
+def test_first_live_replica_in_sync_leads_in_a_new_epoch() -> None:
     controller = _controller()
     controller.create_assigned_topic("t", [(2, 3, 1)], {})
     assert (_state(controller).leader, _state(controller).leader_epoch) == (2, 0)
@@ -153,7 +153,7 @@ def test_first_live_replica_out_of_sync_leads_if_allowed() -> None:
     assert (_state(controller).leader, _state(controller).isr) == (2, (2,))
 
 
-def test_returning_replica_leads_leaderless_partitions_and_follows_others() -> None:
+def test_returning_replica_leads_leaderless_partitions() -> None:
     controller = _controller(2)
     controller.create_assigned_topic("t", [(1, 2)], {})
     controller.broker_down(2)
@@ -238,7 +238,7 @@ def _restored(isr: tuple[int, ...], committed_offset: int) -> Controller:
         ((1, 2), {1: 5, 2: 6, 3: 0}, (2,)),
     ],
 )
-def test_in_sync_replicas_with_the_longest_logs_stay_in_sync_at_a_start(
+def test_longest_logs_stay_in_sync_at_a_start(
     isr: tuple[int, ...], ends: dict[int, int], remaining: tuple[int, ...]
 ) -> None:
     controller = _restored(isr, committed_offset=10)

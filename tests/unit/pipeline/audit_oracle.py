@@ -379,7 +379,7 @@ class Oracle:
         return "indeterminate", "configuration unknown: isolation"
 
     def _of_sequences(self) -> Iterator[tuple[str, str | None, Verdict, int]]:
-        # Numbers may begin anew, so that one number is that of several values.
+        # Numbers may start again, so that one number is that of several values.
         by_producer: dict[int, list[tuple[int, Record]]] = defaultdict(list)
         for value, attempts in self.attempts.items():
             if attempts:

@@ -1,10 +1,10 @@
 """The published histories of Jepsen's tests of its Kafka checker, and both verdicts on each.
 
 Source: `jepsen/test/jepsen/tests/kafka_test.clj` of github.com/jepsen-io/jepsen. Its histories are
-written anew as rows of our tables: a process is a producer and a consumer, a key a topic of one
-partition, and `info` an unknown outcome. `DIFFERENCES` explains what the two say differently on
-purpose. Its tests of the checker's parts, of lag and of a generator have no history that an audit
-could judge.
+rewritten as rows of our tables: a process is a producer and a consumer, a key a topic of one
+partition, and `info` an unknown outcome. `DIFFERENCES` explains the intended differences of the
+two. Its tests of the checker's parts, of lag and of a generator have no history that an audit could
+judge.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class History(NamedTuple):
     """A history.
 
     Args:
-        jepsen: what its checker finds, by its own names.
-        ours: how many cases of which anomaly the audit finds; who writes to one partition at a
-            time is no matter here.
-        ops: what happened, in order.
+        jepsen: the findings of its checker, by its own names.
+        ours: how many cases of which anomaly the audit finds; writers of one partition at a time
+            are no matter here.
+        ops: the operations, in order.
         assignment: of the consumers.
     """
 
@@ -318,7 +318,7 @@ DIFFERENCES: Mapping[str, str] = {
     "a cycle of writes and reads": "Kafka permits it",
     "a transaction reads what it wrote": "another name",
 }
-"""Histories of which the two say different things, and why the audit says what it does."""
+"""Histories with different verdicts of the two, and the audit's reasons."""
 
 
 def trace_of(history: History) -> SmallTrace:
@@ -410,7 +410,7 @@ def test_history_without_operations_is_not_decided(
     assert undecided(audited["nothing happens"], ())
 
 
-def test_each_difference_has_a_reason() -> None:
+def test_difference_to_jepsen_has_a_reason() -> None:
     names = {
         "lost_write": "lost write",
         "inconsistent_offset": "inconsistent offset",

@@ -1,4 +1,4 @@
-"""The rows of the jobs: their options, and what a terminal shows, against what a job makes."""
+"""The rows of the jobs: their options, and the terminal's tables, against the job's results."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_case_of_two_anomalies_is_counted_once() -> None:
         _row("duplicate", "permitted", 40, "idempotence=false"),
         _row("lost_ack_duplicate", "permitted", 38, "idempotence=false"),
     ]
-    permitted = "permitted: duplicate 40 (38 after a lost answer) (idempotence=false)"
+    permitted = "permitted: duplicate 40 (38 after a lost response) (idempotence=false)"
     assert verdict_line(audit) == permitted
     assert verdict_line(audit[1:]) == "permitted: lost ack duplicate 38 (idempotence=false)"
 
@@ -86,7 +86,7 @@ def test_audit_without_anomalies_is_reported(audit: list[Row]) -> None:
     assert verdict_line(audit) == "no anomaly of order or duplicates was found"
 
 
-def test_violations_are_drawn_first_and_of_each_anomaly_its_first_case() -> None:
+def test_drawn_cases_are_violations_first_of_each_anomaly() -> None:
     def one(anomaly: str, rank: int, verdict: str) -> Row:
         event = {**SEND, "producer": rank, "group": anomaly}
         return _witness(anomaly, rank, verdict, [event])
@@ -125,7 +125,7 @@ def test_no_case_has_two_rows_in_the_table() -> None:
     ]
     page = audit_section(PagePart(0), found, [])
     cells = re.findall(r"<td>([^<]*duplicate[^<]*)</td>", page)
-    assert cells == ["duplicate, 38 after a lost answer", "lost ack duplicate"]
+    assert cells == ["duplicate, 38 after a lost response", "lost ack duplicate"]
 
 
 def test_send_extends_to_its_response_and_is_a_point_without_one() -> None:

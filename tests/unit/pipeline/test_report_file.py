@@ -37,16 +37,14 @@ def test_wait_section_begins_with_expired_operations(simulated: Path, tmp_path: 
         "fetch.min.bytes. Each waited 501 ms. This was from 4.0 s to 8.0 s into the run, while the "
         "follower on broker 2 was stalled (4.0 s to 8.0 s).",
     ]
-    assert "Where they expired</h3>" in page
+    assert "Expired operations by place</h3>" in page
     assert "The slowest</h3>" in page
     assert [one.name for one in tmp_path.iterdir()] == ["waits.html"]
 
 
-def test_windows_of_time_are_drawn_and_their_run_is_not_reported_as_empty(
-    simulated: Path, tmp_path: Path
-) -> None:
+def test_page_of_windows_does_not_call_the_run_empty(simulated: Path, tmp_path: Path) -> None:
     page = _paged("waits", simulated / "steady", tmp_path / "waits.html", "--window", "500ms")
-    assert "When they waited</h3>" in page
+    assert "Waits over time</h3>" in page
     assert "no operations" not in page
 
 
@@ -59,20 +57,18 @@ def test_the_occupancy_opens_with_its_peaks_and_draws_them(simulated: Path, tmp_
         "on broker 2 was stalled (4.0 s to 8.0 s); 8 had come in the 50.0 ms before, where 20.2 "
         "are usual.",
     ]
-    assert "How many waited</h3>" in page
+    assert "Pending operations over time</h3>" in page
     assert "click on a broker" not in page, "there are rows over all brokers alone"
 
 
-def test_audit_section_opens_with_its_findings_and_shows_each_case_once(
-    simulated: Path, tmp_path: Path
-) -> None:
+def test_audit_section_shows_each_case_once(simulated: Path, tmp_path: Path) -> None:
     page = _paged("audit", simulated / "slow-follower", tmp_path / "audit.html")
     assert _said(page) == [
         "40 records are stored more than once, sent again because no response came, the first at "
         "4.0 s, right before the follower on broker 2 was stalled (4.0 s to 8.0 s). The settings "
         "permit this (idempotence=false).",
     ]
-    assert "duplicate, 40 after a lost answer" in page
+    assert "duplicate, 40 after a lost response" in page
     assert "<h4>Duplicate 1</h4>" in page
     assert "<h4>Lost ack duplicate" not in page, "the same cases again"
     assert "no operations" not in page

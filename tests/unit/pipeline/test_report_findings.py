@@ -185,8 +185,7 @@ def test_unread_record_is_not_called_stored() -> None:
     attempts = [{**row, "error": "*"}, {**row, "error": "DISCONNECTED"}]
     assert _texts(runs=[_run()], attempts=attempts) == [
         'Producers of group "g" do not know the outcome of 1 attempt (1 DISCONNECTED) from 0.0 s '
-        "to 1.0 s into the run; nobody read them, so whether they are stored the trace does not "
-        "tell."
+        "to 1.0 s into the run; none was read, so the trace does not show whether they are stored."
     ]
 
 

@@ -89,7 +89,7 @@ def test_damaged_table_is_one_line(tmp_path: Path) -> None:
     (row,) = replication_results([run], lambda _: 100)
     assert row["run_id"] == "r" and "\n" not in row["error"]
     section = replication_section(PagePart(0), run, [row])
-    assert "the table changes can&#x27;t be read: " in section and "Parquet" in section
+    assert "The table changes can&#x27;t be read: " in section and "Parquet" in section
 
 
 @pytest.mark.parametrize(

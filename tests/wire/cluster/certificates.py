@@ -1,4 +1,4 @@
-"""Certificates of clients, and what checks them."""
+"""Certificates of clients, and their verification."""
 
 from __future__ import annotations
 

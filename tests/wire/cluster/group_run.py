@@ -1,4 +1,4 @@
-"""Runs `group_worker` programs, and keeps what they told."""
+"""Runs `group_worker` programs, and keeps their reports."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Worker:
             listener.start()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process; one that ends it takes from it what it has."""
+        """Send a signal to the process; the end of a hold takes its partitions from the member."""
         if number in (signal.SIGTERM, signal.SIGKILL):
             self.holdings.append((time.monotonic(), ()))
         self.process.send_signal(number)
@@ -130,7 +130,7 @@ class GroupRun:
         return worker
 
     def wait_for(self, is_true: Callable[[], bool], what: str) -> None:
-        """Wait until something holds of what the members told."""
+        """Wait until a condition on the members' reports holds."""
         with self.changed:
             if not self.changed.wait_for(is_true, WAIT_S):
                 told = [

@@ -55,7 +55,7 @@ class KcatClient:
         return [Record(int(offset), value) for offset, _, value in parts]
 
     def run(self, *arguments: str, given: bytes = b"") -> bytes:
-        """Run kcat, and return what it printed.
+        """Run kcat, and return its output.
 
         Raises:
             RuntimeError: kcat failed; with its output.

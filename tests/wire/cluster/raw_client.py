@@ -1,4 +1,4 @@
-"""A client that sends any bytes it likes, and what it sees."""
+"""A client that sends any bytes, and sees the responses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RawClient:
         return body
 
     async def wait_closed(self) -> bytes:
-        """Return what still came before the broker closed the connection."""
+        """Return the bytes that came before the broker closed the connection."""
         came = b""
         async with asyncio.timeout(_PATIENCE_S):
             try:

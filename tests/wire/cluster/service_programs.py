@@ -1,4 +1,4 @@
-"""Services as people write them, right and wrong, with real clients: what an audit is asked about.
+"""Services as people write them, right and wrong, with real clients: the subjects of an audit.
 
 Each reads `orders` in a group and does something for each order (`work`), or writes `orders`. The
 wrong twin of a service loses an order, does it twice or stores it twice.
@@ -175,7 +175,7 @@ class Run:
         return taken
 
     def finish(self, orders: int = ORDERS, effects: int = 0) -> None:
-        """Let another worker do what is left, as one should: work, then commit.
+        """Let another worker do the rest, as one should: work, then commit.
 
         Args:
             orders: how many are to be done then.
@@ -194,7 +194,8 @@ class Run:
 
 
 def commit_before_work(run: Run) -> None:
-    """Commits a batch before it works, and crashes in the middle; its twin commits what is done."""
+    """Commits a batch before it works, and crashes in the middle; its twin commits the completed
+    work."""
     run.order()
     worker = run.worker()
     batch = run.take(worker, BATCH)
@@ -210,7 +211,7 @@ def commit_before_work(run: Run) -> None:
 
 
 def retries_without_idempotence(run: Run) -> None:
-    """Sends again what it had no response to, under no number."""
+    """Sends records without a response again, under no number."""
     with run.cluster.fault.lose_responses(api="Produce", count=1):
         producer = run.producer(**{"enable.idempotence": run.is_right, "linger.ms": 200})
         for number in range(ORDERS):
@@ -220,7 +221,7 @@ def retries_without_idempotence(run: Run) -> None:
 
 
 def no_commit_on_revoke(run: Run) -> None:
-    """Works, and doesn't commit what it did when it loses partitions."""
+    """Works, and doesn't commit its completed work when it loses partitions."""
     run.order()
     done: list[Any] = []
 
@@ -313,7 +314,7 @@ def auto_commit_and_crash(run: Run) -> None:
         lost = 0 if run.is_right else len(batch) - len(done)
     worker.leave()
     if run.kind == "share" and not run.is_right:
-        time.sleep(1.5)  # until the locks of what it took last are over
+        time.sleep(1.5)  # until the locks of its last records expire
     run.finish(ORDERS - lost)
 
 

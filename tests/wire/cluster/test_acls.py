@@ -42,7 +42,8 @@ _CREATE_ACLS, _DESCRIBE_ACLS, _DELETE_ACLS = 30, 29, 31
 
 @pytest.fixture(scope="module")
 def serve_authorized() -> Iterator[ThreadedCluster]:
-    """Admin may do everything; ann reads and writes what begins with "ann", as group "anns"."""
+    """Admin may do everything; ann reads and writes topics that begin with "ann", as group
+    "anns"."""
     config = ClusterConfig(
         brokers=2,
         topics=[TopicSpec("ann-orders"), TopicSpec("secrets")],
@@ -89,9 +90,7 @@ def done(futures: dict[Any, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_clients_write_to_allowed_topics_and_get_errors_for_others(
-    serve_authorized: ThreadedCluster, name: str
-) -> None:
+def test_clients_write_to_allowed_topics_only(serve_authorized: ThreadedCluster, name: str) -> None:
     require_client(name)
     chosen = settings("ann", "b", dots=name in ("confluent-kafka", "kcat"))
     client = CLIENTS[name](serve_authorized.bootstrap_servers)
@@ -100,7 +99,7 @@ def test_clients_write_to_allowed_topics_and_get_errors_for_others(
         client.produce("secrets", [b"x"], **chosen)
 
 
-def test_expression_subscribes_only_to_topics_that_its_member_may_describe(
+def test_expression_subscribes_to_describable_topics_only(
     serve_authorized: ThreadedCluster,
 ) -> None:
     ann = {"bootstrap.servers": serve_authorized.bootstrap_servers, **settings("ann", "b")}
@@ -172,7 +171,7 @@ def test_group_operations_need_permissions_on_the_group(serve_authorized: Thread
         consumer.close()
 
 
-# ---- by frames: what waits, what is kept, what is refused
+# ---- by frames: waits, persistence, refusals
 
 
 def _creation(name: str = "t", **changes: Any) -> dict[str, Any]:
@@ -327,7 +326,7 @@ def test_invalid_entries_are_refused_one_by_one(wrong: dict[str, Any], said: str
     _run(main, brokers=1)
 
 
-def test_without_authorization_there_are_no_entries() -> None:
+def test_cluster_without_authorization_has_no_entries() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         described = await client.ask(_DESCRIBE_ACLS, 3, _ALL_ACLS)
         [created] = (await client.ask(_CREATE_ACLS, 3, _creation())).results

@@ -60,7 +60,7 @@ def test_kafka_python_moves_a_partition_with_its_records(
     assert name not in str([one for one in described if one.get("broker") == before])
 
 
-def test_reassignment_is_listed_until_all_new_replicas_are_in_sync(
+def test_reassignment_is_listed_until_replicas_are_in_sync(
     cluster: ThreadedCluster, admin: KafkaAdminClient, name: str
 ) -> None:
     """A small copy takes milliseconds: a held-up follower makes it visible."""
@@ -174,7 +174,7 @@ def test_kafka_python_deletes_offsets_of_unsubscribed_topics(
 
 
 def _shown(call: Any, *arguments: Any) -> str:
-    """Return what a call brings, or how it fails."""
+    """Return the result of a call, or its error."""
     try:
         shown = str(call(*arguments))
     except Exception as error:
@@ -212,7 +212,7 @@ def test_topics_are_described_a_page_at_a_time() -> None:
     asyncio.run(main())
 
 
-def test_moved_replica_is_deleted_from_the_disk_of_a_dead_broker_too(tmp_path: Path) -> None:
+def test_dead_broker_deletes_moved_replicas_at_its_return(tmp_path: Path) -> None:
     async def main() -> None:
         first = TopicPartition("t", 0)
         config = ClusterConfig(
@@ -245,7 +245,7 @@ def test_moved_replica_is_deleted_from_the_disk_of_a_dead_broker_too(tmp_path: P
     asyncio.run(main())
 
 
-def test_the_cluster_is_described_with_its_racks_and_without_controllers() -> None:
+def test_cluster_is_described_with_racks() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=2, racks=("a", "b"))
         async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
@@ -259,7 +259,7 @@ def test_the_cluster_is_described_with_its_racks_and_without_controllers() -> No
     asyncio.run(main())
 
 
-def test_offsets_have_the_epoch_of_their_record_and_an_old_epoch_is_fenced() -> None:
+def test_list_offsets_returns_epochs_and_fences_old_ones() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=2, topics=[TopicSpec("t", 1, 2)])
         async with Cluster(config) as cluster:
@@ -305,7 +305,7 @@ def test_latest_offset_never_goes_back_under_a_new_leader() -> None:
             led = cluster.brokers[second].manager.partition(TopicPartition("t", 0))
             assert led is not None
             async with await RawClient.to(cluster, first) as client:
-                # The followers have all records, and learn by their next fetch what is committed.
+                # The followers have all records, and learn the high watermark by their next fetch.
                 while led.high_watermark == led.log_end_offset:
                     await client.ask(0, 9, produced)
                 stall = cluster.fault.stall_follower(third)

@@ -81,7 +81,7 @@ def test_confluent_kafka_changes_a_topic_step_by_step(
     assert found["retention.ms"].is_default
 
 
-def test_confluent_kafka_replaces_all_settings_and_only_validates(
+def test_confluent_kafka_replaces_or_validates_settings(
     cluster: ThreadedCluster, admin: AdminClient, name: str
 ) -> None:
     cluster.create_topic(name)

@@ -35,7 +35,7 @@ from tests.wire.cluster.wire_values import ALL_VERSIONS, fill, read_response
 _FOR_ANYBODY = {17, 18, 36, 60}
 """SaslHandshake, ApiVersions, SaslAuthenticate, DescribeCluster: as in Kafka."""
 _LISTS = {16, 66}
-"""ListGroups and ListTransactions leave out what may not be seen, and refuse nothing."""
+"""ListGroups and ListTransactions leave out hidden entries, and refuse nothing."""
 _WITHOUT_PLACE = {(35, 1), (35, 2)}
 """DescribeLogDirs up to version 2 is answered with no folder: there is no place for the code."""
 _BY_ITSELF = 34
@@ -98,9 +98,7 @@ def run() -> Iterator[Callable[[Callable[[Cluster], Any]], Any]]:
 
 
 @pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
-def test_client_without_permissions_is_refused_and_learns_nothing(
-    run: Any, api_key: int, version: int
-) -> None:
+def test_refused_client_learns_nothing(run: Any, api_key: int, version: int) -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
             request = filled(load_request_schema(api_key, version), _id_of_secret(cluster))

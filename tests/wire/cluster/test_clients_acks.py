@@ -35,7 +35,7 @@ ONE_TRY: Mapping[str, Mapping[str, Any]] = {
         "retries": 0,
     },
 }
-"""How each client is told to wait ``TIMEOUT_MS`` for an answer, and to try once."""
+"""Each client's settings to wait ``TIMEOUT_MS`` for a response, and to try once."""
 
 
 class Replicas(NamedTuple):
@@ -73,7 +73,7 @@ def all_followers(fault: Callable[..., Any], *settings: Any, replicas: Replicas)
 # ---- exactly, with bare frames
 
 
-def test_a_stalled_follower_in_sync_makes_acks_all_time_out_at_the_requests_timeout(
+def test_stalled_follower_in_sync_times_out_acks_all(
     cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
 ) -> None:
     late_s = []
@@ -116,7 +116,7 @@ def test_acks_1_and_acks_0_do_not_wait_for_followers(
         writer.receive_fetched()
 
 
-def test_below_min_insync_acks_all_is_refused_at_once_and_appends_nothing(
+def test_acks_all_below_min_insync_is_refused_at_once(
     cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
 ) -> None:
     with all_followers(cluster.fault.shrink_isr, replicas.topic, 0, replicas=replicas):
@@ -144,7 +144,7 @@ def test_isr_below_the_minimum_commits_no_appended_record(
     assert writer.receive_fetched()[1].endswith(b"\x02x\x00")
 
 
-def test_a_produce_waits_on_when_the_isr_shrinks_below_the_minimum(
+def test_produce_waits_on_while_the_isr_is_below_the_minimum(
     cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
 ) -> None:
     with all_followers(cluster.fault.stall_follower, replicas=replicas):
@@ -214,7 +214,7 @@ def _kafka_python_sender(servers: str) -> Iterator[Callable[[str], object]]:
 def test_acks_0_producer_follows_a_moved_leader(
     cluster: ThreadedCluster, name: str, new_sender: Callable[[str], Sender]
 ) -> None:
-    """No broker dies, so its connection alone can tell the client that what it sends is lost."""
+    """No broker dies, so its connection alone can tell the client of lost sends."""
     cluster.create_topic(name, replication=1)
     partition, running = TopicPartition(name, 0), cluster.running
     former = cluster.call(lambda: leader_of(running, name))
@@ -236,7 +236,7 @@ def test_acks_0_producer_follows_a_moved_leader(
 
 
 def failure(client: KafkaClient, topic: str, settings: Mapping[str, Any]) -> str:
-    """Return what a client says when a produce fails."""
+    """Return a client's error when a produce fails."""
     try:
         client.produce(topic, [b"x"], **settings)
     except Exception as error:  # each client has its own
@@ -245,7 +245,7 @@ def failure(client: KafkaClient, topic: str, settings: Mapping[str, Any]) -> str
 
 
 @pytest.mark.parametrize("client_name", CLIENTS)
-def test_client_times_out_on_a_stalled_follower_at_its_request_timeout(
+def test_client_times_out_on_a_stalled_follower(
     cluster: ThreadedCluster, replicas: Replicas, client_name: str
 ) -> None:
     require_client(client_name)
@@ -274,7 +274,7 @@ def test_client_gets_not_enough_replicas(
     client.produce(replicas.topic, [b"z"])
 
 
-def test_acks_all_resumes_once_the_stalled_follower_leaves_the_isr() -> None:
+def test_acks_all_resumes_without_the_stalled_follower() -> None:
     config = ClusterConfig(min_insync_replicas=2, replica_max_lag_ms=400)
     with ThreadedCluster(config) as cluster:
         cluster.create_topic("orders")

@@ -34,7 +34,7 @@ VALUES = [b"value-%d" % number for number in range(10)]
 
 
 def only(futures: dict[Any, Future[Any]]) -> Any:
-    """Return what the one future in an answer of confluent-kafka's brought."""
+    """Return the result of the one future that confluent-kafka returned."""
     (future,) = futures.values()
     return future.result(TIMEOUT_S)
 
@@ -68,9 +68,7 @@ def confluent_member(cluster: ThreadedCluster, group: str, topic: str) -> Iterat
         consumer.close()
 
 
-def test_confluent_kafka_creates_widens_describes_and_deletes_a_topic(
-    confluent_admin: AdminClient, name: str
-) -> None:
+def test_confluent_kafka_administers_a_topic(confluent_admin: AdminClient, name: str) -> None:
     admin = confluent_admin
     only(admin.create_topics([NewTopic(name, 2, 3, config={"min.insync.replicas": "1"})]))
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
@@ -105,7 +103,7 @@ def test_confluent_kafka_deletes_records(
         only(confluent_admin.delete_records([TopicPartition(name, 0, 11)]))
 
 
-def test_confluent_kafka_lists_describes_and_deletes_a_group(
+def test_confluent_kafka_administers_a_group(
     cluster: ThreadedCluster, confluent_admin: AdminClient, name: str
 ) -> None:
     admin = confluent_admin
@@ -138,9 +136,7 @@ def kafka_python_admin(cluster: ThreadedCluster) -> Iterator[KafkaAdminClient]:
     admin.close()
 
 
-def test_kafka_python_creates_widens_describes_and_deletes_a_topic(
-    kafka_python_admin: KafkaAdminClient, name: str
-) -> None:
+def test_kafka_python_administers_a_topic(kafka_python_admin: KafkaAdminClient, name: str) -> None:
     admin = kafka_python_admin
     admin.create_topics([KafkaPythonTopic(name, 2, 3)])
     with pytest.raises(TopicAlreadyExistsError):
@@ -171,7 +167,7 @@ def test_kafka_python_deletes_records(
     assert [record.value for record in client.read(name, 4, 6)] == VALUES[4:]
 
 
-def test_kafka_python_lists_describes_and_deletes_a_group(
+def test_kafka_python_administers_a_group(
     cluster: ThreadedCluster, kafka_python_admin: KafkaAdminClient, name: str
 ) -> None:
     admin = kafka_python_admin
@@ -218,9 +214,7 @@ def with_aiokafka(cluster: ThreadedCluster, work: Callable[[AIOKafkaAdminClient]
     return asyncio.run(run())
 
 
-def test_aiokafka_creates_widens_describes_and_deletes_a_topic(
-    cluster: ThreadedCluster, name: str
-) -> None:
+def test_aiokafka_administers_a_topic(cluster: ThreadedCluster, name: str) -> None:
     async def work(admin: AIOKafkaAdminClient) -> None:
         await admin.create_topics([AiokafkaTopic(name, 2, 3)])
         again = await admin.create_topics([AiokafkaTopic(name, 2, 3)])

@@ -73,7 +73,7 @@ def topics_of(consumer: Any) -> set[tuple[str, int]]:
     return {(one.topic, one.partition) for one in consumer.assignment()}
 
 
-def test_no_record_is_skipped_while_members_and_coordinators_come_and_go(
+def test_group_skips_no_record_under_changing_coordinators(
     cluster: ThreadedCluster, name: str
 ) -> None:
     cluster.create_topic(name, partitions=PARTITIONS)
@@ -188,7 +188,7 @@ def test_a_consumer_that_assigns_its_partitions_itself_commits(
 ) -> None:
     cluster.create_topic(name)
     own = {"bootstrap.servers": cluster.bootstrap_servers, "group.protocol": protocol}
-    if left:  # there is a group, and nobody in it
+    if left:  # the group exists, and has no member
         with consuming(cluster, name, name, **{"group.protocol": protocol}) as member:
             poll_until(lambda: topics_of(member) == {(name, 0)}, member)
     consumer = Consumer({**own, "group.id": name, "enable.auto.commit": False})

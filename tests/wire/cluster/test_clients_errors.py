@@ -1,4 +1,5 @@
-"""Real clients that are told errors, or half of it: they send again, report, and lose nothing."""
+"""Real clients that get errors, or truncated responses: they send again, report, and lose
+nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def test_client_retries_refused_sends(
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_error_after_the_append_duplicates_records_without_idempotence(
+def test_error_after_the_append_duplicates_records(
     cluster: ThreadedCluster, python_client: KafkaClient, name: str, idempotent: bool
 ) -> None:
     cluster.create_topic(name)
@@ -134,7 +135,7 @@ def _older_epochs(cluster: ThreadedCluster) -> ThreadedFault:
 
 
 @pytest.mark.parametrize("begin", [_torn, _torn_in_the_length, _slow, _late, _older_epochs])
-def test_idempotent_client_stores_each_record_once_despite_faults(
+def test_idempotent_client_has_no_duplicates_despite_faults(
     cluster: ThreadedCluster,
     python_client: KafkaClient,
     name: str,
@@ -177,9 +178,7 @@ def test_throttle_times_reach_the_client(cluster: ThreadedCluster, name: str) ->
     assert [event.throttle_time for event in told] == [0.07]
 
 
-def test_transaction_survives_a_loading_coordinator_and_a_false_error(
-    cluster: ThreadedCluster, name: str
-) -> None:
+def test_transaction_survives_coordinator_errors(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name)
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name}
     producer = Producer(settings)

@@ -72,7 +72,7 @@ def test_empty_fetch_completes_at_its_timeout(topic: Topic) -> None:
     assert min(late_s) < LATE_S, f"answered late: {late_s}"
 
 
-def test_fetch_without_max_wait_returns_available_records_at_once(topic: Topic) -> None:
+def test_fetch_without_max_wait_returns_at_once(topic: Topic) -> None:
     topic.reader.send_fetch(topic.name, 1, min_bytes=1 << 19, max_wait_ms=0)
     assert topic.reader.receive_fetched()[1] == b""
     topic.reader.send_fetch(topic.name, 0, min_bytes=1 << 19, max_wait_ms=0)
@@ -133,7 +133,7 @@ def test_a_consumer_gets_nothing_above_the_high_watermark(
     assert topic.reader.receive_fetched()[1] != b"", "the followers have it now"
 
 
-# ---- the clients' own settings do what they say
+# ---- the clients' own settings
 
 MAX_WAIT_MS = 700
 

@@ -57,9 +57,7 @@ class SteadyProducer:
         return self.acknowledged
 
 
-def test_no_record_is_skipped_while_members_join_leave_crash_and_freeze(
-    cluster: ThreadedCluster, name: str
-) -> None:
+def test_group_skips_no_record_under_changing_members(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name, partitions=PARTITIONS)
     servers = cluster.bootstrap_servers
     with group_run(servers, name, name, SESSION_MS) as group:

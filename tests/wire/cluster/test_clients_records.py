@@ -42,7 +42,7 @@ def test_records_sent_with_any_acks_are_read_in_order(
     assert [record.offset for record in read] == list(range(len(VALUES)))
 
 
-def test_idempotent_producer_leaves_no_duplicate_after_a_lost_response(
+def test_lost_response_leaves_no_duplicate_with_idempotence(
     cluster: ThreadedCluster, client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)
@@ -55,7 +55,7 @@ def test_idempotent_producer_leaves_no_duplicate_after_a_lost_response(
     assert [record.value for record in client.read(name, 0, 101)] == [*VALUES, b"end"]
 
 
-def test_each_compression_reaches_the_log_and_is_read_by_every_client(
+def test_every_client_reads_each_compression(
     cluster: ThreadedCluster, client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)

@@ -39,7 +39,7 @@ def cluster() -> Iterator[ThreadedCluster]:
 
 
 def read_from_the_start(cluster: ThreadedCluster, group: str) -> None:
-    """Have a group read what was there before it."""
+    """Have a group read the records from before it."""
     change = ConfigEntry(
         "share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET
     )
@@ -51,7 +51,7 @@ def read_from_the_start(cluster: ThreadedCluster, group: str) -> None:
 
 @contextmanager
 def sharing(cluster: ThreadedCluster, group: str, topic: str) -> Iterator[ShareConsumer]:
-    """A share consumer that says of each record what became of it."""
+    """A share consumer that acknowledges each record explicitly."""
     consumer = ShareConsumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -76,7 +76,7 @@ class Processing:
         self.refused: set[str] = set()
 
     def turn(self, *consumers: ShareConsumer) -> None:
-        """Have each of them read and accept what there is."""
+        """Have each of them read and accept all records."""
         for consumer in consumers:
             values: dict[tuple[str, int], list[str]] = {}
             for message in consumer.poll(0.1):
@@ -108,9 +108,7 @@ class Processing:
 
 
 @pytest.mark.timeout(600)
-def test_no_record_is_lost_or_acknowledged_twice_while_leaders_and_coordinators_die(
-    cluster: ThreadedCluster, name: str
-) -> None:
+def test_share_group_survives_dying_brokers(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name, partitions=PARTITIONS)
     read_from_the_start(cluster, name)
     done = Processing()
@@ -125,7 +123,7 @@ def test_no_record_is_lost_or_acknowledged_twice_while_leaders_and_coordinators_
         finally:
             sent = producer.end()
         done.until(lambda: sent <= done.accepted.keys() | done.refused, one, two)
-        # Of what was refused all is known to be kept, or comes again.
+        # Each refused record is known to be kept, or comes again.
         with sharing(cluster, name, name) as three:
             quiet_s = time.monotonic() + 2 * LOCK_MS / 1_000
             while time.monotonic() < quiet_s:

@@ -24,7 +24,7 @@ def generation_of(cluster: ThreadedCluster, group: str) -> int:
 
 
 @pytest.mark.parametrize("client_name", PYTHON_CLIENTS)
-def test_static_member_rejoins_within_session_timeout_without_rebalance(
+def test_static_member_rejoins_without_rebalance(
     cluster: ThreadedCluster, name: str, client_name: str
 ) -> None:
     cluster.create_topic(name, partitions=2)

@@ -145,9 +145,7 @@ def test_send_with_a_lost_response_has_an_unknown_outcome(trace: ClusterTrace, r
     assert rows.told() == [(1, "unknown", "answer lost", False)]
 
 
-def test_waiting_produce_of_a_disconnected_client_has_an_unknown_outcome(
-    trace: ClusterTrace, rows: Rows
-) -> None:
+def test_waiting_produce_of_a_gone_client_is_unknown(trace: ClusterTrace, rows: Rows) -> None:
     client = Client(trace)
     client.leave_while_it_waits(b"a")
     Client(trace).produce(b"a")
@@ -234,7 +232,7 @@ def test_send_is_written_ten_seconds_after_its_response(
     client.produce(b"c")
     assert rows.told() == [(1, "ok", None, True)]
     client.leave(cut=False)
-    Client(trace).produce(b"a")  # too late to take it back: whether it is the same, nobody can tell
+    Client(trace).produce(b"a")  # too late to take it back: the two can't be distinguished
     trace.close()
     assert rows.told() == [(1, "ok", None, True)] * 4
     last = SendRow(*rows.sends[-1])

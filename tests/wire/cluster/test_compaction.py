@@ -67,7 +67,7 @@ def _check_compacted(log: Log, written: list[tuple[bytes, bytes | None]]) -> Non
     assert [offset for offset, _, _ in there if offset >= active] == [*range(active, len(written))]
 
 
-def test_compacted_logs_on_disk_and_in_memory_are_loaded_and_copied(tmp_path: Path) -> None:
+def test_compacted_logs_are_loaded_and_copied(tmp_path: Path) -> None:
     async def main(data_dir: Path | None) -> None:
         config = ClusterConfig(brokers=3, data_dir=data_dir, replica_max_lag_ms=60_000)
         async with Cluster(config) as cluster:

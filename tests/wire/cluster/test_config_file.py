@@ -1,4 +1,4 @@
-"""A cluster's config from a TOML file and from options, and what is said of one that is wrong."""
+"""A cluster's config from a TOML file and from options, and the errors of a wrong one."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_options_override_the_file_and_the_file_defaults(
     assert (served[-1].control_port, served[-1].control_host) == (1, "127.0.0.1")
 
 
-def test_options_of_the_cluster(served: list[Serving]) -> None:
+def test_options_set_the_cluster_config(served: list[Serving]) -> None:
     config = _config(
         served,
         *("--default-partitions", 4, "--default-replication", 2),
@@ -366,7 +366,7 @@ def test_a_topic_may_have_settings(served: list[Serving], text: str, spec: Topic
     assert _config(served, "--topic", text).topics == [spec]
 
 
-def test_options_of_share_groups(served: list[Serving]) -> None:
+def test_options_set_share_group_config(served: list[Serving]) -> None:
     given = {"session": "1s", "heartbeat": "250ms", "lock": "2s"}
     counts = {"deliveries": 3, "max-locks": 7, "max-size": 2}
     options = [(f"--group-share-{name}", value) for name, value in {**given, **counts}.items()]

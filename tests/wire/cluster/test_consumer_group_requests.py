@@ -250,7 +250,7 @@ async def _beat(cluster: Cluster, epoch: int) -> Any:
             await asyncio.sleep(0.002)
 
 
-def test_next_coordinator_knows_the_members_and_other_brokers_refuse() -> None:
+def test_next_coordinator_knows_the_members() -> None:
     async def main() -> None:
         async with Cluster(_config(brokers=3)) as cluster:
             first = _coordinator(cluster)
@@ -332,7 +332,7 @@ def test_offsets_are_committed_and_fetched_by_the_topics_ids() -> None:
     _run(test)
 
 
-def test_consumer_protocol_members_need_commit_versions_with_epochs() -> None:
+def test_consumer_protocol_commit_needs_an_epoch() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await client.ask(_HEARTBEAT, 1, _FIRST)
         for version, code in ((8, ErrorCode.UNSUPPORTED_VERSION), (9, ErrorCode.NONE)):

@@ -37,7 +37,7 @@ Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
 
 def _run(main: Callable[[Ask, Control, Cluster], Awaitable[None]], **options: Any) -> None:
-    """Run ``main`` with a cluster and its control; ``ask`` returns the status and what it says."""
+    """Run ``main`` with a cluster and its control; ``ask`` returns the status and the body."""
 
     async def run() -> None:
         async with Cluster(ClusterConfig(brokers=2)) as cluster, ClientSession() as session:
@@ -100,7 +100,7 @@ def _changes(port: int) -> list[tuple[str, str, object, Mapping[str, str], int]]
     simple, form = "text/plain;charset=UTF-8", "application/x-www-form-urlencoded"
     fault = json.dumps(_FAULT)
     return [
-        # fetch(..., {method: "POST", mode: "no-cors", body}) and a form: nobody asks before.
+        # fetch(..., {method: "POST", mode: "no-cors", body}) and a form: no browser asks before.
         ("POST", "/faults", fault, {"Content-Type": simple, **page}, 403),
         ("POST", "/faults", fault + "=", {"Content-Type": form, **page}, 403),
         ("POST", "/faults", fault, {"Content-Type": "multipart/form-data", **page}, 403),
@@ -112,7 +112,7 @@ def _changes(port: int) -> list[tuple[str, str, object, Mapping[str, str], int]]
         ("POST", "/faults", fault, {}, 415),
         ("POST", "/brokers/1/revive", None, {}, 415),
         ("DELETE", "/faults", None, {}, 415),
-        # The question before JSON or DELETE, and what would come if it were answered.
+        # The preflight request before JSON or DELETE, and the request that would follow.
         ("OPTIONS", "/faults", None, {"Access-Control-Request-Method": "POST", **page}, 403),
         ("POST", "/faults", fault, {**_JSON, **page}, 403),
         ("DELETE", "/faults", None, {**_JSON, **page}, 403),

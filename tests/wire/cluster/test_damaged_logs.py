@@ -166,7 +166,7 @@ DAMAGES: Mapping[str, Damage] = {
 
 @pytest.mark.parametrize("ended", ["stopped", "killed"])
 @pytest.mark.parametrize("damaged", [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3)], ids=str)
-def test_damage_to_any_replica_loses_nothing_whichever_starts_first(
+def test_damage_to_any_replica_loses_nothing_in_any_order(
     tmp_path: Path, damaged: tuple[int, ...], ended: str
 ) -> None:
     async def main() -> None:
@@ -284,7 +284,7 @@ def test_much_random_damage_to_one_or_two_of_three_loses_nothing(tmp_path: Path)
 
 
 async def _history(folder: Path, rng: random.Random) -> tuple[list[bytes], list[Path]]:
-    """Send while brokers die and come back and followers stall; return what was acknowledged by
+    """Send while brokers die and come back and followers stall; return the records acknowledged by
     all in sync, and the files at some moments, with the number acknowledged by then."""
     acknowledged: list[bytes] = []
     images: list[Path] = []
@@ -378,9 +378,7 @@ def test_killed_broker_loads_its_disk_and_copies_the_rest(
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["intact", "damaged"])
-def test_last_isr_member_leads_at_its_return_and_the_longest_log_if_it_is_damaged(
-    tmp_path: Path, damaged: bool
-) -> None:
+def test_longest_log_leads_if_the_last_isr_member_is_damaged(tmp_path: Path, damaged: bool) -> None:
     async def main() -> None:
         values = _values(0, 40)
         async with _cluster(tmp_path) as cluster:
@@ -413,9 +411,7 @@ def test_last_isr_member_leads_at_its_return_and_the_longest_log_if_it_is_damage
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_only_replica_leads_with_its_remaining_records_and_the_loss_is_logged(
-    tmp_path: Path, what: str
-) -> None:
+def test_damaged_sole_replica_leads_and_logs_the_loss(tmp_path: Path, what: str) -> None:
     async def main() -> None:
         values = _values(0, 40)
         options = {"brokers": 1, "replication": 1}
@@ -438,7 +434,7 @@ def test_only_replica_leads_with_its_remaining_records_and_the_loss_is_logged(
     asyncio.run(main())
 
 
-def test_truncation_of_a_follower_is_logged_with_both_ends_and_the_epoch(
+def test_truncation_of_a_follower_is_logged(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -550,7 +546,9 @@ def test_outdated_metadata_lose_no_record(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_unsaved_isr_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_with_an_unsaved_isr_acknowledges_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

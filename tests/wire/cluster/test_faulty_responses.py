@@ -152,7 +152,7 @@ async def _led(client: RawClient, topic: str) -> tuple[int, int]:
     return one.leader_id, one.leader_epoch
 
 
-def test_frozen_metadata_are_the_last_responses_to_the_same_requests() -> None:
+def test_frozen_metadata_repeat_the_last_responses() -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
         other = 3 - leader

@@ -73,7 +73,7 @@ async def _committed(cluster: Cluster, broker: int) -> tuple[int, int, str]:
         return answer.error_code, answer.committed_offset, answer.metadata
 
 
-def test_offsets_survive_their_coordinator_and_other_brokers_refuse() -> None:
+def test_offsets_survive_their_coordinator() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=3, topics=[TopicSpec("orders")], offsets_partitions=1)
         async with Cluster(config) as cluster:
@@ -119,7 +119,7 @@ def test_deleted_groups_stay_deleted_at_the_next_coordinator() -> None:
     asyncio.run(main())
 
 
-def test_commits_for_unknown_topics_or_with_long_metadata_fail_one_by_one() -> None:
+def test_invalid_commits_fail_one_by_one() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=1, topics=[TopicSpec("orders", 2)])
         async with Cluster(config) as cluster:
@@ -140,7 +140,7 @@ def test_commits_for_unknown_topics_or_with_long_metadata_fail_one_by_one() -> N
     asyncio.run(main())
 
 
-def test_members_get_not_coordinator_after_a_change_of_the_coordinator() -> None:
+def test_members_get_not_coordinator_after_a_change() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=2, topics=[TopicSpec("orders")], offsets_partitions=1)
         async with Cluster(config) as cluster:
@@ -153,7 +153,7 @@ def test_members_get_not_coordinator_after_a_change_of_the_coordinator() -> None
     asyncio.run(main())
 
 
-def test_long_log_of_offsets_is_compacted_and_survives_its_coordinator(
+def test_compacted_offsets_survive_their_coordinator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 20)

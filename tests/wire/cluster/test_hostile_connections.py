@@ -1,4 +1,4 @@
-"""Clients that send rubbish, too much, or read nothing: they are cut off, the others go on."""
+"""Clients that send rubbish, too much, or read nothing: they are cut off, the others continue."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def test_unread_responses_are_held_up_to_a_limit() -> None:
     asyncio.run(main())
 
 
-def test_sending_client_is_not_cut_for_unread_responses_of_others() -> None:
+def test_sending_client_is_not_cut_for_others_responses() -> None:
     async def main() -> None:
         held, limits = MemoryQuota(), Limits(held_bytes=1_000_000)
         hoards, _ = _untaken(held, limits, 1_000_000)
@@ -450,7 +450,7 @@ def test_socket_accepted_by_the_loop_during_a_kill_is_closed(
                 await asyncio.sleep(0)
             for client in clients:
                 with client, suppress(ConnectionResetError):
-                    client.settimeout(60)  # the loop stands still: nobody closes it any more
+                    client.settimeout(60)  # the loop stands still: nothing closes it
                     assert client.recv(1) == b""
 
     with asyncio.Runner(loop_factory=loop) as runner:

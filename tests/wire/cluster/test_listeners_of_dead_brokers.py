@@ -63,7 +63,7 @@ def test_a_broker_can_be_killed_at_each_step_of_its_start(steps: int) -> None:
 
 
 def _taken_behind_a_free_one() -> socket.socket:
-    """Listen on some port such that nobody has the port before it."""
+    """Listen on some port such that the port before it is free."""
     while True:
         taken = socket.socket()
         taken.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The live feed of a cluster: what it tells is what is there, and viewers leave nothing behind."""
+"""The live feed of a cluster: it has the present state, and viewers leave nothing behind."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_feed_accepts_at_most_fifty_viewers() -> None:
     _run(main)
 
 
-def test_viewer_that_reads_nothing_gets_a_new_state_instead_of_a_queue(
+def test_slow_viewer_gets_a_new_state_instead_of_a_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(live_feed, "MAX_PENDING_BYTES", 300_000)

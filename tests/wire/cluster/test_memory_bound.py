@@ -153,7 +153,7 @@ def _produce(values: list[bytes]) -> dict[str, Any]:
     return {"acks": -1, "timeout": timedelta(seconds=10), "topic_data": data}
 
 
-def test_full_cluster_in_memory_refuses_produces_and_keeps_acknowledged_records(
+def test_full_memory_refuses_produces_and_keeps_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
@@ -190,7 +190,7 @@ def test_config_with_too_little_memory_is_refused_with_the_least() -> None:
         Cluster(ClusterConfig(brokers=3, memory_bytes=_MIB))
 
 
-def test_retention_by_age_deletes_whole_segments_and_the_active_one_last() -> None:
+def test_retention_by_age_deletes_the_active_segment_last() -> None:
     kept_ms = 1_000
     (log,) = _logs(MemoryBudget(_MIB), 1, LogConfig(segment_bytes=4_000, retention_ms=kept_ms))
     for _ in range(10):
@@ -207,7 +207,7 @@ def test_retention_by_age_deletes_whole_segments_and_the_active_one_last() -> No
     assert not log.apply_retention(too_old_ms)
 
 
-def test_cluster_deletes_records_older_than_retention_ms_of_their_topic() -> None:
+def test_retention_ms_of_a_topic_deletes_older_records() -> None:
     async def main() -> None:
         topics = [TopicSpec("orders"), TopicSpec("kept")]
         async with Cluster(ClusterConfig(brokers=1, topics=topics, retention_ms=1_000)) as cluster:

@@ -15,7 +15,7 @@ from tests.wire.cluster.conftest import leader_of
 from tests.wire.cluster.wire_client import WireClient
 
 
-def test_new_partition_is_followed_at_once_while_fetches_of_others_wait(
+def test_new_partition_is_fetched_despite_waiting_fetches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(replica_fetcher, "_MAX_WAIT_MS", 3_600_000)

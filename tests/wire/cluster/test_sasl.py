@@ -98,7 +98,7 @@ def test_unknown_mechanism_is_refused_and_the_connection_stays(version: int) -> 
         assert (await client.ask(18, 0)).error_code == 0, "a frame is a request as before"
 
     async def without_users(cluster: Cluster, client: RawClient) -> None:
-        # ILLEGAL_SASL_STATE, as Kafka says where nobody is asked.
+        # ILLEGAL_SASL_STATE, as Kafka says where no authentication is required.
         assert (await client.ask(_HANDSHAKE, version, {"mechanism": "PLAIN"})).error_code == 34
         assert (await client.ask(_METADATA, 8)).brokers
 

@@ -94,7 +94,7 @@ def _topics(cluster: Cluster, said: Said) -> list[dict[str, Any]]:
 async def fetch(
     client: RawClient, cluster: Cluster, epoch: int, said: Said | None = None, **more: Any
 ) -> Any:
-    """Fetch; ``said`` names partitions, with what is acknowledged of them."""
+    """Fetch; ``said`` names partitions, with their acknowledgements."""
     asked = {
         **_MEMBER,
         "share_session_epoch": epoch,
@@ -115,7 +115,7 @@ async def acknowledge(client: RawClient, cluster: Cluster, epoch: int, said: Sai
 
 
 def read(answer: Any) -> list[tuple[int, int, bytes, int]]:
-    """Return what an answer gives: partition, offset, value, how often delivered."""
+    """Return the content of a response: partition, offset, value, how often delivered."""
     assert answer.error_code == 0, answer
     found = []
     for topic in answer.responses:
@@ -185,7 +185,7 @@ def test_a_member_joins_and_is_described_and_leaves() -> None:
     _run(test)
 
 
-def test_records_are_fetched_and_acknowledged_in_one_request_or_two() -> None:
+def test_share_fetch_may_acknowledge_records() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         assert await set_start(client, "earliest") == 0
         await produce(client, cluster, b"a", b"b", b"c")
@@ -222,7 +222,7 @@ def test_share_fetch_completes_when_records_arrive() -> None:
     _run(test)
 
 
-def test_share_fetch_waits_for_no_more_bytes_than_a_response_may_have() -> None:
+def test_share_fetch_waits_for_at_most_a_full_response() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await set_start(client, "earliest")
         await produce(client, cluster, b"a")
@@ -262,7 +262,7 @@ def test_invalid_sessions_and_requests_are_refused() -> None:
     _run(test)
 
 
-def test_closed_connection_ends_its_session_and_releases_its_records() -> None:
+def test_closed_connection_releases_its_records() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await set_start(client, "earliest")
         await produce(client, cluster, b"a")
@@ -290,7 +290,7 @@ async def _offsets(client: RawClient, version: int = 1) -> list[tuple[int, int, 
     ]
 
 
-def test_offsets_of_an_empty_share_group_are_described_altered_and_deleted() -> None:
+def test_offsets_of_an_empty_share_group_are_administered() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await set_start(client, "earliest")
         await produce(client, cluster, b"a", b"b", b"c")

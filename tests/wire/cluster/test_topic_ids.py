@@ -27,7 +27,7 @@ def _config(data_dir: Path | None = None) -> ClusterConfig:
     return ClusterConfig(brokers=1, topics=[TopicSpec("a"), TopicSpec("b")], data_dir=data_dir)
 
 
-def test_topic_is_found_by_its_id_and_a_recreated_one_has_another() -> None:
+def test_recreated_topic_has_another_id() -> None:
     async def main() -> None:
         async with Cluster(_config()) as cluster:
             by_name = {one.name: one.topic_id for one in await _metadata(cluster, 12)}
@@ -58,7 +58,7 @@ def test_unknown_ids_and_ids_in_early_versions_are_refused() -> None:
     asyncio.run(main())
 
 
-def test_ids_are_saved_and_those_of_a_file_without_ids_are_stable(tmp_path: Path) -> None:
+def test_topic_ids_are_saved_and_stable(tmp_path: Path) -> None:
     async def ids() -> dict[str, UUID]:
         async with Cluster(_config(tmp_path)) as cluster:
             return {one.name: one.topic_id for one in cluster.controller.topics.values()}

@@ -1,4 +1,5 @@
-"""Topics that are made and deleted while brokers do nothing: their clients wait, and are told."""
+"""Topics that are made and deleted while brokers do nothing: their clients wait, and get the
+result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state that the trace of a real cluster tells of, against the cluster's own as it ran."""
+"""The state in the trace of a real cluster, against the cluster's own as it ran."""
 
 from __future__ import annotations
 

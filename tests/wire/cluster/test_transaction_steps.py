@@ -1,4 +1,4 @@
-"""The steps of a transaction over the wire: codes by version, what hangs, what lasts."""
+"""The steps of a transaction over the wire: codes by version, hanging transactions, persistence."""
 
 from __future__ import annotations
 
@@ -402,7 +402,7 @@ def test_the_coordinator_of_a_transactional_id_is_found() -> None:
     _run(main)
 
 
-def test_an_open_transaction_outlasts_a_restart_and_is_committed_after_it(tmp_path: Path) -> None:
+def test_open_transaction_is_committed_after_a_restart(tmp_path: Path) -> None:
     producers: list[ProducerIdentity] = []
 
     async def begin(_: Cluster, client: RawClient) -> None:
@@ -465,7 +465,7 @@ def test_markers_wait_while_the_link_is_cut() -> None:
     _run(main, brokers=4, topics=[])
 
 
-def test_markers_go_to_the_new_leader_despite_a_cut_link_to_the_former() -> None:
+def test_markers_go_to_the_new_leader() -> None:
     async def main(cluster: Cluster, _: RawClient) -> None:
         cluster.transactions_partitions()
         state = cluster.controller.state_of(

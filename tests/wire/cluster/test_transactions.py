@@ -54,7 +54,7 @@ def _consumer(cluster: ThreadedCluster, group: str, **settings: Any) -> Iterator
 
 
 def _seen(cluster: ThreadedCluster, topic: str, partitions: int) -> list[bytes]:
-    """Return what a read_committed consumer sees up to the end of each partition."""
+    """Return the records that a read_committed consumer sees up to the end of each partition."""
     values: list[bytes] = []
     left = partitions
     settings = {"enable.partition.eof": True}
@@ -85,9 +85,7 @@ def _do(producer: Producer, topic: str, value: bytes, commit: bool = True) -> No
         producer.abort_transaction(TIMEOUT_S)
 
 
-def test_committed_transactions_are_visible_and_aborted_ones_are_not(
-    cluster: ThreadedCluster, name: str
-) -> None:
+def test_only_committed_transactions_are_visible(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name, 2)
     producer = _producer(cluster, name)
     for number in range(6):
@@ -165,7 +163,7 @@ def test_aiokafka_commits_and_aborts_and_is_fenced(cluster: ThreadedCluster, nam
 
     async def main() -> None:
         servers = cluster.bootstrap_servers
-        # A fenced producer leaves tasks whose error nobody looks at.
+        # A fenced producer leaves tasks whose errors are never retrieved.
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         producer = AIOKafkaProducer(bootstrap_servers=servers, transactional_id=name)
         await producer.start()

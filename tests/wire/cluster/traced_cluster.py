@@ -128,7 +128,7 @@ class ToldCluster:
         self.said.append(change["text"])
 
     def whole(self) -> Told:
-        """All that was told, as a state has it; operations as a set of rows without numbers."""
+        """All reported parts, as a state has them; operations as a set of rows without numbers."""
         return comparable(
             {
                 **self.state,
@@ -141,7 +141,7 @@ class ToldCluster:
 
 
 def comparable(state: Told) -> Told:
-    """A state without what differs between two tellings of the same: numbers, order, the time."""
+    """A state without the parts that differ between two reports of it: numbers, order, the time."""
 
     def by(name: str, ones: list[Told]) -> list[Told]:
         return sorted(ones, key=lambda one: one[name])
@@ -170,7 +170,7 @@ async def events(response: ClientResponse) -> AsyncIterator[tuple[str, Told]]:
 
 
 async def follow(response: ClientResponse, told: ToldCluster) -> None:
-    """Apply what comes until the stream ends."""
+    """Apply changes until the stream ends."""
     async for name, data in events(response):
         told.begin(data) if name == "state" else told.apply(data)
 

@@ -1,4 +1,4 @@
-"""A run of confluent-kafka's transactional clients, for what its trace and an audit say of it."""
+"""A run of confluent-kafka's transactional clients, for its trace and an audit."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def create_topics(cluster: ThreadedCluster) -> None:
 def copy_in_transactions(served: Served, inputs: int = 8) -> None:
     """Copy inputs to two partitions of results, each with its offset in one transaction.
 
-    Each third transaction is aborted, and its input copied anew under another value.
+    Each third transaction is aborted, and its input copied again under another value.
     """
     source = producer(served, "source")
     for number in range(inputs):
@@ -118,7 +118,7 @@ def _copy(
 
 
 def take_over(served: Served) -> None:
-    """Have a producer's transaction aborted by a successor, after which it tries to go on."""
+    """Have a producer's transaction aborted by a successor, after which it tries to continue."""
     zombie = producer(served, "zombie", **{"transactional.id": "taken over"})
     zombie.begin_transaction()
     zombie.produce(RESULTS, b"of the zombie", partition=0)

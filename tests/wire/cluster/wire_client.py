@@ -1,4 +1,4 @@
-"""A client of bare frames: what it sends and when its answers come is exact."""
+"""A client of bare frames: its requests and the times of responses are exact."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class WireClient:
         return came_s
 
     def round_trip(self) -> None:
-        """Ask something that is answered at once: what the broker had to send before is sent."""
+        """Ask something that is answered at once: all earlier responses of the broker are sent."""
         self.send(METADATA, {"topics": []})
         self.receive()
 

@@ -34,8 +34,8 @@ RECORD_TIME_MS = 1_700_000_000_000
 def request_frame(
     api_key: int, version: int, correlation_id: int, values: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Return a request, without its length; what ``values`` doesn't say is empty or null, and what
-    the version doesn't have is left out."""
+    """Return a request, without its length; fields missing in ``values`` are empty or null, and
+    fields that the version lacks are left out."""
     request_class = load_request_schema(api_key, version)
     header_class = request_class.__header_schema__
     header = {
@@ -64,7 +64,8 @@ def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
 
 
 def fill(entity_class: Any, values: Mapping[str, Any]) -> Any:
-    """Make an entity of `kio`; what ``values`` doesn't say is its default, empty or null."""
+    """Make an entity of `kio`; fields missing in ``values`` have their default, or are empty or
+    null."""
     hints = typing.get_type_hints(entity_class)
     arguments = {}
     for field in fields(entity_class):

@@ -113,7 +113,7 @@ def test_stale_read_is_reported_with_the_longest_order() -> None:
     )
 
 
-def test_operation_with_unknown_result_may_have_taken_place_or_not() -> None:
+def test_operation_with_unknown_result_may_have_happened() -> None:
     lost = _operation("write", (9,), None, 1, inf)
     for result in (None, 9):
         assert _is_linearizable(_history(lost, _operation("read", (), result, 2, 3)))
@@ -431,7 +431,7 @@ def test_model_state_includes_all_attributes_and_items(
         check_linearizable(popped(3), model, MAX_STATES)
 
 
-def test_model_may_be_a_local_class_and_raise_for_impossible_calls() -> None:
+def test_local_model_may_raise_for_impossible_calls() -> None:
     class Queue:
         def __init__(self) -> None:
             self.items: list[int] = []

@@ -257,7 +257,7 @@ _entries = st.lists(
 
 
 @given(_entries, st.integers(0, 10**6))
-def test_power_cut_keeps_a_folders_entries_of_before_or_after_a_change(
+def test_power_cut_keeps_old_or_new_entries_of_a_folder(
     changes: list[tuple[str, ...]], seed: int
 ) -> None:
     disk = _disk(seed)

@@ -186,7 +186,7 @@ def test_log_with_a_deleted_beginning_is_not_considered_damaged() -> None:
             return
 
 
-def test_compaction_loses_no_synced_record_after_a_power_cut_at_any_step() -> None:
+def test_power_cut_in_a_compaction_loses_no_synced_record() -> None:
     for steps in itertools.count():
         was_cut = False
         for seed in range(20):
@@ -232,7 +232,7 @@ def test_logs_without_metadata_are_refused() -> None:
         load_metadata(_FOLDER, Controller((1,)), disk)
 
 
-def test_writes_of_a_killed_process_are_synced_before_the_next_one_serves() -> None:
+def test_writes_of_a_killed_process_are_synced_before_serving() -> None:
     for seed in range(20):
         disk = _CutDisk(seed)
         make_folder(disk, _FOLDER, forces=True)
@@ -246,7 +246,7 @@ def test_writes_of_a_killed_process_are_synced_before_the_next_one_serves() -> N
         assert _opened(disk, Fsync.ALWAYS).end_offset == 2
 
 
-def test_producers_of_deleted_batches_stay_known_after_a_power_cut_at_any_step() -> None:
+def test_power_cut_keeps_producers_of_deleted_batches() -> None:
     for steps in itertools.count():
         was_cut = False
         for seed in range(20):
@@ -270,7 +270,7 @@ def test_producers_of_deleted_batches_stay_known_after_a_power_cut_at_any_step()
             return
 
 
-def test_full_disk_at_a_new_segment_fails_the_append_and_keeps_the_log() -> None:
+def test_full_disk_at_a_new_segment_fails_the_append() -> None:
     disk = VirtualDisk(random.Random(0))
     log = StoredLog(_LOG, _CONFIG, Fsync.NEVER, disk=disk)
     while len(log.segment_bases) < 2:

@@ -430,7 +430,7 @@ def test_confluent_kafka() -> None:
         assert len(confluent_kafka.Producer({})) == 0
 
 
-def test_refused_libraries_work_after_a_world_and_on_other_threads() -> None:
+def test_refused_libraries_work_outside_of_a_world() -> None:
     begin = threading.Event()
     errors: list[Exception] = []
 

@@ -51,7 +51,7 @@ def _drawn(made_before: int) -> tuple[int, list[float]]:
     return count, drawn
 
 
-def test_garbage_is_collected_at_the_same_iteration_in_any_process() -> None:
+def test_garbage_collection_is_deterministic() -> None:
     first, second = _drawn(0), _drawn(350)
     assert first == second
     assert 0 < first[0] <= ITERATIONS + 10

@@ -324,7 +324,7 @@ def test_disk_of_a_host_keeps_synced_data_across_crashes() -> None:
     assert 0 < lost < 20
 
 
-def test_exception_of_a_host_fails_the_test_unless_it_was_retrieved() -> None:
+def test_unretrieved_exception_of_a_host_fails_the_test() -> None:
     async def run() -> None:
         await asyncio.sleep(1)
         raise ValueError("the bug")
@@ -454,7 +454,7 @@ def test_crash_is_a_fault_that_can_be_excluded() -> None:
             assert host.state == expected
 
 
-def test_pending_task_of_a_dead_host_does_not_block_the_worlds_end() -> None:
+def test_pending_task_of_a_dead_host_does_not_block_the_end() -> None:
     """Waits for the task of a dead host time out, and the world ends."""
 
     async def main(world: World) -> None:
@@ -512,7 +512,7 @@ def test_partitions_of_a_crashed_consumer_go_to_another() -> None:
         world.run(main(world, cluster.bootstrap_servers))
 
 
-def test_callbacks_of_a_dead_process_do_not_keep_the_world_running() -> None:
+def test_dead_process_does_not_keep_the_world_running() -> None:
     async def awaits_in_finally() -> None:
         try:
             await asyncio.sleep(100)
@@ -588,7 +588,7 @@ def test_after_it():
 """
 
 
-def test_unclosed_resources_of_a_crashed_process_cause_no_warning(tmp_path: Path) -> None:
+def test_unclosed_resources_of_a_crash_cause_no_warning(tmp_path: Path) -> None:
     pytest.importorskip("aiokafka")
     status, said = run_pytest(tmp_path, "-W", "error", text=_CRASHED_CLIENTS)
     assert status == 0, said

@@ -114,7 +114,7 @@ def no_garbage() -> Iterator[None]:
 @pytest.mark.usefixtures("no_garbage")
 @pytest.mark.filterwarnings("ignore")  # interrupted code may leave tasks and coroutines
 @pytest.mark.parametrize("in_enter", [True, False])
-def test_interrupt_at_any_line_restores_the_state_before_the_world(in_enter: bool) -> None:
+def test_interrupt_at_any_line_restores_the_former_state(in_enter: bool) -> None:
     before = _state()
     whole = _Interrupting(0)
     assert not _enter_and_leave(whole, in_enter)

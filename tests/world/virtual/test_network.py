@@ -312,9 +312,7 @@ async def _seen_by_client(sent: int, end: str) -> list[str]:
         (_LARGE, "write_eof and close", " ".join(["BrokenPipeError"] * 3)),
     ],
 )
-def test_close_with_unread_data_resets_the_connection_as_on_linux(
-    sent: int, end: str, expected: str
-) -> None:
+def test_close_with_unread_data_resets_the_connection(sent: int, end: str, expected: str) -> None:
     real = asyncio.run(_seen_by_client(sent, end))
     with World() as world:
         assert world.run(_seen_by_client(sent, end)) == real == expected.split()
@@ -441,7 +439,7 @@ class _Greets(asyncio.Protocol):
         transport.close()
 
 
-def test_data_of_a_server_that_sends_first_arrives_after_connection_made() -> None:
+def test_first_data_of_a_server_follows_connection_made() -> None:
     async def application() -> list[_Notes]:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(_Greets, "127.0.0.1", 25)

@@ -134,7 +134,7 @@ def _digest_of_broadcasts(padding: int) -> str:
     return world.digest
 
 
-def test_seed_determines_the_order_of_sets_of_connections_and_queues() -> None:
+def test_seed_determines_the_order_of_patched_sets() -> None:
     assert len({_digest_of_broadcasts(padding) for padding in (0, 1, 16, 100, 3_000)}) == 1
 
 

@@ -166,7 +166,7 @@ def _message(world: World, expect: str) -> str | None:
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.__name__)
-def test_failure_report_of_an_ordinary_service_matches_the_document(
+def test_failure_report_of_a_service_matches_the_document(
     service: Callable[[Clients], Coroutine[Any, Any, None]],
 ) -> None:
     compacted = TopicSpec("states", settings={"cleanup.policy": "compact"})

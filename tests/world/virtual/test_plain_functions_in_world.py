@@ -51,7 +51,7 @@ async def test_exception_of_an_executor_call_reaches_the_caller(world: World) ->
 
 
 @pytest.mark.parametrize(("abandoned", "took_s"), [(False, 10), (True, 1)])
-async def test_cancelled_task_waits_for_its_executor_call_unless_abandoned(
+async def test_cancelled_task_waits_for_its_executor_call(
     world: World, abandoned: bool, took_s: float
 ) -> None:
     with anyio.move_on_after(1):

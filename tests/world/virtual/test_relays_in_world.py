@@ -98,7 +98,7 @@ def _world_of(relay: _Relay, isolation: str) -> tuple[World, list[int]]:
     return world, invoices
 
 
-def test_repeated_batch_of_an_aborted_transaction_is_read_once_in_order() -> None:
+def test_repeated_batch_after_an_abort_is_read_once_in_order() -> None:
     world, invoices = _world_of(_relay_in_transactions, "read_committed")
     assert invoices == [*range(_COUNT)]
     for check in (World.check_no_loss, World.check_order, World.check_exactly_once):

@@ -36,7 +36,7 @@ def _shrunk(said: str) -> str:
     return re.split(r"\n(?:____|====)", said.partition(_HEADING)[2].partition("\n")[2])[0]
 
 
-def test_failure_is_shrunk_and_the_command_repeats_the_smallest_one(tmp_path: Path) -> None:
+def test_command_repeats_the_smallest_failure(tmp_path: Path) -> None:
     status, said = run_pytest(tmp_path, text=_BUG)
     assert status == 1
     assert "1 failed" in said
@@ -62,7 +62,7 @@ def test_workers_shrink_their_failures(tmp_path: Path) -> None:
     assert 'failures="1"' in (tmp_path / "report.xml").read_text()
 
 
-def test_fixtures_are_set_up_for_each_run_and_output_is_of_the_failed_one(tmp_path: Path) -> None:
+def test_fixtures_are_new_for_each_shrinking_run(tmp_path: Path) -> None:
     text = """
 import logging
 import pytest

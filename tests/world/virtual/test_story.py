@@ -54,7 +54,7 @@ def test_step_has_its_line_and_its_cause() -> None:
     assert all("at test_story.py:" in line for line in lines)
 
 
-def test_story_has_only_messages_that_happened_before_the_last_step() -> None:
+def test_story_has_only_messages_before_the_last_step() -> None:
     async def serve() -> None:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(await reader.readline())

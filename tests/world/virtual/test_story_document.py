@@ -153,7 +153,7 @@ def test_crash_drops_messages_in_transit_and_ends_waits(tmp_path: Path) -> None:
     assert len(on_server(paused["from"])) == 1
 
 
-def test_messages_held_by_a_partition_are_in_flight_until_it_ends(tmp_path: Path) -> None:
+def test_partition_holds_messages_in_flight_until_it_ends(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         world.host("server", serve)
         await asyncio.sleep(1)

@@ -98,7 +98,7 @@ async def test_abandoned_transaction_is_aborted_after_its_timeout(
 
 
 @pytest.mark.virtual(seeds=5)
-async def test_offsets_are_committed_with_the_transaction_or_not_at_all(
+async def test_offsets_are_committed_with_the_transaction_or_never(
     world: World, cluster: WorldCluster
 ) -> None:
     ordered = TopicPartition("orders", 0)

@@ -54,7 +54,7 @@ def _pytest(folder: Path, *words: str, text: str = _TESTS) -> tuple[int, str]:
     return run_pytest(folder, "--virtual-no-shrink", *words, text=text)
 
 
-def test_marked_test_runs_until_a_seed_fails_and_reports_the_command(
+def test_marked_test_reports_the_command_of_a_failed_seed(
     tmp_path: Path,
 ) -> None:
     status, said = _pytest(tmp_path, "--durations=5")
@@ -214,7 +214,7 @@ def test_plan_combines_the_mark_and_the_command_line() -> None:
     ("marked", "named"),
     [(None, ""), ({"seeds": 2}, ""), ({"schedules": 2}, "fifo"), ({"schedule": "pct"}, "fifo")],
 )
-def test_repeat_command_names_fifo_if_the_mark_has_another_schedule(
+def test_repeat_command_names_fifo_over_a_marked_schedule(
     marked: dict[str, Any] | None, named: str
 ) -> None:
     plan = Plan(marked, {**_OPTIONS, "without": (), "plain_network": False})
@@ -308,7 +308,7 @@ def pytest_pycollect_makeitem(collector, name, obj):
 """
 
 
-def test_fixtures_are_run_in_the_world_and_no_other_plugin_runs_its_tests(tmp_path: Path) -> None:
+def test_fixtures_run_in_the_world_without_other_plugins(tmp_path: Path) -> None:
     (tmp_path / "pytest_asyncio_fake.py").write_text(_FAKE_ASYNCIO)
     words = ("-p", "pytest_asyncio_fake", "-s", "-W", "error")
     status, said = _pytest(tmp_path, *words, text=_FIXTURES)

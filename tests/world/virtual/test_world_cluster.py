@@ -145,7 +145,7 @@ async def application(servers):
                 await asyncio.wait([sending], timeout=1)
             await reader.getmany(timeout_ms=500)
 
-async def whatever_becomes_of_it(servers):
+async def run_without_raising(servers):
     await asyncio.wait([asyncio.create_task(application(servers))])
 
 digests = []
@@ -155,7 +155,7 @@ for seed in range(int(sys.argv[1])):
         world.at("20ms", cluster.kill, 2)
         world.at("200ms", cluster.revive, 2)
         world.network.loss(0.002)
-        world.run(whatever_becomes_of_it(cluster.bootstrap_servers))
+        world.run(run_without_raising(cluster.bootstrap_servers))
         digests.append(world.digest)
 print(json.dumps(digests))
 """

@@ -67,7 +67,7 @@ async def _cut_one_after_the_other(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_power_cuts_of_one_broker_at_a_time_lose_no_acknowledged_record(seed: int) -> None:
+def test_power_cut_of_one_broker_loses_no_acknowledged_record(seed: int) -> None:
     with World(seed) as world:
         cluster = world.cluster(topics=_TOPICS, min_insync_replicas=2, disk=True)
         acknowledged = world.run(_produce(cluster.bootstrap_servers, range(60)))
@@ -79,7 +79,7 @@ def test_power_cuts_of_one_broker_at_a_time_lose_no_acknowledged_record(seed: in
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_fsync_always_loses_nothing_in_a_power_cut_of_all_brokers(
+def test_fsync_always_survives_a_power_cut_of_all_brokers(
     seed: int,
 ) -> None:
     with World(seed) as world:
@@ -105,7 +105,7 @@ def test_fsync_always_loses_nothing_in_a_power_cut_of_all_brokers(
         assert world.run(_read(again.bootstrap_servers)) == acknowledged
 
 
-def test_fsync_never_may_lose_records_in_a_power_cut_of_all_brokers() -> None:
+def test_fsync_never_may_lose_records_in_a_power_cut() -> None:
     lost = 0
     for seed in range(5):
         with World(seed) as world:
@@ -309,7 +309,7 @@ def test_power_cut_applies_to_a_dead_or_reviving_broker() -> None:
 @pytest.mark.parametrize(
     "minutes", [0.5, pytest.param(12.0, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])]
 )
-def test_real_clients_keep_guarantees_with_full_disks_and_power_cuts(
+def test_real_clients_keep_guarantees_with_disk_faults(
     minutes: float,
 ) -> None:
     hour = run_wire(3, minutes, on_disk=True)

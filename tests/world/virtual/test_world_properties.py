@@ -86,7 +86,7 @@ def test_records_with_acks_1_are_lost_with_their_broker() -> None:
         world.check_order()
 
 
-def test_lost_response_makes_a_producer_without_idempotence_send_twice() -> None:
+def test_lost_response_duplicates_without_idempotence() -> None:
     async def application(cluster: WorldCluster, idempotent: bool) -> list[int]:
         servers = cluster.bootstrap_servers
         async with AIOKafkaProducer(

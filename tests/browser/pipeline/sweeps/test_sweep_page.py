@@ -56,7 +56,7 @@ def answer(words: str, value: str | None = "400", confirmed: str | None = "400")
     return {"question": question, "words": words, "value": value, "confirmed": confirmed}
 
 
-def test_sections_open_with_answers_and_failures_linked_to_their_rows() -> None:
+def test_sections_open_with_linked_answers_and_failures() -> None:
     rows = [dict(row, measure="produces") for row in heatmap([[5.0]])]
     rows += heatmap([[0.1, 0.2]], number=1)
     answers = [answer("400 is it."), answer("So is 200.", "200", None), answer("None.", None, None)]

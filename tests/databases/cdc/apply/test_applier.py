@@ -122,7 +122,7 @@ def test_broken_table_is_reported_without_partial_changes(url: str) -> None:
         with pytest.raises(TargetError, match=r"the target failed: .*orders"):
             applier.apply_batch(TOPIC, 0, [record(1, data={"id": 2})])
         assert applier.next_offsets([TOPIC]) == {TOPIC: {0: 1}}
-        # Looked at anew, the table is made.
+        # Read again, the table is created.
         assert applier.apply_batch(TOPIC, 0, [record(1, data={"id": 2})]) == Applied(applied=1)
 
 

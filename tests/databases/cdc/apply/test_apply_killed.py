@@ -100,7 +100,7 @@ def _make_table(connection: duckdb.DuckDBPyConnection, traces: Path, name: str) 
     for path in traces.glob(f"*/{name}.jsonl"):
         for line in path.read_text().splitlines():
             row = {"run_id": path.parent.name, **json.loads(line)}
-            rows.append(tuple(map(row.get, TABLES[name])))  # what may be null may be left out
+            rows.append(tuple(map(row.get, TABLES[name])))  # nullable columns may be left out
     make_table(connection, name, TABLES[name], rows)
 
 
@@ -123,7 +123,7 @@ def audited(traces: Path) -> dict[str, Counter[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize("mode", ["together", "transactions"])
-def test_apply_killed_around_each_transaction_has_each_change_once(
+def test_killed_apply_has_each_change_once(
     url: str, mode: str, tmp_path: Path, traces: Path
 ) -> None:
     rows, kills = run_until_done(tmp_path, mode, url, POINTS)
@@ -158,7 +158,7 @@ def test_audit_finds_changes_lost_with_the_offset_stored_first(
     assert audited["offset-first"] == {("offset_without_result", "violation"): lost}
 
 
-def test_audit_finds_changes_repeated_with_the_results_stored_first(
+def test_audit_finds_changes_repeated_by_results_first(
     wrong_ways: dict[str, bool], audited: dict[str, Counter[tuple[str, str]]]
 ) -> None:
     counts = audited["results-first"]

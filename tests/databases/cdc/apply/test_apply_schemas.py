@@ -78,7 +78,7 @@ class Log:
 
 
 def by_row(writer: Writer, batches: Sequence[Sequence[Record]]) -> Applied:
-    # A run begins with what the last one left waiting.
+    # A run begins with the pending changes of the last one.
     total = drain_pending(writer, TOPIC, by_transaction=False)
     for batch in batches:
         if batch:
@@ -108,9 +108,7 @@ def change(**step: Any) -> dict[str, Any]:
 
 
 @both_ways
-def test_truncate_removes_earlier_rows_of_all_partitions_and_no_later_ones(
-    target: Target, way: Way
-) -> None:
+def test_truncate_removes_only_earlier_rows_of_all_partitions(target: Target, way: Way) -> None:
     log = created()
     for key in range(6):
         log.row(key, n=1)
@@ -141,7 +139,7 @@ def test_heartbeat_does_not_change_the_order_between_partitions(target: Target, 
     assert applied.quarantined == 2
 
 
-def test_two_changes_of_a_row_in_two_partitions_stay_in_order_beside_a_heartbeat(
+def test_heartbeat_keeps_the_order_of_a_row_in_two_partitions(
     target: Target,
 ) -> None:
     def moved(partition: int, byte: int, **fields: Any) -> Record:
@@ -159,7 +157,7 @@ def test_two_changes_of_a_row_in_two_partitions_stay_in_order_beside_a_heartbeat
 
 @both_ways
 @pytest.mark.parametrize("order", list(permutations(range(4))))
-def test_columns_are_renamed_dropped_added_and_changed_as_one_statement_says(
+def test_statement_of_many_column_changes_is_applied(
     target: Target, way: Way, order: Sequence[int]
 ) -> None:
     log = created()
@@ -288,16 +286,14 @@ def test_create_if_not_exists_keeps_the_table(target: Target, way: Way, is_like:
     log.schema("table-create", *like, **{"def": definition, "if": "absent"})
     way(Writer(target), reversed_partitions(log))
     assert rows_of(target) == [{"id": 1, "n": 1, "text": "0123456789"}]
-    # So do the types that later statements are compared with.
+    # The types that later statements are compared with survive as well.
     log.schema("table-alter", change(do="change-type", name="text", type="varchar(7)"))
     with pytest.raises(QuarantineStopError, match=r"was varchar\(10\), and is varchar\(7\)"):
         way(Writer(target), reversed_partitions(log))
 
 
 @both_ways
-def test_database_with_a_dot_in_its_name_is_not_confused_with_another(
-    target: Target, way: Way
-) -> None:
+def test_database_with_a_dot_in_its_name_is_distinct(target: Target, way: Way) -> None:
     log = Log()
     for database, table in (("shop", "a"), ("shop.eu", "b"), ("shop", "eu.b"), ("shop\\", "c")):
         definition = {**CREATE["def"], "database": database, "table": table}
@@ -430,7 +426,5 @@ def test_drop_of_unknown_order_among_partitions_stops(target: Target) -> None:
         ("float", "double", False),
     ],
 )
-def test_only_types_that_certainly_take_all_values_as_they_are_keep_them(
-    old: str, new: str, keeps: bool
-) -> None:
+def test_type_changes_keep_values_only_where_all_fit(old: str, new: str, keeps: bool) -> None:
     assert is_lossless(old, new) is keeps

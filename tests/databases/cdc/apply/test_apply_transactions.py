@@ -56,7 +56,7 @@ def test_a_transaction_waits_for_its_changes_in_other_partitions(target: Target)
     assert [row["id"] for row in rows_of(target)] == [1, 2, 11]
 
 
-def test_records_behind_an_unfinished_transaction_wait_in_all_partitions(
+def test_unfinished_transaction_blocks_later_records_everywhere(
     target: Target,
 ) -> None:
     writer = Writer(target)
@@ -88,9 +88,9 @@ def test_transactions_take_effect_in_the_order_of_the_binlog(target: Target) -> 
     assert rows_of(target) == [{"id": 11, "n": 1}]
 
 
-def test_effects_have_times_in_the_order_in_which_they_were_applied(target: Target) -> None:
+def test_effects_have_times_in_the_order_of_application(target: Target) -> None:
     writer = Writer(target, ApplyOptions(audit_log=True))
-    # Partition 1 has what comes first.
+    # Partition 1 has the first changes.
     log = [change(0, 2, 0, 1), change(1, 2, 2, 2, last=True), change(0, 1, 0, 10, last=True)]
     apply_transactions(writer, [*log, change(1, 2, 1, 11)])
     effects = sorted(target.select_own("purgatory_effects"), key=lambda row: row[5])
@@ -99,14 +99,12 @@ def test_effects_have_times_in_the_order_in_which_they_were_applied(target: Targ
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_logs_in_random_batches_with_replays_give_the_sources_table(
-    target: Target, seed: int
-) -> None:
+def test_random_batches_with_replays_give_the_sources_table(target: Target, seed: int) -> None:
     log, rows = random_log(seed, 240, keys=12)
     writer = Writer(target)
     for batch in cut(log, random.Random(seed)):
         apply_transactions(writer, batch)
-        # Transactions have three changes: what waits is part of one.
+        # Transactions have three changes: the waiting changes are part of one.
         assert len(target.select_own("purgatory_pending")) < 3
     assert rows_of(target) == as_list(rows)
 
@@ -116,7 +114,7 @@ def test_last_change_of_maxwell_may_lack_its_number(target: Target) -> None:
     assert apply_transactions(Writer(target), [change(0, 1, 0, 1), last]) == Applied(applied=2)
 
 
-def test_bad_changes_are_quarantined_and_the_rest_of_their_transaction_is_applied(
+def test_bad_change_does_not_stop_its_transaction(
     target: Target,
 ) -> None:
     no_key = record(1, xid=1, xoffset=1, data={"n": 0})
@@ -138,7 +136,7 @@ def test_stop_at_a_bad_change_keeps_earlier_transactions(target: Target) -> None
     assert [row["id"] for row in rows_of(target)] == [1, 2, 3]
 
 
-def test_gap_in_the_log_is_reported_before_pending_records_fill_the_target(
+def test_gap_in_the_log_is_reported_before_applying_more(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_PENDING_BEHIND", 3)

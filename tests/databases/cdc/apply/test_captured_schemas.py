@@ -16,7 +16,7 @@ from tests.databases.cdc.captured import read_records
 from tests.databases.cdc.mariadb import MariaDb
 from tests.databases.cdc.same_rows import difference
 
-# The fixtures capture a log for each statement, and what they take counts as the first test's.
+# The fixtures capture a log for each statement, and their time counts as the first test's.
 pytestmark = pytest.mark.timeout(900)
 
 ROWS = "INSERT INTO {t} VALUES (1, 10, 'a', NULL), (2, 20, 'b', 0.5), (3, -30, 'c', 1)"

@@ -75,7 +75,7 @@ def assert_equal(settings: TopicSettings, log: Sequence[Record], rows: list[obje
 
 
 @_BOTH_WAYS
-def test_existing_and_new_records_are_applied_and_the_next_run_resumes_behind_them(
+def test_next_run_resumes_behind_applied_records(
     kafka: ThreadedCluster, settings: TopicSettings, by_transaction: bool
 ) -> None:
     log, rows = log_of(3, 400, by_transaction)

@@ -147,7 +147,7 @@ def test_text_longer_than_its_column_is_too_large(target: Target, url: str) -> N
     assert quarantined(target) == [(0, "value too large")]
 
 
-def test_unknown_tables_and_columns_are_quarantined_without_creation(target: Target) -> None:
+def test_unknown_tables_and_columns_are_quarantined(target: Target) -> None:
     target._run("CREATE TABLE orders (id bigint PRIMARY KEY)")
     log = [
         record(0, data={"id": 1}),
@@ -190,7 +190,7 @@ def test_name_reserved_by_sqlite_is_quarantined(target: Target) -> None:
     assert rows_of(target) == [{"id": 2, "sqlite_y": 1}]
 
 
-def test_text_with_character_0_is_stored_if_the_database_allows_it(target: Target) -> None:
+def test_text_with_character_0_is_stored_where_allowed(target: Target) -> None:
     log = [
         record(0, type="table-create", data=None, **DEFINITION),
         record(1, data={"id": 1, "text": "a\0b"}),
@@ -211,7 +211,7 @@ def test_text_with_character_0_is_stored_if_the_database_allows_it(target: Targe
         assert quarantined(target) == [(1, "wrong type"), (3, "wrong type")]
 
 
-def test_names_that_differ_by_case_are_distinct_if_the_database_is_case_sensitive(
+def test_case_sensitive_database_distinguishes_names_by_case(
     target: Target,
 ) -> None:
     log = [

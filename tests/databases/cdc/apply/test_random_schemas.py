@@ -18,7 +18,7 @@ from tests.databases.cdc.mariadb import MariaDb
 from tests.databases.cdc.same_rows import difference
 from tests.databases.cdc.schema_workload import SchemaWorkload
 
-# The fixture captures a whole workload, and what it takes counts as the first test's.
+# The fixture captures a whole workload, and its time counts as the first test's.
 pytestmark = pytest.mark.timeout(900)
 
 _SEEDS = [0]
@@ -76,7 +76,7 @@ def check(target: Target, source: Source, way: str) -> None:
     writer = Writer(target)
     for batch in paced(source.records, chance):
         if chance.random() < 0.02:
-            # As a run that begins anew.
+            # As a new run does.
             writer = Writer(target)
             drain_pending(writer, batch[0].topic, by_transaction=way == "transaction")
         if way == "transaction":

@@ -58,7 +58,7 @@ def test_capture_prints_the_number_of_sent_records(
 ) -> None:
     capturing.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     assert main(["capture", *arguments(capturing), "--snapshot", "--partitions=1"]) == 0
-    # Two rows, and what is around them.
+    # Two rows, and the positions around them.
     assert capsys.readouterr().out == f"5 records sent to {capturing.name}\n"
     assert [r.value["data"]["id"] for r in in_source_order(capturing.records())] == [1, 2]
 
@@ -160,7 +160,7 @@ def test_deleted_binlog_is_one_line(
     [(file, *_)] = capturing.mariadb.rows("SHOW MASTER STATUS")
     capturing.run("INSERT INTO t VALUES (1)")
     give_up_s = time.monotonic() + 60
-    # The server keeps a file as long as it believes that somebody reads it.
+    # The server keeps a file as long as it believes that a client reads it.
     while len(capturing.mariadb.rows("SHOW BINARY LOGS")) > 1 and time.monotonic() < give_up_s:
         capturing.run(f"PURGE BINARY LOGS TO '{file}'")
     line = said(capsys, *arguments(capturing))
@@ -168,7 +168,7 @@ def test_deleted_binlog_is_one_line(
     assert "Could not find first log file" in line
 
 
-def test_positions_are_ordered_over_files_and_read_as_they_are_written() -> None:
+def test_positions_round_trip_and_are_ordered_over_files() -> None:
     positions = [Position("a.000009", 2**32 - 1), Position("a.000010", 4), Position("a.1000000", 4)]
     assert [parse_position(str(one)) for one in positions] == positions
     numbers = [one.number for one in positions]

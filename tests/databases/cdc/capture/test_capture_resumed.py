@@ -90,7 +90,7 @@ def running(workload: Workload) -> Iterator[None]:
     assert not failures, failures
 
 
-def test_a_snapshot_and_the_binlog_after_it_have_no_gap_and_no_overlap(
+def test_binlog_follows_a_snapshot_without_gap_or_overlap(
     capturing: Capturing,
 ) -> None:
     capturing.run(ACCOUNTS, "INSERT INTO accounts SELECT seq, 100 FROM seq_1_to_3000")
@@ -136,7 +136,7 @@ def test_interrupted_snapshot_is_repeated_with_the_same_rows(
     assert captured(capturing.records()) == stored(capturing)
 
 
-def test_capture_killed_anywhere_and_restarted_has_each_change_once_in_order(
+def test_killed_capture_resumes_with_each_change_once_in_order(
     capturing: Capturing,
 ) -> None:
     choose = random.Random(3)

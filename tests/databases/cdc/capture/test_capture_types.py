@@ -22,7 +22,7 @@ def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-# The column's type, the literal that is inserted, and what is captured.
+# The column's type, the inserted literal, and the captured value.
 VALUES: list[tuple[str, str, Any]] = [
     ("TINYINT", "-128", -128),
     ("TINYINT UNSIGNED", "255", 255),

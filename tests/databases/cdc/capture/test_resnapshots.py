@@ -68,7 +68,7 @@ def test_interrupted_capture_sends_the_rows_again(
 
 
 @pytest.mark.parametrize("sent", [1, 2, 5])
-def test_snapshot_interrupted_within_the_copies_of_a_change_is_applied(
+def test_snapshot_interrupted_within_a_change_is_applied(
     capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, sent: int
 ) -> None:
     capturing.run(CREATE, ROWS)
@@ -182,7 +182,7 @@ def test_only_a_table_that_contradicts_the_binlog_stops(
     assert set(difference(capturing.mariadb, capturing.name, target)) == {"t", "v"}
 
 
-def test_table_without_primary_key_is_read_back_by_the_key_of_its_rows(
+def test_table_without_primary_key_is_read_by_its_row_key(
     capturing: Capturing, target: Target
 ) -> None:
     capturing.capture()

@@ -332,7 +332,7 @@ def test_a_key_names_its_columns_in_any_case() -> None:
         (9999, b"plain", "plain"),
     ],
 )
-def test_a_statement_is_decoded_by_the_character_set_of_its_session(
+def test_statement_is_decoded_by_its_sessions_charset(
     charset: int, raw: bytes, text: str | None
 ) -> None:
     if text is None:

@@ -265,7 +265,7 @@ def test_statements_are_read_as_the_server_runs_them(mariadb: MariaDb) -> None:
 
 
 @pytest.mark.parametrize("verb", ["DROP", "DROP /*!40005 TEMPORARY */"])
-def test_drop_of_a_sessions_temporary_tables_keeps_the_table_of_that_name(verb: str) -> None:
+def test_drop_of_temporary_tables_keeps_tables_of_the_name(verb: str) -> None:
     # MariaDB writes the second by itself when a session with temporary tables ends.
     tables = tables_after({"t": ["id"]}, f"{verb} TABLE IF EXISTS `t`")
     assert tables == ({} if verb == "DROP" else {"t": ["id"]})

@@ -56,7 +56,7 @@ class StatementGenerator:
         """Write the next step.
 
         Args:
-            catalog: what the source has now.
+            catalog: the present tables of the source.
         """
         number = self.chance.randrange(len(self.sessions))
         session = self.sessions[number]

@@ -1,7 +1,7 @@
 """Runs programs of statements at a source, captures them, applies them, and compares all copies.
 
-Each program has a database of its own. Many run at once, step by step: one capture takes in what
-all of them did. A program ends equal in a copy, or the copy stops at a statement with one line, or
+Each program has a database of its own. Many run at once, step by step: one capture takes all of
+their changes. A program ends equal in a copy, or the copy stops at a statement with one line, or
 rows are in the quarantine for a reason that docs/apply.md gives. Everything else is a failure.
 """
 
@@ -132,7 +132,7 @@ class Servers:
 
 @contextmanager
 def running_servers(*settings: str) -> Iterator[Servers]:
-    """Start what the programs need; ``settings`` are MariaDB's."""
+    """Start the servers that the programs need; ``settings`` are MariaDB's."""
     with ExitStack() as stack:
         postgres_folder = Path(tempfile.mkdtemp(prefix="purgatory-postgres-"))
         stack.callback(shutil.rmtree, postgres_folder, ignore_errors=True)
@@ -173,7 +173,7 @@ class Copy:
             if self.way == "transaction":
                 apply_transactions(self._writer, records)
             else:
-                # The last partition first: the others wait for what they have in common.
+                # The last partition first: the others wait for the common servers.
                 for partition in sorted({record.partition for record in records}, reverse=True):
                     found = [record for record in records if record.partition == partition]
                     apply_rows(self._writer, found[0].topic, partition, found)
@@ -277,7 +277,7 @@ class _Running:
         return self._connections[number]
 
     def compare(self, records: Sequence[Record]) -> None:
-        """Apply what was captured to all copies, and compare each."""
+        """Apply the captured changes to all copies, and compare each."""
         for copy in self.copies:
             if copy.stopped or self.outcome.failure:
                 continue

@@ -23,7 +23,7 @@ from tests.databases.cdc.statements.statement_run import (
     running_servers,
 )
 
-# The fixture starts three servers, and what that takes counts as the first test's.
+# The fixture starts three servers, and their start counts as the first test's time.
 pytestmark = pytest.mark.timeout(900)
 
 _SEED = "PURGATORY_STATEMENTS_SEED"
@@ -63,7 +63,7 @@ def test_random_statements_leave_equal_copies_or_a_stop(servers: Servers) -> Non
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
-def test_two_thousand_random_statements_leave_equal_copies_or_a_stop() -> None:
+def test_many_random_statements_leave_equal_copies_or_a_stop() -> None:
     seed = seed_of_the_day()
     with running_servers() as servers:
         check(prove(servers, seed, 1_700), equal=0.5)
@@ -123,7 +123,7 @@ def test_formerly_different_statements_are_equal_or_stop(servers: Servers) -> No
     assert len(equal) >= len(found) // 2
 
 
-def test_table_without_a_key_is_quarantined_beside_one_of_the_same_name_in_other_case(
+def test_keyless_table_is_quarantined_beside_its_namesake(
     servers: Servers,
 ) -> None:
     names = ("CREATE TABLE `levelY` (k INT PRIMARY KEY)", "CREATE TABLE LEVELy (id INT NOT NULL)")
@@ -158,12 +158,12 @@ def test_comparison_finds_missing_cells_of_a_copy(servers: Servers) -> None:
         ("text", None, ""),
     ],
 )
-def test_another_cell_is_a_difference(kind: str, source: str | None, copy: object) -> None:
+def test_comparison_reports_a_different_cell(kind: str, source: str | None, copy: object) -> None:
     there = SourceTable({"id": "int", "a": kind}, [("1", source)])
     assert differences({"t": there}, {"t": CopiedTable(["id", "a"], [(1, copy)])})
 
 
-def test_equal_cells_in_other_forms_are_no_difference() -> None:
+def test_comparison_accepts_equal_cells_in_other_forms() -> None:
     kinds = {"id": "int", "a": "decimal", "b": "datetime", "c": "blob", "d": "bit", "e": "varchar"}
     row = ("1", "1.5", "2024-05-06 07:08:09.5", "bytes 00ff", "5", None)
     there = SourceTable(kinds, [row])

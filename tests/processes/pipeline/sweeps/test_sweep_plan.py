@@ -75,7 +75,7 @@ def test_extended_sweep_keeps_the_keys_of_its_scenarios(tmp_path: Path) -> None:
     assert more_values < set(load_plan(write_sweep(tmp_path, text)).keys())
 
 
-def test_further_setting_keeps_the_keys_of_values_equal_to_the_base(tmp_path: Path) -> None:
+def test_further_setting_keeps_the_keys_of_base_values(tmp_path: Path) -> None:
     before = set(grid_plan(tmp_path, lags="1, 5").keys())
     text = (tmp_path / "sweep.toml").read_text() + '"topic.partitions" = [1, 2]\n'
     after = set(load_plan(write_sweep(tmp_path, text)).keys())
@@ -166,7 +166,7 @@ def test_each_setting_is_drawn_by_itself(tmp_path: Path) -> None:
     assert {timeout for (lag, _), (timeout, _) in drawn if lag < 2} == {10, 11, 12, 13}
 
 
-def test_drawn_numbers_take_part_in_keys_as_the_scenario_has_them(tmp_path: Path) -> None:
+def test_keys_have_drawn_numbers_as_the_scenario_does(tmp_path: Path) -> None:
     (lag, normal), _ = sample_plan(tmp_path).values(0)
     assert normal == {"p50": lag, "p75": lag}
 

@@ -72,7 +72,7 @@ def test_damaged_compressed_file_is_named(
     assert said.startswith(f"purgatory apply: {log}: can't be read: Error -3 while decompressing")
 
 
-def test_file_with_an_unfinished_transaction_is_reported_each_time(
+def test_unfinished_transaction_is_reported_each_time(
     tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def change(number: int, xid: int, **end: object) -> bytes:
@@ -100,7 +100,7 @@ def test_file_with_an_unfinished_transaction_is_reported_each_time(
     assert capsys.readouterr().out == "3 applied, 0 quarantined\n"
 
 
-def test_compressed_files_empty_lines_and_bad_lines(
+def test_compressed_file_is_applied_without_its_bad_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log.jsonl.gz"

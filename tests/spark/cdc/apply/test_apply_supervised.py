@@ -1,4 +1,4 @@
-"""`purgatory apply` under a supervisor: one line, and a status that determines what to do."""
+"""`purgatory apply` under a supervisor: one line, and a status that determines the next step."""
 
 from __future__ import annotations
 

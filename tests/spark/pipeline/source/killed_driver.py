@@ -25,13 +25,13 @@ MOST_OFFSETS = 400
 
 
 def copy(servers: str, topic: str, folder: Path, deadly: bytes | None) -> None:
-    """Copy what there is now, in batches of `MOST_OFFSETS`."""
+    """Copy the present records, in batches of `MOST_OFFSETS`."""
     driver = os.getpgrp()
 
     def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if deadly in batch["value"].to_pylist():
-                # Java writes what it got of the task before.
+                # Java writes the part of the task that it already got.
                 yield batch.slice(0, batch.num_rows // 2)
                 os.killpg(driver, signal.SIGKILL)
             yield batch

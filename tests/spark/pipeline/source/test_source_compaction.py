@@ -192,7 +192,7 @@ def writer(cluster: ThreadedCluster, topic: str) -> Iterator[Producer]:
 
 
 @pytest.mark.usefixtures("gaps")
-def test_range_without_last_records_before_an_open_transaction_ends(
+def test_range_before_an_open_transaction_ends(
     cluster: ThreadedCluster, topic: str, writer: Producer
 ) -> None:
     servers = cluster.bootstrap_servers

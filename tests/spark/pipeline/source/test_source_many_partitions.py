@@ -1,4 +1,4 @@
-"""A topic of 200 partitions: what planning and reading cost, and how limits are kept."""
+"""A topic of 200 partitions: the costs of planning and reading, and the limits."""
 
 from __future__ import annotations
 
@@ -110,9 +110,7 @@ def read_in_turn(servers: str, given: dict[str, Any], ranges: list[OffsetRange])
     return cost
 
 
-def test_200_partitions_are_planned_at_once_and_read_with_the_resources_of_one(
-    cluster: ThreadedCluster, wide: str
-) -> None:
+def test_200_partitions_need_the_resources_of_one(cluster: ThreadedCluster, wide: str) -> None:
     servers, given = cluster.bootstrap_servers, {"subscribe": wide}
     with sampled_connections(cluster) as connections:
         began_s = time.monotonic()
@@ -130,7 +128,7 @@ def test_200_partitions_are_planned_at_once_and_read_with_the_resources_of_one(
     assert cost.rows == dict.fromkeys(range(PARTITIONS), 10)
     # One consumer at a time: that which is closed, too, as long as its broker has not noticed.
     assert connections.most <= 2 * (1 + BROKERS)
-    # The first ranges import and allocate what the others use again.
+    # The first ranges import modules and allocate memory that the others reuse.
     assert max(cost.resident_mb[20:]) - cost.resident_mb[20] < 30
     assert max(cost.descriptors) <= cost.descriptors[0] + 2
     assert max(cost.threads) <= cost.threads[0] + 2
@@ -161,7 +159,7 @@ def test_a_batch_has_as_many_ranges_as_its_options_demand(
     assert covered == [(number, offset) for number in range(PARTITIONS) for offset in range(10)]
 
 
-def test_partitions_take_turns_where_a_trigger_has_fewer_offsets_than_partitions(
+def test_partitions_take_turns_under_a_low_offset_limit(
     cluster: ThreadedCluster, wide: str
 ) -> None:
     sizes = []
@@ -182,7 +180,7 @@ def test_partitions_take_turns_where_a_trigger_has_fewer_offsets_than_partitions
 @pytest.mark.spark
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1_800)
-def test_spark_reads_200_partitions_for_little_more_than_200_python_tasks_cost(
+def test_spark_reads_200_partitions_with_little_overhead(
     spark: SparkSession, cluster: ThreadedCluster, wide: str, tmp_path: Path
 ) -> None:
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -37,7 +37,7 @@ def _check(rows: Iterable[Any], counts: list[int]) -> None:
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_new_partitions_are_read_from_their_beginning_for_any_start_of_the_stream(
+def test_new_partitions_are_read_from_their_beginning(
     cluster: ThreadedCluster, topic: str, start: str, restarts: bool
 ) -> None:
     cluster.create_topic(topic)
@@ -63,7 +63,7 @@ def test_new_partitions_are_read_from_their_beginning_for_any_start_of_the_strea
     assert {row["gap_before"] for row in live.rows} == {None}
 
 
-def test_partitions_added_to_a_stopped_stream_are_read_from_their_beginning(
+def test_stopped_stream_reads_partitions_added_meanwhile(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic)
@@ -78,9 +78,7 @@ def test_partitions_added_to_a_stopped_stream_are_read_from_their_beginning(
     _check(live.rows, [20, 10, 10])
 
 
-def test_an_empty_new_partition_is_planned_without_rows_and_read_later(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_empty_new_partition_is_read_later(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     servers = cluster.bootstrap_servers
     write(servers, topic, numbered(3))
@@ -95,7 +93,7 @@ def test_an_empty_new_partition_is_planned_without_rows_and_read_later(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_retention_in_a_new_partition_before_its_discovery_is_data_loss(
+def test_retention_before_the_discovery_is_data_loss(
     cluster: ThreadedCluster, topic: str, fails: bool
 ) -> None:
     cluster.create_topic(topic)

@@ -104,9 +104,7 @@ def test_each_partition_with_records_is_one_range(cluster: ThreadedCluster, topi
     ]
 
 
-def test_new_partitions_and_new_topics_are_read_from_their_beginning(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_stream_reads_new_topics_from_their_beginning(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     with _reader(cluster, subscribePattern=f"{topic}.*") as reader:
         start = reader.initialOffset()

@@ -255,7 +255,7 @@ def test_range_without_last_records_ends_at_a_record_beyond(
     assert rows[0]["gap_before"] is None
 
 
-def test_records_deleted_during_a_read_are_marked_within_the_range(
+def test_records_deleted_during_a_read_are_marked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = [

@@ -107,7 +107,7 @@ def test_batch_names_its_lost_offsets(cluster: ThreadedCluster, topic: str) -> N
         list(reader.read(ranges[0]))
 
 
-def test_each_lost_offset_is_marked_once_without_fail_on_data_loss(
+def test_lost_offset_is_marked_once_without_fail_on_data_loss(
     cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, 2)
@@ -193,9 +193,7 @@ def test_retention_while_a_task_reads_is_an_error_or_marked(
     assert before == list(range(len(before)))
 
 
-def test_segments_dropped_by_retention_are_noticed_like_deleted_records(
-    cluster: ThreadedCluster, topic: str
-) -> None:
+def test_segments_dropped_by_retention_are_noticed(cluster: ThreadedCluster, topic: str) -> None:
     settings = {"segment.bytes": "1000", "retention.bytes": "3000"}
     cluster.create_topic(topic, replication=1, settings=settings)
     write(cluster.bootstrap_servers, topic, numbered(20))

@@ -73,7 +73,7 @@ def test_read_committed_ends_at_the_first_open_transaction(
     end = _end(cluster, topic, given)
     assert end == 9
     assert _read(cluster, topic, 0, end, given) == [0, 1, 2, 7]
-    # Ranges that begin or end among what nobody is shown come to their ends as well.
+    # Ranges that begin or end among invisible records come to their ends as well.
     assert _read(cluster, topic, 3, 7, given) == []
     assert _read(cluster, topic, 4, 5, given) == []
     assert _read(cluster, topic, 5, 9, given) == [7]

@@ -62,7 +62,7 @@ def test_a_batch_has_every_record_with_headers_and_nulls(
     assert rows[0].timestamp.microsecond == 234_000
 
 
-def test_a_batch_goes_from_offset_to_offset_and_from_time_to_time(
+def test_batch_has_bounds_by_offsets_or_times(
     spark: SparkSession, cluster: ThreadedCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, 2)

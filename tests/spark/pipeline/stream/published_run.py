@@ -31,7 +31,7 @@ _FAR_US = 10_000 * SECOND_US
 
 
 def publish_run(bootstrap_servers: str, seed: int) -> int:
-    """Publish what two purgatories see, and `BAD_ROWS` rows that can't be right.
+    """Publish the operations of two purgatories, and `BAD_ROWS` invalid rows.
 
     Returns:
         How many operations are in windows that close.

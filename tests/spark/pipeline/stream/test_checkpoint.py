@@ -48,7 +48,7 @@ def state(us: int) -> State:
         ({"topic_id": "another"}, "deleted and created again, or --bootstrap is another cluster"),
     ],
 )
-def test_checkpoint_refuses_settings_that_change_the_meaning_of_its_windows(
+def test_checkpoint_refuses_other_settings_of_windows(
     changed: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     checkpoint = begun(tmp_path)
@@ -66,7 +66,7 @@ def test_checkpoint_without_a_batch_takes_other_settings(tmp_path: Path) -> None
     checkpoint.check(replace(SETTINGS, window_us=1_000))
 
 
-def test_checkpoint_without_settings_or_without_a_state_is_refused(tmp_path: Path) -> None:
+def test_incomplete_checkpoint_is_refused(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path, settings=None)
     with pytest.raises(OutputError, match="of another version"):
         checkpoint.check(SETTINGS)
@@ -85,7 +85,7 @@ def test_states_of_the_last_two_batches_are_kept_unchanged(tmp_path: Path) -> No
     assert checkpoint.state_after(3) == state(3)
 
 
-def test_watermark_waits_for_partitions_with_unread_records_alone() -> None:
+def test_watermark_ignores_partitions_read_to_their_ends() -> None:
     first = Watermark().advance({A: 100, B: 50, C: None}, {B, C}, 10)
     assert first.us == 40
     second = first.advance({B: 80}, {B}, 10)
@@ -100,7 +100,7 @@ def test_watermark_waits_for_an_unread_partition() -> None:
     assert watermark.advance({B: 95}, (), 10).us == 90
 
 
-def test_command_refuses_another_window_and_a_topic_created_again(
+def test_command_refuses_another_window_or_a_recreated_topic(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = "purgatory.pipeline.engines.spark.session.spark_session"

@@ -28,7 +28,7 @@ def fixture_bootstrap() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def test_quiet_partition_read_to_its_end_causes_no_late_rows_of_a_busy_one(
+def test_quiet_partition_makes_no_row_of_a_busy_one_late(
     bootstrap: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     busy = [

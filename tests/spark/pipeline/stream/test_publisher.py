@@ -73,7 +73,7 @@ def write(
     assert producer.flush(30) == 0
 
 
-def test_cluster_publishes_sends_and_reads_except_those_of_its_own_topics() -> None:
+def test_cluster_publishes_no_events_of_its_own_topics() -> None:
     publisher = RowPublisher("live", run_id="r1", numbered_by="partition")
     trace = ClusterTrace(WithoutTopics(publisher, publisher.topics.values()))
     config = ClusterConfig(brokers=3, topics=[TopicSpec("orders", 2)])
@@ -119,7 +119,7 @@ def read_rows_of_orders(bootstrap_servers: str, records: int = 100) -> None:
     consumer.close()
 
 
-def test_publisher_of_a_simulation_publishes_the_rows_of_its_trace(tmp_path: Path) -> None:
+def test_publisher_publishes_the_rows_of_a_trace(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     loaded = apply_overrides(load_scenario("steady"), duration_ms=500)

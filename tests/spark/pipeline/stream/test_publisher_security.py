@@ -21,7 +21,7 @@ _PATIENCE_S = 30.0
 
 
 class Guarded(NamedTuple):
-    """A cluster that is a process, and what its clients must know."""
+    """A cluster that is a process, and the settings of its clients."""
 
     bootstrap: str
     client: dict[str, str]

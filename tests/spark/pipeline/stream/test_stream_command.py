@@ -1,4 +1,4 @@
-"""The command ``purgatory stream``, with a real cluster that publishes what happens to it."""
+"""The command ``purgatory stream``, with a real cluster that publishes its events."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def stream(spark: SparkSession, bootstrap: str, out: Path, *more: str, prefix: s
 
 
 @pytest.mark.timeout(900)
-def test_operations_of_a_cluster_are_followed_to_parquet_and_a_topic_once(
+def test_stream_writes_each_operation_once_to_both_sinks(
     publishing: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -88,7 +88,7 @@ def test_operations_of_a_cluster_are_followed_to_parquet_and_a_topic_once(
     while len(read_rows(publishing, "live.sends")) < 200:
         assert time.monotonic() < deadline
     assert stream(spark, publishing, out, *times) == 0
-    assert stream(spark, publishing, out, *times) == 0  # goes on where it was
+    assert stream(spark, publishing, out, *times) == 0  # resumes at its position
     told = read_rows(publishing, "results.waits")
     operations = read_rows(publishing, "live.operations", most=300)
     windows = rows_in(out / "waits")

@@ -127,7 +127,7 @@ def counters(text: str) -> dict[str, float]:
 
 
 @pytest.mark.exhaustive
-def test_stream_on_a_cluster_that_loses_a_worker_has_the_results_of_one_machine(
+def test_stream_survives_a_lost_worker_with_equal_results(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

@@ -60,7 +60,7 @@ def counted(operations: Sequence[Mapping[str, Any]], until_us: int) -> dict[Any,
     return expected
 
 
-def test_windows_are_as_counted_in_plain_python_and_restarts_change_nothing(
+def test_windows_match_plain_python_across_restarts(
     spark: SparkSession, source: FileSource, feed: Feed, tmp_path: Path
 ) -> None:
     chance = random.Random(3)

@@ -59,7 +59,7 @@ def test_code_digest_covers_all_imported_packages(package: str) -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             module = node.module if isinstance(node, ast.ImportFrom) else None
             if module is not None and module.partition(".")[0] in ("purgatory", "timer"):
-                # One counts and one reads what was recorded: they decide nothing.
+                # Metrics count, and another package reads recorded results: they decide nothing.
                 known = (
                     *PACKAGES,
                     "purgatory.metrics",

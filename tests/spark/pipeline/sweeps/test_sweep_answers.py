@@ -55,7 +55,7 @@ def answered(
     return answers(by_hand(spark, ratios), plan)
 
 
-def test_the_smallest_timeout_under_the_bound_is_found_with_its_neighbour(
+def test_answer_is_the_smallest_value_with_its_neighbour(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (answer,) = answered(
@@ -76,7 +76,7 @@ def test_the_smallest_timeout_under_the_bound_is_found_with_its_neighbour(
     )
 
 
-def test_mean_under_the_bound_within_random_variation_is_not_confirmed(
+def test_answer_within_random_variation_is_not_confirmed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (answer,) = answered(
@@ -134,9 +134,7 @@ def test_worse_larger_value_is_named(spark: SparkSession, tmp_path: Path) -> Non
     assert answer.words().endswith("But not every larger value is good enough: 400 (0.2).")
 
 
-def test_the_largest_value_over_a_bound_is_found_from_the_other_side(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_answer_may_be_the_largest_value_over_a_bound(spark: SparkSession, tmp_path: Path) -> None:
     asked = ASKED.replace("below = 0.1", 'above = 0.1\nwant = "largest"')
     (answer,) = answered(
         spark,

@@ -35,7 +35,7 @@ def select_rows(heading: str) -> list[str]:
 
 
 @pytest.mark.spark
-def test_the_python_runs(
+def test_documented_python_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager

@@ -128,9 +128,7 @@ grid."cluster.brokers" = [2, 3]
 """
 
 
-def test_failed_scenario_is_a_row_with_its_seed_and_others_complete(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_failed_scenario_is_a_row_and_others_complete(spark: SparkSession, tmp_path: Path) -> None:
     rows = sweep(spark, write_sweep(tmp_path, FAILING), tmp_path / "out").collect()
     assert [(row["seed"], row["error"] is None) for row in rows] == [
         (1, False),

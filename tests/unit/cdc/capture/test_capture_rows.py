@@ -37,7 +37,7 @@ def changes(records: list[Captured]) -> list[tuple[str, object, int, bool]]:
 ORDERS = "CREATE TABLE orders (id INT PRIMARY KEY, state VARCHAR(20), amount DECIMAL(10,2))"
 
 
-def test_rows_of_a_transaction_share_its_xid_and_the_last_has_commit(
+def test_rows_share_their_xid_and_the_last_has_commit(
     capturing: Capturing,
 ) -> None:
     begun(capturing, ORDERS)
@@ -101,7 +101,7 @@ def test_changed_key_moves_its_row_between_partitions(
     )
 
 
-def test_record_key_has_the_key_columns_and_keyless_rows_share_a_partition(
+def test_record_key_has_the_columns_of_the_primary_key(
     capturing: Capturing,
 ) -> None:
     begun(
@@ -189,7 +189,7 @@ def test_missing_table_is_named(capturing: Capturing) -> None:
         capture_changes(replace(capturing.config, tables=chosen))
 
 
-def test_statement_in_place_of_rows_stops_the_capture_with_its_position(
+def test_statement_instead_of_rows_stops_the_capture(
     capturing: Capturing,
 ) -> None:
     begun(capturing, ORDERS)

@@ -154,7 +154,7 @@ def test_a_kill_ends_the_pauses_of_its_broker() -> None:
     assert (mine.active, other.active, kill.active) == (False, True, True)
 
 
-def test_faults_that_block_a_fetch() -> None:
+def test_fault_blocks_fetches_over_its_links() -> None:
     faults = _Faults()
     links = [(a, b) for a in range(3) for b in range(3) if a != b]
     for fault, held in (

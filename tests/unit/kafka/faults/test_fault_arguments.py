@@ -1,4 +1,4 @@
-"""Faults with arguments that are wrong, and what chance makes of those that are right."""
+"""Faults with wrong arguments, and random draws by right ones."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class FakeTopics:
 
 
 class ConsumerWorld:
-    """A coordinator, what it wrote, its purgatory and its time."""
+    """A coordinator, its records, its purgatory and its time."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
@@ -103,7 +103,7 @@ class ConsumerWorld:
         )
 
     def move(self) -> None:
-        """Have another coordinator, that knows what the former one wrote."""
+        """Start another coordinator, which loads the records of the former one."""
         self.coordinator.forget("g")
         assert not self.heartbeats.num_delayed
         self.begin()
@@ -185,7 +185,7 @@ class ConsumerClient:
         return self._ask({"rebalance_timeout_ms": REBALANCE_MS, **self.told})
 
     def beat(self, **told: Any) -> ErrorCode:
-        """Give a sign of life, and own what the answer says."""
+        """Send a heartbeat, and own the partitions of the response."""
         if self.epoch == 0:
             return self.join(**told)
         self._catch_up()
@@ -196,7 +196,7 @@ class ConsumerClient:
         return self._ask({"instance_id": instance_id, **told})
 
     def beat_slowly(self) -> None:
-        """Give a sign of life, and own what the answer says at the next one only."""
+        """Send a heartbeat, and own the partitions of the response only at the next one."""
         self._catch_up()
         before = self.owned
         self.beat()
@@ -247,7 +247,7 @@ class ConsumerClient:
             self.reset()
 
     def reset(self) -> None:
-        """Own nothing, and join at the next sign of life."""
+        """Own nothing, and join at the next heartbeat."""
         self.epoch, self.owned, self._owned_next = 0, NO_PARTITIONS, None
 
     @property

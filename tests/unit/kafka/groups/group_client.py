@@ -56,7 +56,7 @@ class Asked(Generic[AnswerT]):
 
 
 class TagCodec:
-    """Keeps what is committed as a batch's tag."""
+    """Keeps committed offsets as a batch's tag."""
 
     def batch(
         self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
@@ -110,7 +110,7 @@ class GroupWorld:
         self.clock.advance(end_ms - self.clock.now_ms())
 
     def pass_time_beating(self, seconds: int, *clients: GroupClient) -> set[ErrorCode]:
-        """Let time pass while clients give signs of life each second; return the answers."""
+        """Let time pass while clients send heartbeats each second; return the answers."""
         codes = set()
         for _ in range(seconds):
             self.pass_time(1_000)
@@ -186,7 +186,7 @@ class GroupClient:
         return asked
 
     def heartbeat(self) -> ErrorCode:
-        """Give a sign of life."""
+        """Send a heartbeat."""
         beat = self.coordinator.heartbeat
         return code_of(beat, "g", self.generation, self.member_id, self.instance_id)
 

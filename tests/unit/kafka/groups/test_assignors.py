@@ -1,4 +1,4 @@
-"""The assignors against plain statements of what they promise, and a search through all loads."""
+"""The assignors against plain statements of their promises, and a search through all loads."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _wanted(subscribers: Mapping[str, Subscriber], counts: Mapping[UUID, int]) -
 def _of_known_topics(
     subscribers: Mapping[str, Subscriber], counts: Mapping[UUID, int]
 ) -> tuple[dict[str, Subscriber], dict[UUID, int]]:
-    """Leave out what assignors are never asked: topics that don't exist, or that nobody wants."""
+    """Leave out cases that assignors never get: topics that don't exist, or without subscribers."""
     known = {
         member_id: one._replace(topic_ids=one.topic_ids.intersection(counts))
         for member_id, one in subscribers.items()

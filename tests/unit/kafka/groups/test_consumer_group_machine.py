@@ -1,5 +1,5 @@
 """Consumer groups under anything that members, topics and coordinators may do: no partition is two
-members' at once, and in the end all are somebody's."""
+members' at once, and in the end each has a member."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _seats = st.integers(0, 4)
 class ConsumerGroupMachine(RuleBasedStateMachine):
     """Five clients, two of them static, one group and two topics.
 
-    A client owns what it was told, until it gives that up; it gives up at once what it is told to,
-    or takes its time. One whose session may be over owns nothing: a client knows that by its clock.
+    A client owns its assigned partitions, until it revokes them; it revokes partitions at once when
+    told to, or takes its time. One whose session may be over owns nothing: a client knows that by
+    its clock.
     """
 
     def __init__(self) -> None:
@@ -46,23 +47,23 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     # Steps.
 
     @rule(number=_seats)
-    def beat(self, number: int) -> None:
+    def send_heartbeat(self, number: int) -> None:
         self.seats[number].beat()
 
     @rule(number=_seats)
-    def beat_without_giving_up(self, number: int) -> None:
+    def send_heartbeat_without_revoking(self, number: int) -> None:
         """The member keeps its partitions until its next heartbeat."""
         self.seats[number].beat_slowly()
 
     @rule(number=_seats)
-    def beat_and_miss_the_answer(self, number: int) -> None:
+    def send_heartbeat_and_lose_the_response(self, number: int) -> None:
         client = self.seats[number]
         if client.epoch > 0:
             client.ask(owned=client.owned)
             client.tells_all_next = True
 
     @rule(number=_seats, wish=st.sampled_from(_WISHES))
-    def want_something_else(self, number: int, wish: dict[str, Any]) -> None:
+    def change_the_subscription(self, number: int, wish: dict[str, Any]) -> None:
         self.seats[number].told.update(wish)
         self.seats[number].beat(**wish)
 
@@ -108,7 +109,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     # Invariants.
 
     @invariant()
-    def the_group_is_sound(self) -> None:
+    def group_is_consistent(self) -> None:
         self.world.check()
         group = self.world.coordinator.groups.get("g")
         if group is not None:
@@ -116,7 +117,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             self.epoch = group.epoch
 
     @invariant()
-    def no_partition_is_two_members(self) -> None:
+    def partitions_have_one_member_each(self) -> None:
         owned = [one for client in self.seats for one in client.owned]
         assert len(owned) == len(set(owned))
 

@@ -56,7 +56,7 @@ def test_partition_is_revoked_before_it_is_assigned(world: ConsumerWorld) -> Non
     assert world.state() is ConsumerGroupState.STABLE
 
 
-def test_partitions_revoked_step_by_step_are_assigned_step_by_step(world: ConsumerWorld) -> None:
+def test_partitions_are_assigned_as_they_are_revoked(world: ConsumerWorld) -> None:
     one, two, three = (world.member() for _ in range(3))
     world.settle(one, two)
     three.join()
@@ -254,7 +254,7 @@ def test_absent_static_member_is_removed_at_its_session_timeout(world: ConsumerW
     assert world.member(instance_id="i").join() is NONE
 
 
-def test_static_member_that_returns_for_other_topics_revokes_the_former(
+def test_returning_static_member_revokes_its_former_topics(
     world: ConsumerWorld,
 ) -> None:
     world.topics.set("u", 1)
@@ -331,7 +331,7 @@ def test_topics_by_name_precede_those_of_a_new_expression(world: ConsumerWorld) 
     assert two.owned == world.topics.partitions("u", 0, 1), "nor here"
 
 
-def test_expression_skips_topics_that_its_member_may_not_describe(
+def test_expression_skips_undescribable_topics(
     world: ConsumerWorld,
 ) -> None:
     world.topics.set("u", 2)

@@ -1,4 +1,4 @@
-"""Groups come together, and go on as members come and go."""
+"""Groups form, and rebalance as members join and leave."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_member_that_does_not_rejoin_in_time_is_removed(world: GroupWorld) -> No
     assert one.leads
 
 
-def test_member_without_heartbeats_is_removed_and_the_others_rebalance(world: GroupWorld) -> None:
+def test_members_rebalance_after_one_without_heartbeats(world: GroupWorld) -> None:
     one, two = world.clients(2)
     world.stable(one, two)
     assert world.pass_time_beating(SESSION_MS // 1_000 - 1, one) == {ErrorCode.NONE}
@@ -124,7 +124,7 @@ def test_heartbeats_do_not_replace_a_sync(world: GroupWorld) -> None:
     assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_group_is_empty_after_its_last_member_and_can_begin_again(
+def test_group_begins_again_after_its_last_member(
     world: GroupWorld,
 ) -> None:
     one, other = world.clients(2)

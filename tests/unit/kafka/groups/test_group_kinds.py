@@ -104,7 +104,7 @@ class Coordinator:
 
 
 @pytest.mark.parametrize("kind", ["consumer", "connect"])
-def test_a_classic_group_with_members_refuses_members_of_the_consumer_protocol(
+def test_classic_group_refuses_consumer_protocol_members(
     make_broker: Callable[..., Broker], kind: str
 ) -> None:
     here = Coordinator(make_broker(0))

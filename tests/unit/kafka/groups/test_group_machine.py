@@ -33,7 +33,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.seats = [self._client(number) for number in range(5)]
 
     def reset(self) -> None:
-        """Nobody is in the group, and it is in no generation."""
+        """The group is empty, and in no generation."""
         self.newest = 0
         self.assigned: set[tuple[int, str]] = set()
 
@@ -108,7 +108,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert client.generation == self.newest, "of an old generation"
 
     @rule(number=_seats)
-    def ask_to_commit(self, number: int) -> None:
+    def commit(self, number: int) -> None:
         client = self.seats[number]
         try:
             self.coordinator.check_commit(
@@ -124,7 +124,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(number=_seats)
     def crash(self, number: int) -> None:
-        """A client ends without a word, and begins anew."""
+        """A client crashes, and starts again."""
         self.seats[number] = self._client(number)
 
     @rule(seconds=st.sampled_from([0.5, 3, 9, 40]))
@@ -142,7 +142,7 @@ class GroupMachine(RuleBasedStateMachine):
     # Invariants.
 
     @invariant()
-    def the_group_is_sound(self) -> None:
+    def group_is_consistent(self) -> None:
         self.world.check()
         group = self.coordinator.groups.get("g")
         if group is None:
@@ -161,7 +161,7 @@ class GroupMachine(RuleBasedStateMachine):
                 assert has_it or came_back or member.member_id in group.pending_sync_members
 
     def teardown(self) -> None:
-        # Without signs of life everybody is out in the end, and nobody waits for anything.
+        # Without heartbeats all members are removed in the end, and no operation waits.
         self.world.pass_time(300_000)
         assert all(asked.given for asked in self.asked)
         group = self.coordinator.groups.get("g")

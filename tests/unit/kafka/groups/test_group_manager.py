@@ -91,7 +91,7 @@ def here(make_broker: Callable[..., Broker]) -> Coordinating:
     return here
 
 
-def test_broker_that_does_not_lead_the_partition_refuses_all_requests(
+def test_broker_that_is_no_coordinator_refuses_requests(
     make_broker: Callable[..., Broker],
 ) -> None:
     there = Coordinating(make_broker(0))
@@ -185,7 +185,7 @@ def test_resigning_coordinator_refuses_waiting_commits(here: Coordinating) -> No
     assert answers == [{ORDERS: ErrorCode.NOT_COORDINATOR}]
 
 
-def test_resigning_coordinator_unloads_groups_and_refuses_waiting_members(
+def test_resigning_coordinator_refuses_waiting_members(
     here: Coordinating,
 ) -> None:
     assert here.join().code is ErrorCode.NONE
@@ -227,7 +227,7 @@ def test_next_coordinator_returns_no_unreplicated_offset(here: Coordinating) -> 
     assert here.groups.committed("hello")[ORDERS].offset == 5
 
 
-def test_offsets_are_returned_and_commits_refused_below_min_insync(
+def test_offsets_are_readable_below_min_insync(
     make_broker: Callable[..., Broker],
 ) -> None:
     here = Coordinating(make_broker(0, min_insync_replicas=2))
@@ -236,7 +236,7 @@ def test_offsets_are_returned_and_commits_refused_below_min_insync(
     here.broker.fetch(1, replica_id=1, max_wait_ms=0, tps=(PLACE,))
     assert answers == [{ORDERS: ErrorCode.NONE}]
     here.lead(2, 0, 1)
-    here.commit(6)  # nobody fetches it: the high watermark stays at 1
+    here.commit(6)  # no follower fetches it: the high watermark stays at 1
     here.follow(1, 3)
     here.lead(4, 0)
     replica = here.broker.replica(PLACE)
@@ -364,7 +364,8 @@ def delete_offsets(here: Coordinating) -> tuple[ErrorCode, Codes]:
 
 
 def in_version(version: int, *topics: str, rest: bytes = b"") -> bytes:
-    """A subscription up to where its versions begin to differ, and what a client wrote then."""
+    """A subscription up to where its versions begin to differ, and a client's bytes of that
+    version."""
     names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
     return struct.pack(">hi", version, len(topics)) + names + struct.pack(">i", -1) + rest
 

@@ -102,7 +102,7 @@ def test_log_is_not_compacted_during_a_commit(monkeypatch: pytest.MonkeyPatch) -
         log.replicate()
     assert log.start == 0, "the last one is appended, and not known yet"
     log.replicate()  # that one
-    log.replicate()  # what is there, written anew
+    log.replicate()  # the present offsets, written again
     assert answers == [ErrorCode.NONE] * 10
     assert log.start == 10
     assert log.read() == {("g", 0): 9}

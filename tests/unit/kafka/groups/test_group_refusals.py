@@ -56,7 +56,7 @@ def test_sync_with_another_protocol_is_refused(protocol: GroupProtocol, code: Er
 
 
 @pytest.mark.parametrize("session_ms", [99, 1_800_001, -1, 0])
-def test_session_timeout_out_of_bounds_is_refused_without_a_group(session_ms: int) -> None:
+def test_session_timeout_out_of_bounds_creates_no_group(session_ms: int) -> None:
     coordinator = GroupWorld().coordinator
     asked = Asked[JoinGroupResult]()
     coordinator.join("g", "", joining(session_ms=session_ms), False, asked)
@@ -134,7 +134,7 @@ def test_commit_of_a_member_to_an_unknown_group_is_refused() -> None:
     assert code_of(check, "g", 1, "m", None, in_transaction=True) is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_transactional_commit_is_no_heartbeat_and_needs_no_stable_group() -> None:
+def test_transactional_commit_is_no_heartbeat() -> None:
     world = GroupWorld()
     check = world.coordinator.check_commit
     one = world.client()
@@ -191,7 +191,7 @@ def test_static_member_rejoins_without_a_rebalance() -> None:
     assert len(world.group.members) == 2
 
 
-def test_static_member_that_rejoins_with_other_protocols_causes_a_rebalance() -> None:
+def test_static_member_with_new_protocols_causes_a_rebalance() -> None:
     world = GroupWorld()
     one, two, back = world.client(), world.client("two"), world.client("two")
     world.stable(one, two)
@@ -200,14 +200,14 @@ def test_static_member_that_rejoins_with_other_protocols_causes_a_rebalance() ->
     assert one.join().code is joined.code is ErrorCode.NONE
 
 
-def test_static_member_that_rejoins_before_the_assignment_gets_one() -> None:
+def test_static_member_rejoining_early_gets_an_assignment() -> None:
     world = GroupWorld()
     one, two, back = world.client(), world.client("two"), world.client("two")
     joins = [one.join(), two.join()]
     world.pass_time(2 * DELAY_MS)
     assert [join.code for join in joins] == [0, 0]
     joined = back.join()
-    # The leader knows the old id alone: what it assigns would be lost.
+    # The leader knows the old id alone: its assignment would be lost.
     assert one.sync().code is ErrorCode.REBALANCE_IN_PROGRESS
     assert one.join().code is joined.code is ErrorCode.NONE
     one_s, back_s = one.sync(), back.sync()
@@ -225,7 +225,7 @@ def test_static_member_is_removed_after_its_session_timeout() -> None:
     assert world.group.static_members == {}
 
 
-def test_static_member_with_a_refused_sync_needs_heartbeats_again() -> None:
+def test_refused_sync_lets_a_static_member_expire() -> None:
     world = GroupWorld()
     one, two = world.client(), world.client("two")
     joins = [one.join(), two.join()]
@@ -262,7 +262,7 @@ def test_a_member_does_not_become_another_static_one(instance_id: str | None) ->
     assert list(world.group.members) == [one.member_id]
 
 
-def test_another_member_leads_if_the_static_leader_misses_a_rebalance() -> None:
+def test_static_leader_that_misses_a_rebalance_is_replaced() -> None:
     world = GroupWorld()
     leader, other = world.client("one"), world.client("two")
     world.stable(leader, other)

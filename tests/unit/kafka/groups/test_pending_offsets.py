@@ -38,7 +38,7 @@ def _holding(steps: list[tuple[object, int, OffsetKey | None]]) -> dict[OffsetKe
 
 @settings(max_examples=300)
 @given(_steps)
-def test_the_last_record_of_each_key_holds_once_its_transaction_is_committed(
+def test_committed_transaction_keeps_its_last_record_of_a_key(
     steps: list[tuple[object, int, OffsetKey | None]],
 ) -> None:
     pending = PendingOffsets()

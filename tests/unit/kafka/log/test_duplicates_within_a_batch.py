@@ -16,7 +16,7 @@ def log_of(*counts: int, epoch: int) -> Log:
     return log
 
 
-def test_follower_empties_its_log_where_its_leader_deleted_up_to_within_a_batch() -> None:
+def test_follower_empties_its_log_before_a_partial_batch() -> None:
     # The leader's third batch holds 35 to 39, and 38 is the first record that is not deleted. The
     # follower ends at 38 too, but by batches of an old leader, whose epoch is forgotten.
     leader = log_of(20, 15, 5, epoch=2)
@@ -38,7 +38,7 @@ def test_follower_empties_its_log_where_its_leader_deleted_up_to_within_a_batch(
     follower._check()
 
 
-def test_follower_beyond_its_leaders_start_refuses_an_overlapping_batch() -> None:
+def test_follower_refuses_an_overlapping_batch() -> None:
     follower = log_of(20, 18, epoch=1)
     response = PartitionFetchResponse(
         ErrorCode.NONE, 40, 40, 36, (RecordBatch(35, 5, 100, leader_epoch=2),)

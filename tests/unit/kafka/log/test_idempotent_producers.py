@@ -26,7 +26,7 @@ def numbered(sequence: int, epoch: int = 0, count: int = 1) -> RecordBatch:
     return RecordBatch(0, count, 100, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
 
 
-def test_a_retry_gets_the_first_offset_and_waits_for_replication_as_well(leader: Broker) -> None:
+def test_retry_gets_the_first_offset_after_replication(leader: Broker) -> None:
     leader.produce(acks=1)
     first = leader.produce(numbered(0))
     retry = leader.produce(numbered(0))
@@ -85,9 +85,7 @@ def test_an_idempotent_producer_sends_one_batch_at_a_time(leader: Broker) -> Non
 
 
 @pytest.mark.parametrize("sequence", range(1, 6))
-def test_each_of_the_last_five_batches_is_recognized_as_duplicate(
-    leader: Broker, sequence: int
-) -> None:
+def test_last_five_batches_are_recognized_as_duplicates(leader: Broker, sequence: int) -> None:
     for number in range(6):
         leader.produce(numbered(number), acks=1)
 
@@ -96,7 +94,7 @@ def test_each_of_the_last_five_batches_is_recognized_as_duplicate(
     assert answer.of() == PartitionProduceResponse(ErrorCode.NONE, sequence, 0, duplicate=True)
 
 
-def test_a_batch_before_the_last_five_is_refused_and_not_appended_again(leader: Broker) -> None:
+def test_batch_before_the_last_five_is_refused(leader: Broker) -> None:
     for number in range(6):
         leader.produce(numbered(number), acks=1)
 
@@ -107,7 +105,7 @@ def test_a_batch_before_the_last_five_is_refused_and_not_appended_again(leader: 
     assert leader.replica().log_end_offset == 6
 
 
-def test_five_batches_in_flight_keep_their_order_when_the_first_is_lost(leader: Broker) -> None:
+def test_five_batches_in_flight_stay_in_order_after_a_loss(leader: Broker) -> None:
     """The batches behind the lost one are refused, so the producer sends them again in order."""
     refused = [leader.produce(numbered(number), acks=1).of().error for number in (1, 2, 3, 4)]
     accepted = [leader.produce(numbered(number), acks=1).of().base_offset for number in range(5)]
@@ -116,7 +114,7 @@ def test_five_batches_in_flight_keep_their_order_when_the_first_is_lost(leader: 
     assert accepted == [0, 1, 2, 3, 4]
 
 
-def test_a_retry_after_a_timeout_waits_for_the_original_to_be_replicated(leader: Broker) -> None:
+def test_retry_after_a_timeout_waits_for_the_original(leader: Broker) -> None:
     timed_out = leader.produce(numbered(0), timeout_ms=100)
     leader.pass_time(100)
     assert timed_out.of().error is ErrorCode.REQUEST_TIMED_OUT

@@ -84,7 +84,7 @@ def test_truncating_the_start_before_all_epochs_changes_nothing() -> None:
     assert cache.entries() == [(1, 5)]
 
 
-def test_clearing_forgets_everything() -> None:
+def test_cleared_cache_has_no_epochs() -> None:
     cache = cache_of((1, 0), (2, 10))
 
     cache.clear()

@@ -46,7 +46,7 @@ def test_a_segment_finds_a_batch_by_any_of_its_offsets() -> None:
 # ---- appending
 
 
-def test_an_append_goes_to_the_end() -> None:
+def test_append_begins_at_the_log_end() -> None:
     log = log_of(100, 100, count=3)
 
     assert log.append(RecordBatch(6, 2, 50, 1)) == 6
@@ -75,7 +75,7 @@ def test_a_batch_larger_than_a_segment_has_one_to_itself() -> None:
     assert log.segment_bases == (0, 1, 2)
 
 
-def test_the_end_of_a_full_segment_belongs_to_it_until_the_next_append() -> None:
+def test_end_of_a_full_segment_is_in_it_until_an_append() -> None:
     log = log_of(100, 100, config=LogConfig(segment_bytes=200))
 
     assert log.location_of(2)[0] == 0
@@ -167,7 +167,7 @@ def test_the_high_watermark_stays_within_the_log() -> None:
 # ---- truncation
 
 
-def test_truncation_drops_batches_and_epochs_and_lowers_the_high_watermark() -> None:
+def test_truncation_lowers_the_high_watermark() -> None:
     log = log_of(100, 100, 100, 100, config=LogConfig(segment_bytes=200))
     log.append(RecordBatch(4, 1, 100, 2))
     log.update_high_watermark(5)
@@ -209,7 +209,7 @@ def test_truncation_below_the_start_empties_the_log_there() -> None:
     log._check()
 
 
-def test_truncation_into_the_batch_that_holds_the_start_leaves_an_empty_log() -> None:
+def test_truncation_into_the_first_batch_empties_the_log() -> None:
     log = log_of(100, count=10)
     log.update_high_watermark(10)
     log.delete_up_to(5)
@@ -221,7 +221,7 @@ def test_truncation_into_the_batch_that_holds_the_start_leaves_an_empty_log() ->
     log._check()
 
 
-def test_an_empty_log_that_starts_within_a_batch_takes_that_batch() -> None:
+def test_empty_log_takes_a_batch_that_spans_its_start() -> None:
     log = Log()
     log.truncate_fully_and_start_at(5)
 
@@ -267,7 +267,7 @@ def test_positions_survive_deletion() -> None:
     assert log.position_of(5) == before
 
 
-def test_fully_deleted_active_segment_is_dropped_when_the_next_begins() -> None:
+def test_deleted_active_segment_is_dropped_at_the_next_roll() -> None:
     log = log_of(100, 100, config=LogConfig(segment_bytes=200))
     log.update_high_watermark(2)
     log.delete_up_to(2)
@@ -393,7 +393,7 @@ class LogAgainstAList(RuleBasedStateMachine):
         log._check()
 
     @invariant()
-    def producers_go_on_where_they_were(self) -> None:
+    def producers_resume_at_their_sequences(self) -> None:
         for producer, following in enumerate(self.sequences):
             entry = self.log.producers.entry(producer)
             if entry is not None and entry.batches:

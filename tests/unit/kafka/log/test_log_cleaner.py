@@ -198,7 +198,7 @@ def test_young_undecided_and_clean_segments_are_not_compacted() -> None:
     assert not _compact(_log_of(*values, config=LogConfig(segment_bytes=300)), LogCleaning(), 1)
 
 
-def test_records_beyond_the_max_compaction_lag_are_compacted_however_few() -> None:
+def test_max_compaction_lag_forces_a_compaction() -> None:
     config = replace(_CONFIG, min_dirty_ratio=1.0, max_compaction_lag_ms=100)
     log, cleaning = _log_of((b"a", b"1"), (b"b", b"2"), config=config), LogCleaning()
     assert _compact(log, cleaning, 1)
@@ -220,7 +220,7 @@ def test_segment_with_uncommitted_records_is_not_compacted() -> None:
     assert kept == [second - 1, *range(second, 20)]
 
 
-def test_records_of_aborted_transactions_are_removed_and_markers_stay() -> None:
+def test_compaction_removes_aborted_records_and_keeps_markers() -> None:
     log = Log(replace(_CONFIG, segment_bytes=10_000))
 
     def write(producer: int, sequence: int, key: bytes) -> None:
@@ -273,7 +273,7 @@ def test_segments_deleted_during_a_compaction_stay_deleted() -> None:
     assert cleaning.cleaned_until == 0
 
 
-def test_whole_segments_become_few() -> None:
+def test_compaction_merges_segments() -> None:
     log = _log_of(*[(b"a", b"%d" % number) for number in range(400)])
     many = len(log.segment_bases)
     assert _compact(log, LogCleaning(), 1)
@@ -323,7 +323,7 @@ def test_follower_out_of_sync_copies_a_log_compacted_meanwhile(
     assert set(_contents(follower)) <= {(n, *record) for n, record in enumerate(written)}
 
 
-def test_follower_within_a_compacted_batch_truncates_to_its_beginning() -> None:
+def test_follower_within_a_compacted_batch_truncates_to_it() -> None:
     leader = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
     follower = Log(_CONFIG)
     for _ in range(6):

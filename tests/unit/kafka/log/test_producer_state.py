@@ -110,11 +110,11 @@ def test_sequences_wrap_to_0() -> None:
     assert refused(states, numbered(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_unknown_producer_begins_at_0_where_nothing_was_deleted() -> None:
+def test_unknown_producer_begins_at_0_without_deletions() -> None:
     assert refused(ProducerStates(), numbered(5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_unknown_producer_may_begin_at_any_sequence_after_a_deletion() -> None:
+def test_unknown_producer_begins_anywhere_after_a_deletion() -> None:
     assert duplicate_of(ProducerStates(), numbered(5), complete_history=False) is None
 
 

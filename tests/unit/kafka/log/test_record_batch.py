@@ -65,7 +65,7 @@ def test_serialized_batch_differs_only_in_offset_and_epoch() -> None:
     assert (again.base_offset, again.leader_epoch) == (1_000_000_007, 12)
 
 
-def test_placing_a_batch_shares_its_payload_and_keeps_the_original() -> None:
+def test_placed_batch_shares_the_payload_of_the_original() -> None:
     batch = RecordBatch.from_bytes(real_batch(), tag=object())
 
     placed = batch.with_offset(40, 2)

@@ -50,7 +50,7 @@ def test_sole_replica_responds_at_once(make_broker: Callable[..., Broker]) -> No
     assert broker.replica().log_start_offset == 1
 
 
-def test_beyond_the_high_watermark_is_out_of_range_and_deletes_nothing(filled: Broker) -> None:
+def test_offset_beyond_the_high_watermark_is_out_of_range(filled: Broker) -> None:
     filled.produce(acks=1)
 
     response = filled.delete_records(6).of()

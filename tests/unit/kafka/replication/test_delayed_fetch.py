@@ -103,7 +103,7 @@ def test_case_f_the_fetch_offset_is_on_an_older_segment(leader: Broker) -> None:
     assert offsets(answer.of()) == [1, 2]
 
 
-def test_case_f_a_fetch_at_the_end_of_a_segment_falls_behind_when_it_rolls(
+def test_case_f_fetch_at_a_segments_end_falls_behind_by_a_roll(
     leader: Broker,
 ) -> None:
     append(leader, 3)
@@ -129,7 +129,7 @@ def test_roll_does_not_complete_a_consumer_at_the_high_watermark(
     assert not answer.given
 
 
-def test_case_f_a_consumer_below_the_high_watermark_falls_behind_by_a_roll_alone(
+def test_case_f_consumer_falls_behind_by_a_roll_alone(
     leader: Broker,
 ) -> None:
     leader.lead(tp=OTHER)
@@ -168,7 +168,7 @@ def test_check_reads_only_the_partitions_that_changed(
     assert offsets(answer.of()) == [0, 1]
 
 
-def test_case_f_the_fetch_offset_is_past_the_end_after_a_truncation(leader: Broker) -> None:
+def test_case_f_fetch_offset_is_past_a_truncated_end(leader: Broker) -> None:
     append(leader, 2)
     answer = leader.fetch(2, min_bytes=1, isolation=FetchIsolation.LOG_END)
     operation = waiting_fetch(leader)
@@ -195,7 +195,7 @@ def test_case_g_the_bytes_over_all_partitions_reach_min_bytes(leader: Broker) ->
     assert [offsets(answer.of(tp)) for tp in (TP, OTHER)] == [[0, 1], [0]]
 
 
-def test_case_g_a_partition_counts_for_no_more_than_its_own_limit(leader: Broker) -> None:
+def test_case_g_partition_counts_up_to_its_own_limit(leader: Broker) -> None:
     leader.lead(tp=OTHER)
     answer = leader.fetch(0, 1, min_bytes=250, partition_max_bytes=150, tps=(TP, OTHER))
     append(leader, 3, TP)

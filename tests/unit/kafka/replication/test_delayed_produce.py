@@ -137,7 +137,7 @@ def test_an_error_to_acks_0_closes_the_connection(
     assert closes_connection(acks, map(PartitionProduceResponse, errors)) is closes
 
 
-def test_a_coordinator_appends_several_batches_together_and_a_producer_one(
+def test_only_a_coordinator_appends_several_batches(
     leader: Broker,
 ) -> None:
     batches = RecordBatch(0, 2, 100), RecordBatch(0, 3, 100)
@@ -230,7 +230,7 @@ def test_case_c1_too_few_are_in_sync_after_the_append(leader: Broker) -> None:
     assert answer.of().base_offset == 0
 
 
-def test_isr_below_the_minimum_commits_nothing_and_the_wait_continues(leader: Broker) -> None:
+def test_isr_below_the_minimum_commits_nothing(leader: Broker) -> None:
     answer = leader.produce(timeout_ms=60_000)
     late = leader.produce(timeout_ms=30_002)
 
@@ -310,7 +310,7 @@ def test_wait_continues_for_the_partitions_still_led(leader: Broker) -> None:
     assert answer.of(OTHER).error is ErrorCode.NONE
 
 
-def test_result_of_a_partition_stays_after_a_later_change_of_leader(leader: Broker) -> None:
+def test_partition_result_survives_a_change_of_leader(leader: Broker) -> None:
     leader.lead(tp=OTHER)
     answer = leader.produce(tps=(TP, OTHER), timeout_ms=1000)
     leader.followers_fetch(1, 1, 2)

@@ -72,7 +72,7 @@ def test_follower_refuses_fetches(make_broker: Callable[..., Broker], replica_id
     assert follower.fetch(0, replica_id).of().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_offset_beyond_the_log_is_out_of_range_with_the_logs_bounds(leader: Broker) -> None:
+def test_out_of_range_error_has_the_bounds_of_the_log(leader: Broker) -> None:
     append(leader, 2)
 
     response = leader.fetch(3, 1).of()
@@ -112,7 +112,7 @@ def test_fetch_with_a_diverging_epoch_completes_at_once(leader: Broker, replica_
 # ---- how far, and how much
 
 
-def test_a_follower_reads_to_the_logs_end_and_a_consumer_to_the_high_watermark(
+def test_only_a_follower_reads_beyond_the_high_watermark(
     leader: Broker,
 ) -> None:
     append(leader, 3)
@@ -140,7 +140,7 @@ def test_first_batch_is_returned_even_above_the_limit(leader: Broker) -> None:
     assert offsets(answer.of()) == [0]
 
 
-def test_only_the_first_partition_with_records_may_exceed_the_limits(leader: Broker) -> None:
+def test_only_the_first_partition_may_exceed_the_limits(leader: Broker) -> None:
     idle = TopicPartition("idle", 0)
     for tp in (OTHER, idle):
         leader.lead(tp=tp)

@@ -103,7 +103,7 @@ def test_partition_with_records_is_read_last_next_time() -> None:
     assert list(_begin(sessions, session_id, 2).fetches) == [_C, _A, _B]
 
 
-def test_fetch_with_a_wrong_epoch_or_id_is_refused_without_a_change() -> None:
+def test_fetch_with_a_wrong_epoch_or_id_changes_no_session() -> None:
     sessions = _sessions()
     session_id = _begun(sessions, _A)
     for epoch in (2, 99):

@@ -57,7 +57,7 @@ class Pair:
             self.follow(one, LEADER)
 
     def follow(self, topic_partition: TopicPartition, leader_id: int) -> None:
-        """Have the follower follow somebody."""
+        """Have the follower follow a leader."""
         self.follower.manager.become_follower(
             topic_partition, leader_id, self.epoch, (LEADER, FOLLOWER)
         )
@@ -277,7 +277,7 @@ def test_partitions_get_equal_parts_of_full_responses() -> None:
         assert set(came[first : first + 4]) == set(PARTITIONS), came
 
 
-def test_another_fetch_of_the_session_ends_the_wait_of_the_one_before() -> None:
+def test_next_fetch_of_a_session_ends_the_former_wait() -> None:
     pair = Pair(ManualClock())
     pair.settle()
     responses: list[SessionFetchResponse] = []
@@ -299,7 +299,7 @@ def test_another_fetch_of_the_session_ends_the_wait_of_the_one_before() -> None:
         (7, 2, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
     ],
 )
-def test_unknown_session_or_epoch_makes_the_follower_begin_another(
+def test_follower_replaces_an_unknown_session(
     session_id: int, session_epoch: int, error: ErrorCode
 ) -> None:
     pair = Pair(ManualClock())
@@ -360,7 +360,7 @@ def test_partition_no_longer_followed_leaves_the_session() -> None:
     assert pair.fetch() == (set(), set())
 
 
-def test_a_partition_with_an_error_leaves_the_session_until_the_backoff_is_over() -> None:
+def test_failing_partition_leaves_the_session_for_a_backoff() -> None:
     pair = Pair(ManualClock())
     pair.settle()
     pair.leader.manager.become_leader(PARTITIONS[1], 2, (LEADER, FOLLOWER), (LEADER, FOLLOWER))
@@ -409,7 +409,7 @@ def test_follower_removed_from_the_isr_returns_without_an_append() -> None:
     assert _partitions(pair.leader.manager)[0].isr == (LEADER, FOLLOWER)
 
 
-def test_follower_refused_by_the_isr_still_waits_and_tries_at_each_fetch() -> None:
+def test_follower_refused_by_the_isr_retries_at_each_fetch() -> None:
     clock = ManualClock()
     pair = _with_a_follower_out_of_the_isr(clock)
     pair.agrees = False
@@ -428,7 +428,7 @@ def test_follower_refused_by_the_isr_still_waits_and_tries_at_each_fetch() -> No
     assert _partitions(pair.leader.manager)[0].isr == (LEADER, FOLLOWER)
 
 
-def test_a_consumer_that_waits_beside_a_session_is_woken_by_an_append_as_well() -> None:
+def test_append_wakes_a_consumer_beside_a_session() -> None:
     """An append looks for other waiters only if there are some beside sessions."""
     pair = Pair(ManualClock())
     pair.settle()

@@ -41,7 +41,7 @@ def test_high_watermark_is_the_least_log_end_of_the_isr(leader: Broker) -> None:
     assert seen == [0, 2, 3, 3, 5]
 
 
-def test_follower_that_fetches_an_earlier_offset_does_not_lower_the_high_watermark(
+def test_earlier_fetch_does_not_lower_the_high_watermark(
     leader: Broker,
 ) -> None:
     for _ in range(3):
@@ -54,7 +54,7 @@ def test_follower_that_fetches_an_earlier_offset_does_not_lower_the_high_waterma
     assert leader.replica().high_watermark == 3
 
 
-def test_new_isr_member_that_is_behind_does_not_lower_the_high_watermark(leader: Broker) -> None:
+def test_new_isr_member_does_not_lower_the_high_watermark(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     leader.produce(acks=1)
     leader.followers_fetch(1, 1)
@@ -90,7 +90,7 @@ def test_high_watermark_stands_still_below_min_insync_replicas(leader: Broker) -
     assert offsets(committed.of()) == [1]
 
 
-def test_records_beyond_the_high_watermark_are_not_deleted_below_min_insync_replicas(
+def test_uncommitted_records_below_min_insync_are_not_deleted(
     leader: Broker,
 ) -> None:
     leader.produce(acks=1)
@@ -172,7 +172,7 @@ def test_open_transaction_hides_all_records_from_its_first_on(leader: Broker) ->
     assert offsets(leader.fetch(0).of()) == [0, 1, 2]
 
 
-def test_transaction_becomes_visible_when_its_marker_is_replicated(leader: Broker) -> None:
+def test_replicated_marker_makes_a_transaction_visible(leader: Broker) -> None:
     leader.produce(transactional(0), acks=1)
     replicate(leader)
     answer = leader.fetch(0, isolation=COMMITTED)

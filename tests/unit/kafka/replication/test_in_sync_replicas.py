@@ -39,14 +39,14 @@ def test_follower_that_lags_longer_than_max_lag_leaves_the_isr(leader: Broker) -
     assert shrink_after(leader, 1) == (0,)
 
 
-def test_follower_at_the_log_end_stays_in_the_isr_without_appends(leader: Broker) -> None:
+def test_follower_at_the_log_end_stays_in_the_isr(leader: Broker) -> None:
     leader.produce(acks=1)
     leader.followers_fetch(1, 1, 2)
 
     assert shrink_after(leader, 10 * MAX_LAG_MS) == (0, 1, 2)
 
 
-def test_follower_that_keeps_up_with_a_steady_producer_stays_in_the_isr(
+def test_follower_behind_a_steady_producer_stays_in_the_isr(
     leader: Broker,
 ) -> None:
     """Follower 1 always fetches from the log end of its previous fetch; follower 2 stalls."""
@@ -70,7 +70,7 @@ def test_follower_that_fetches_but_falls_behind_leaves_the_isr(leader: Broker) -
     assert shrink_after(leader, 0) == (0, 1)
 
 
-def test_a_follower_shrinks_nothing(make_broker: Callable[..., Broker]) -> None:
+def test_follower_does_not_shrink_the_isr(make_broker: Callable[..., Broker]) -> None:
     asked: list[Any] = []
     follower = make_broker(1, on_isr_change=lambda *change: asked.append(change))
     follower.manager.become_follower(TP, 0, 1, (0, 1, 2))
@@ -82,7 +82,7 @@ def test_a_follower_shrinks_nothing(make_broker: Callable[..., Broker]) -> None:
 # ---- followers that join
 
 
-def test_follower_that_reaches_the_high_watermark_rejoins_the_isr(leader: Broker) -> None:
+def test_follower_at_the_high_watermark_rejoins_the_isr(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     for _ in range(3):
         leader.produce(acks=1)
@@ -171,7 +171,7 @@ def test_a_controller_that_fails_leaves_the_isr_as_it_is(
         broker.manager.maybe_shrink_isr()  # the leader proposes again
 
 
-def test_while_an_expansion_is_pending_the_larger_set_holds_the_high_watermark(
+def test_pending_expansion_holds_the_high_watermark(
     leader: Broker,
 ) -> None:
     leader.lead(epoch=2, isr=(0, 1))
@@ -189,7 +189,7 @@ def test_while_an_expansion_is_pending_the_larger_set_holds_the_high_watermark(
     assert partition.high_watermark == 1
 
 
-def test_while_a_shrink_is_pending_the_larger_set_holds_the_high_watermark(
+def test_pending_shrink_holds_the_high_watermark(
     leader: Broker,
 ) -> None:
     partition = leader.replica()
@@ -249,7 +249,7 @@ def test_a_change_of_an_earlier_epoch_is_dropped(leader: Broker) -> None:
 # ---- effects on waiting produces
 
 
-def test_shrink_completes_produces_that_waited_for_the_removed_follower(leader: Broker) -> None:
+def test_shrink_completes_produces_of_the_removed_follower(leader: Broker) -> None:
     answer = leader.produce(timeout_ms=100_000)
     leader.pass_time(MAX_LAG_MS)
     leader.followers_fetch(1, 1)
@@ -260,7 +260,7 @@ def test_shrink_completes_produces_that_waited_for_the_removed_follower(leader: 
     assert answer.of().error is ErrorCode.NONE
 
 
-def test_shrink_below_min_insync_replicas_commits_and_completes_nothing(leader: Broker) -> None:
+def test_shrink_below_min_insync_replicas_commits_nothing(leader: Broker) -> None:
     answer = leader.produce(timeout_ms=100_000)
 
     assert shrink_after(leader, MAX_LAG_MS + 1) == (0,)

@@ -49,7 +49,7 @@ def test_a_follower_does_not_lead_in_another_brokers_epoch(
     assert follower.replica().leader_id == 0
 
 
-def test_leader_takes_a_new_isr_in_its_epoch_and_keeps_its_followers(
+def test_leader_takes_a_new_isr_in_its_epoch(
     leader: Broker,
 ) -> None:
     answer = leader.produce()
@@ -60,7 +60,7 @@ def test_leader_takes_a_new_isr_in_its_epoch_and_keeps_its_followers(
     assert answer.of().error is ErrorCode.NONE  # the leader still knows the offset of follower 1
 
 
-def test_a_follower_may_learn_in_the_same_epoch_whom_to_follow(
+def test_follower_may_learn_its_leader_in_the_same_epoch(
     make_broker: Callable[..., Broker],
 ) -> None:
     follower = make_broker(1)
@@ -209,7 +209,7 @@ def test_leader_returns_the_end_of_an_epoch(leader: Broker) -> None:
         (OTHER, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_epoch_end_request_in_another_epoch_or_partition_is_refused(
+def test_epoch_end_request_of_another_epoch_is_refused(
     leader: Broker, tp: TopicPartition, current_epoch: int | None, error: ErrorCode
 ) -> None:
     with pytest.raises(KafkaError) as failure:

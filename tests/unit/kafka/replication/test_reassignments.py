@@ -68,7 +68,7 @@ def world() -> _World:
     return _World()
 
 
-def test_replaced_replicas_are_removed_once_all_new_ones_are_in_sync(world: _World) -> None:
+def test_reassignment_removes_replicas_once_new_ones_are_in_sync(world: _World) -> None:
     epoch = world.state.leader_epoch
     world.controller.reassign(_FIRST, (3, 4))
     assert (world.state.replicas, world.state.adding, world.state.removing) == (
@@ -116,7 +116,7 @@ def test_reassignment_replaces_an_ongoing_one(world: _World) -> None:
     assert (world.state.replicas, world.hosts()) == ((4, 5), {4, 5})
 
 
-def test_dead_replica_loses_its_role_when_the_reassignment_completes(world: _World) -> None:
+def test_completed_reassignment_ends_a_dead_replicas_role(world: _World) -> None:
     world.controller.reassign(_FIRST, (3, 2))
     world.controller.broker_down(1)
     assert world.state.leader == 2

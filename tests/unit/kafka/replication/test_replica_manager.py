@@ -146,7 +146,7 @@ def test_duplicate_wakes_no_fetch(leader: Broker) -> None:
     assert leader.fetches.counters.checks == checks_before
 
 
-def test_one_fetch_wakes_produce_consumer_and_the_follower_that_lacks_nothing(
+def test_fetch_wakes_a_produce_a_consumer_and_a_follower(
     leader: Broker,
 ) -> None:
     produce, consumer = leader.produce(), leader.fetch(0)
@@ -173,7 +173,7 @@ def test_a_stalled_partition_holds_back_no_request_on_another(leader: Broker) ->
 
 
 def test_respond_may_send_the_next_request(leader: Broker) -> None:
-    """A producer that goes on from inside the answer, as a server on one thread may."""
+    """A producer that sends from inside the response, as a server on one thread may."""
     answers: list[int] = []
 
     def respond(responses: Any) -> None:
@@ -215,7 +215,7 @@ def test_event_after_a_timeout_gives_no_second_response(leader: Broker) -> None:
     assert leader.produces.watched == leader.fetches.watched == 0
 
 
-def test_reading_without_a_request_neither_waits_nor_counts_as_a_fetch(leader: Broker) -> None:
+def test_read_without_a_request_is_no_fetch(leader: Broker) -> None:
     leader.produce(acks=1)
 
     answers = leader.manager.read(FetchParams(replica_id=1), {TP: PartitionFetch(1)})

@@ -1,7 +1,7 @@
 """Three replica managers under random events, checked after each against the promise of acks=all.
 
 The controller is here, in the test. Its commands reach the brokers late or not at all, so an old
-leader goes on leading; answers to followers get lost or come late; brokers die and come back.
+leader keeps leading; answers to followers get lost or come late; brokers die and come back.
 """
 
 from __future__ import annotations
@@ -117,17 +117,17 @@ class Replication(RuleBasedStateMachine):
             self._elect(broker_id)
 
     @rule(broker_id=brokers)
-    def a_broker_hears_from_the_controller(self, broker_id: int) -> None:
+    def broker_receives_commands(self, broker_id: int) -> None:
         if broker_id in self.alive:
             self._tell(broker_id)
 
     @rule()
-    def everybody_hears_from_the_controller(self) -> None:
+    def all_brokers_receive_commands(self) -> None:
         for broker_id in self.alive:
             self._tell(broker_id)
 
     @rule(broker_id=brokers, data=st.data())
-    def a_command_comes_late(self, broker_id: int, data: st.DataObject) -> None:
+    def command_arrives_late(self, broker_id: int, data: st.DataObject) -> None:
         leader_id, epoch = data.draw(st.sampled_from(self.commands))
         broker = self.alive.get(broker_id)
         replica = None if broker is None else broker.manager.partition(TP)
@@ -140,7 +140,7 @@ class Replication(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.alive) > 1)
     @rule(broker_id=brokers)
-    def a_broker_dies(self, broker_id: int) -> None:
+    def broker_dies(self, broker_id: int) -> None:
         broker = self.alive.pop(broker_id, None)
         if broker is None:
             return
@@ -154,7 +154,7 @@ class Replication(RuleBasedStateMachine):
             self._elect(remaining[0] if remaining else -1)
 
     @rule(broker_id=brokers)
-    def a_broker_comes_back(self, broker_id: int) -> None:
+    def broker_restarts(self, broker_id: int) -> None:
         if broker_id in self.alive:
             return
         self._start(broker_id)
@@ -258,7 +258,7 @@ class Replication(RuleBasedStateMachine):
         self.unanswered[leader.manager.broker_id].append(answer)
 
     @rule(stalled=brokers)
-    def the_others_go_on_without_one(self, stalled: int) -> None:
+    def others_continue_without_a_broker(self, stalled: int) -> None:
         """A follower leaves the ISR and falls behind the committed records."""
         for _ in range(2):
             self._send(LEADER, -1, (self._batch(),))
@@ -266,7 +266,7 @@ class Replication(RuleBasedStateMachine):
                 for broker_id in self.alive:
                     if broker_id != stalled:
                         self.a_follower_copies(broker_id)
-            self.who_lags_leaves_the_isr(self.leader_id)
+            self.lagging_follower_leaves_the_isr(self.leader_id)
 
     @rule(broker_id=brokers)
     def a_follower_copies(self, broker_id: int) -> None:
@@ -275,7 +275,7 @@ class Replication(RuleBasedStateMachine):
         self._take(broker_id)
 
     @rule(broker_id=brokers)
-    def a_follower_takes_an_answer(self, broker_id: int) -> None:
+    def follower_takes_a_response(self, broker_id: int) -> None:
         self._take(broker_id)
 
     def _take(self, broker_id: int) -> None:
@@ -284,7 +284,7 @@ class Replication(RuleBasedStateMachine):
             self.alive[broker_id].manager.append_as_follower(TP, fetch, response)
 
     @rule(broker_id=brokers)
-    def an_answer_is_lost(self, broker_id: int) -> None:
+    def response_is_lost(self, broker_id: int) -> None:
         if self.answers[broker_id]:
             self.answers[broker_id].pop(0)
 
@@ -297,7 +297,7 @@ class Replication(RuleBasedStateMachine):
             broker.pass_time(0)
 
     @rule(broker_id=brokers)
-    def who_lags_leaves_the_isr(self, broker_id: int) -> None:
+    def lagging_follower_leaves_the_isr(self, broker_id: int) -> None:
         if broker_id in self.alive:
             self.pass_time(MAX_LAG_MS + 1)
             self.alive[broker_id].manager.maybe_shrink_isr()
@@ -305,7 +305,7 @@ class Replication(RuleBasedStateMachine):
     # ---- invariants
 
     @invariant()
-    def the_logs_are_right(self) -> None:
+    def logs_are_consistent(self) -> None:
         logs = {b: disk[TP] for b, disk in self.disks.items() if TP in disk}
         for broker_id, broker in self.alive.items():
             replica = broker.manager.partition(TP)
@@ -350,7 +350,7 @@ class Replication(RuleBasedStateMachine):
                 assert held.get(offset) == tag, (broker_id, offset, "was acknowledged")
 
     @invariant()
-    def no_high_watermark_goes_back(self) -> None:
+    def high_watermarks_never_decrease(self) -> None:
         """Not on a live leader, and not on a follower that truncates or begins to lead either."""
         for broker_id, broker in self.alive.items():
             replica = broker.manager.partition(TP)
@@ -359,7 +359,7 @@ class Replication(RuleBasedStateMachine):
                 self.watermarks[broker_id] = replica.high_watermark
 
     @invariant()
-    def everything_is_consistent(self) -> None:
+    def cluster_is_consistent(self) -> None:
         for broker in self.alive.values():
             broker.check()
 
@@ -374,15 +374,15 @@ class Replication(RuleBasedStateMachine):
             self._check_that_all_agree_in_the_end()
 
     def _check_that_all_agree_in_the_end(self) -> None:
-        self.everybody_hears_from_the_controller()
+        self.all_brokers_receive_commands()
         leader = self.alive[self.leader_id].replica()
         self._send(LEADER, 1, (self._batch(),))  # so that the dead lag
         self._copy_until_equal(leader)
-        self.who_lags_leaves_the_isr(self.leader_id)
+        self.lagging_follower_leaves_the_isr(self.leader_id)
         assert set(leader.isr) == set(self.alive)
         self.produce_idempotently(LEADER)
         self._copy_until_equal(leader)
-        self.the_logs_are_right()
+        self.logs_are_consistent()
         assert self.in_doubt is not None
         enough = len(leader.isr) >= self.min_insync
         assert self.in_doubt.answer.of().error is (

@@ -178,7 +178,7 @@ class AgainstAScan(RuleBasedStateMachine):
     @rule(
         tp=st.sampled_from(TPS), replica_ids=st.sampled_from([(1,), (2,), (1, 2)]), data=st.data()
     )
-    def followers_tell_how_far_they_are(
+    def followers_fetch(
         self, tp: TopicPartition, replica_ids: tuple[int, ...], data: st.DataObject
     ) -> None:
         log = self.log_of(tp)
@@ -229,7 +229,7 @@ class AgainstAScan(RuleBasedStateMachine):
     # ---- invariants
 
     @invariant()
-    def both_answered_the_same(self) -> None:
+    def both_gave_equal_responses(self) -> None:
         waiting = []
         for pair in self.answers:
             first, second = pair

@@ -65,7 +65,7 @@ def answer(
 # ---- asking and copying
 
 
-def test_follower_fetches_from_its_end_with_its_epoch_and_last_fetched_epoch(
+def test_follower_fetch_has_its_end_and_epochs(
     follower: Broker,
 ) -> None:
     assert next_fetch(follower) == PartitionFetch(0, 1024 * 1024, 1, None, 0)
@@ -75,7 +75,7 @@ def test_follower_fetches_from_its_end_with_its_epoch_and_last_fetched_epoch(
     assert next_fetch(follower) == PartitionFetch(2, 1024 * 1024, 4, 1, 0)
 
 
-def test_follower_copies_records_and_the_high_watermark_up_to_its_end(follower: Broker) -> None:
+def test_follower_copies_the_high_watermark_up_to_its_end(follower: Broker) -> None:
     taken = follower.manager.append_as_follower(
         TP, next_fetch(follower), answer(high_watermark=9, copied=batches(0, 1))
     )
@@ -84,7 +84,7 @@ def test_follower_copies_records_and_the_high_watermark_up_to_its_end(follower: 
     assert (follower.replica().log_end_offset, follower.replica().high_watermark) == (2, 2)
 
 
-def test_followers_high_watermark_does_not_go_back_to_a_new_leaders(
+def test_new_leader_does_not_lower_a_followers_high_watermark(
     follower: Broker,
 ) -> None:
     follower.manager.append_as_follower(

@@ -40,7 +40,7 @@ def checks(broker: Broker) -> int:
     return broker.fetches.counters.checks + broker.produces.counters.checks
 
 
-def test_an_append_that_completes_none_of_a_thousand_fetches_checks_none(roomy: Broker) -> None:
+def test_append_checks_none_of_a_thousand_unfilled_fetches(roomy: Broker) -> None:
     for isolation in FetchIsolation:
         for number in range(WAITING):
             roomy.fetch(1, isolation=isolation, min_bytes=5_000 + number, tps=(TP,))
@@ -101,7 +101,7 @@ def shorten(leader: Broker, to: int) -> None:
     leader.lead(epoch=epoch + 2)
 
 
-def test_produce_is_not_completed_by_the_watermark_of_an_earlier_leadership(roomy: Broker) -> None:
+def test_produce_ignores_the_watermark_of_a_former_leadership(roomy: Broker) -> None:
     for _ in range(99):
         roomy.produce(acks=1)
     roomy.followers_fetch(100, 1, 2)
@@ -132,7 +132,7 @@ def test_fetch_counts_no_bytes_of_an_earlier_leadership(roomy: Broker) -> None:
     assert answer.given
 
 
-def test_produce_and_fetch_end_with_the_leadership_that_they_came_in(leader: Broker) -> None:
+def test_produce_and_fetch_end_with_their_leadership(leader: Broker) -> None:
     leader.produce(acks=1)
     appended = leader.produce()
     answer = leader.fetch(2, 1, min_bytes=200)
@@ -145,7 +145,7 @@ def test_produce_and_fetch_end_with_the_leadership_that_they_came_in(leader: Bro
     assert answer.of().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_leader_that_comes_back_has_forgotten_its_former_thresholds(leader: Broker) -> None:
+def test_returning_leader_has_no_former_thresholds(leader: Broker) -> None:
     leader.produce()
     leader.fetch(1, 1, min_bytes=300)
     leader.followers_fetch(1, 1, 2)
@@ -191,7 +191,7 @@ def test_a_new_segment_ends_the_wait_at_the_first_move_into_it(
 ) -> None:
     broker = make_broker(0, log_config=LogConfig(segment_bytes=300))
     broker.lead()
-    broker.fetch(0, min_bytes=5_000)  # somebody waits from the start: each event is looked at
+    broker.fetch(0, min_bytes=5_000)  # an operation waits from the start: each event is looked at
     for _ in range(3):
         broker.produce(acks=1)
     broker.followers_fetch(3, 1, 2)
@@ -204,7 +204,7 @@ def test_a_new_segment_ends_the_wait_at_the_first_move_into_it(
     assert answer.given
 
 
-def test_an_end_that_jumps_into_a_new_segment_alone_ends_the_wait_too(leader: Broker) -> None:
+def test_jump_into_a_new_segment_ends_the_wait(leader: Broker) -> None:
     """A transaction ends, and the records behind its first one become visible."""
     opening = RecordBatch(0, 1, 100, -1, 7, 0, 0, transactional=True)
     marker = RecordBatch(0, 1, 50, -1, 7, 0, transactional=True, control=TransactionResult.COMMIT)

@@ -178,7 +178,7 @@ def test_decisions_are_those_of_the_oracle(acls: list[Acl], everyone: bool) -> N
 @given(st.lists(_acls, max_size=6))
 @settings(max_examples=150)
 def test_any_resource_is_allowed_if_some_name_is(acls: list[Acl]) -> None:
-    """Names that no entry has, of all prefixes, stand for all others that there may be."""
+    """Names that no entry has, of all prefixes, represent all other names."""
     deciding = authorizer(*acls)
     names = ["a", "ab", "abc", "b", "a~", "ab~", "abc~", "b~", "*~", "~"]
     found = any(deciding.allows(_ANN, _HOST, _WRITE, _TOPIC, name) for name in names)

@@ -1,4 +1,4 @@
-"""SCRAM: the exchange that RFC 7677 shows, and what is refused."""
+"""SCRAM: the exchange that RFC 7677 shows, and refusals."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_broker_setting_is_kept_by_the_topics_name() -> None:
         _changed({}, ("log.retention.ms", "-2", _SET), of=_OF_BROKERS)
 
 
-def test_broker_setting_of_librdkafka_s_tests_is_kept_without_an_effect() -> None:
+def test_broker_keeps_settings_of_librdkafkas_tests() -> None:
     name = "sasl.kerberos.min.time.before.relogin"
     changed = _changed({}, (name, "58000", _SET), of=_OF_BROKERS)
     assert changed == {name: "58000"}

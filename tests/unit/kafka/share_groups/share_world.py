@@ -1,4 +1,4 @@
-"""A broker that serves share groups on a manual clock, and a store that does as it is told."""
+"""A broker that serves share groups on a manual clock, and a store under the test's control."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOCK_MS = 1_000
 
 
 class FakeStore:
-    """Keeps states in memory; while ``is_held``, it answers nobody."""
+    """Keeps states in memory; while ``is_held``, it sends no response."""
 
     def __init__(self) -> None:
         self.states: dict[ShareKey, ShareState] = {}
@@ -55,7 +55,7 @@ class FakeStore:
             what()
 
     def complete_move(self) -> None:
-        """Answer what was asked, and from now on at once."""
+        """Respond to the held requests, and from now on at once."""
         self.is_held = False
         held, self._held = self._held, []
         for what in held:
@@ -117,7 +117,7 @@ class ShareWorld:
         return answers
 
     def acquired(self, member: str, **params: Any) -> list[tuple[int, int, int]]:
-        """Fetch without waiting; return what was acquired: first, last, how often delivered."""
+        """Fetch without waiting; return the acquired records: first, last, how often delivered."""
         [answer] = self.fetch(member, max_wait_ms=0, **params)
         assert answer.error is ErrorCode.NONE, answer
         return [(one.first, one.last, one.delivery_count) for one in answer.acquired]

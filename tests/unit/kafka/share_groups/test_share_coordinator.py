@@ -36,7 +36,7 @@ class ShareTags:
 
 
 class Keeping:
-    """A coordinator on a broker, and what it is asked in one line; answers come into lists."""
+    """A coordinator on a broker, with requests in one line; answers come into lists."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker

@@ -1,4 +1,4 @@
-"""Share fetches that wait, locks that expire, and what is kept of it."""
+"""Share fetches that wait, locks that expire, and the persistent state."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_released_records_are_redelivered_and_others_are_not(
     assert not world.locks.watched, "there is nothing to expire any more"
 
 
-def test_acknowledgement_holds_once_persisted_and_is_reverted_otherwise(
+def test_unpersisted_acknowledgement_is_reverted(
     world: ShareWorld,
 ) -> None:
     world.produce(2)
@@ -96,7 +96,7 @@ def test_acknowledgement_holds_once_persisted_and_is_reverted_otherwise(
     assert world.kept.start_offset == 2
 
 
-def test_lock_that_expires_during_a_failed_write_releases_its_records(
+def test_lock_expired_in_a_failed_write_releases_records(
     world: ShareWorld,
 ) -> None:
     world.produce(1)
@@ -138,7 +138,7 @@ def test_renewed_lock_restarts_its_duration(world: ShareWorld) -> None:
     assert world.acquired("c") == [(1, 1, 2)]
 
 
-def test_ended_session_releases_records_without_counting_the_delivery(
+def test_ended_session_releases_records_uncounted(
     world: ShareWorld,
 ) -> None:
     world.join("b")
@@ -152,7 +152,7 @@ def test_ended_session_releases_records_without_counting_the_delivery(
     assert world.acquired("b") == [(0, 0, 2)], "whoever lost its connection may have seen it"
 
 
-def test_share_partition_without_sessions_is_unloaded_and_read_again(
+def test_idle_share_partition_is_unloaded_and_read_again(
     world: ShareWorld,
 ) -> None:
     owner = world.join("a")
@@ -160,7 +160,7 @@ def test_share_partition_without_sessions_is_unloaded_and_read_again(
     world.acquired("a")
     world.shares.end_session(owner)
     assert not world.shares._share_partitions
-    world.store.states[KEY] = ShareState(1, 1, 1)  # somebody has set another offset
+    world.store.states[KEY] = ShareState(1, 1, 1)  # an administrator has set another offset
     world.produce(1)
     assert world.acquired("a") == [(1, 1, 1)]
 
@@ -188,7 +188,7 @@ def test_sessions_have_epochs_and_are_bounded(broker: Broker) -> None:
     assert code_of(other, FIRST_EPOCH) is ErrorCode.NONE
 
 
-def test_group_from_latest_misses_no_later_record_under_any_leader(
+def test_group_from_latest_misses_no_later_record(
     broker: Broker,
 ) -> None:
     world = ShareWorld(broker, start="latest")
@@ -264,7 +264,7 @@ def test_max_records_is_met_by_whole_batches_or_exactly(
     assert world.acquired("a", max_records=1, exactly=True) == [(10, 10, 1)]
 
 
-def test_window_is_bounded(broker: Broker) -> None:
+def test_share_partition_acquires_up_to_its_lock_limit(broker: Broker) -> None:
     world = ShareWorld(broker, share_partition_max_record_locks=4)
     world.produce(3, batches=3)
     assert world.acquired("a") == [(0, 2, 1), (3, 5, 1)]
@@ -283,7 +283,7 @@ def test_deleted_records_are_skipped(world: ShareWorld) -> None:
     assert world.say("a", 0, 2, ACCEPT) == DONE, "nobody minds"
 
 
-def test_read_committed_delivers_neither_markers_nor_aborted_records(
+def test_read_committed_skips_markers_and_aborted_records(
     world: ShareWorld,
 ) -> None:
     world.settings["share.isolation.level"] = "read_committed"

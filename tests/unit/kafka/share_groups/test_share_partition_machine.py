@@ -36,7 +36,7 @@ class Record:
     write: int = 0
 
     def complete_move(self, back: int = 0) -> None:
-        """Nobody has it any more."""
+        """No member holds the lock any more."""
         self.count -= back
         self.state = GONE if self.count >= MOST_DELIVERIES else FREE
         self.owner, self.lock = None, 0
@@ -160,7 +160,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(one.state == HELD for _, one in self.entries()))
     @rule(which=st.integers(0, 11), of=st.integers(0, 3), length=st.integers(1, 3))
-    def acknowledge_what_is_held(self, which: int, of: int, length: int) -> None:
+    def acknowledge_held_records(self, which: int, of: int, length: int) -> None:
         held = [(at, one) for at, one in self.entries() if one.state == HELD]
         at, one = held[which % len(held)]
         self.acknowledge(one.owner or "", at - self.start, [of], length)
@@ -174,7 +174,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.under_way is not None)
     @rule(is_persisted=st.booleans())
-    def settle(self, is_persisted: bool) -> None:
+    def finish_write(self, is_persisted: bool) -> None:
         number, self.under_way = self.under_way, None
         assert number is not None
         self.tested.complete_write(number, is_persisted)
@@ -215,7 +215,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.move_start()
 
     @rule(by=st.integers(0, 4))
-    def the_log_begins_later(self, by: int) -> None:
+    def log_start_moves(self, by: int) -> None:
         start = self.start + by
         self.tested.raise_start(start)
         for at in range(self.start, start):
@@ -224,7 +224,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.move_start()
 
     @rule(ahead=st.integers(0, 6), length=st.integers(1, 4))
-    def nobody_is_to_see(self, ahead: int, length: int) -> None:
+    def archive(self, ahead: int, length: int) -> None:
         first = self.start + ahead
         self.tested.archive(first, first + length - 1)
         self.reach(first + length - 1)
@@ -234,7 +234,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.move_start()
 
     @invariant()
-    def each_record_is_as_it_should_be(self) -> None:
+    def records_match_the_model(self) -> None:
         self.tested._check()
         assert (self.tested.start_offset, self.tested.end_offset) == (self.start, self.end)
         found = [
@@ -247,7 +247,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert self.tested.locks() == {one.lock for _, one in self.entries() if one.lock}
 
     @invariant()
-    def a_later_leader_delivers_all_that_is_not_over(self) -> None:
+    def next_leader_delivers_the_rest(self) -> None:
         after = InFlightRecords(self.tested.state(), MOST_DELIVERIES, MOST_RECORDS)
         found = {
             at: NAMES[run.state] for run in after.runs for at in range(run.first, run.last + 1)

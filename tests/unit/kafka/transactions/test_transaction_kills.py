@@ -25,7 +25,7 @@ def _run(world: World, anew: bool) -> dict[int, TransactionResult | None]:
         code = client.transform(number, how)
         known[number] = how if code is ErrorCode.NONE else None
         if code is not ErrorCode.NONE:
-            client = TransactionClient(world, anew=anew)  # what a producer does that was fenced
+            client = TransactionClient(world, anew=anew)  # the behaviour of a fenced producer
             assert client.init() is ErrorCode.NONE
     return known
 
@@ -59,7 +59,7 @@ STRIDES = pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.ma
 @STRIDES
 @PROTOCOLS
 @pytest.mark.parametrize("broker_id", IDS)
-def test_a_broker_killed_at_any_turn_leaves_each_transaction_whole(
+def test_killed_broker_leaves_each_transaction_whole(
     broker_id: int, anew: bool, stride: int
 ) -> None:
     for turn in range(1 + broker_id, _turns_without_kills(anew), stride):
@@ -75,7 +75,7 @@ def test_a_broker_killed_at_any_turn_leaves_each_transaction_whole(
 @STRIDES
 @PROTOCOLS
 @pytest.mark.parametrize("tp", ALL)
-def test_a_partition_that_moves_at_any_turn_leaves_each_transaction_whole(
+def test_moved_partition_leaves_each_transaction_whole(
     tp: TopicPartition, anew: bool, stride: int
 ) -> None:
     for turn in range(1, _turns_without_kills(anew), stride):

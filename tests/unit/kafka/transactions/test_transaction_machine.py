@@ -25,7 +25,7 @@ _places = st.sampled_from(OUT)
 
 @dataclass
 class _Producer:
-    """A producer, and what it was told is stored in the transaction that it has open."""
+    """A producer, and the acknowledged records of its open transaction."""
 
     client: TransactionClient
     added: set[TopicPartition] = field(default_factory=set)
@@ -131,7 +131,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(transactional_id=_ids, tp=_places, step=st.integers(0, 3), which=st.integers(0, 3))
     def haunt(self, transactional_id: str, tp: TopicPartition, step: int, which: int) -> None:
-        """A zombie goes on: whatever it does is refused."""
+        """A zombie continues: whatever it does is refused."""
         zombies = self.zombies[transactional_id]
         if not zombies:
             return
@@ -184,9 +184,9 @@ class TransactionMachine(RuleBasedStateMachine):
     # Invariants.
 
     @invariant()
-    def only_what_is_committed_is_read(self) -> None:
-        """Readers are given what is committed, and no part of the rest; the
-        last stable offset lies before the first record of what is open."""
+    def readers_see_only_committed_records(self) -> None:
+        """Readers get committed records, and no part of the rest; the last stable offset lies
+        before the first record of an open transaction."""
         for tp in OUT:
             if self.world.leaders[tp][0] not in self.world.nodes:
                 continue

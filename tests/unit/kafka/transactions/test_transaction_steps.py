@@ -1,4 +1,4 @@
-"""The states of a transaction by table, and what each step makes of each state."""
+"""The states of a transaction by table, and the effect of each step on each state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from purgatory.kafka.transactions.transaction_metadata import (
 COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 TP, OTHER = TopicPartition("out", 0), TopicPartition("out", 1)
 
-# Kafka's table, read from its documentation: a row for each state, what may follow it.
+# Kafka's table, read from its documentation: a row for each state, with its possible successors.
 KAFKA = {
     "Empty": "Empty Ongoing PrepareAbort Dead",
     "Ongoing": "Ongoing PrepareCommit PrepareAbort PrepareEpochFence",
@@ -213,7 +213,7 @@ def test_ends_with_an_epoch_bump_are_accepted_by_state(
         (LAST_EPOCH, LAST_EPOCH + 1, (100, 0)),
     ],
 )
-def test_each_end_raises_the_epoch_and_the_last_one_gives_a_new_id(
+def test_last_epoch_is_followed_by_a_new_producer_id(
     epoch: int, marked: int, following: tuple[int, int]
 ) -> None:
     ids = count(100)

@@ -1,8 +1,8 @@
-"""Three brokers that coordinate transactions, on a manual clock, and what passes between them.
+"""Three brokers that coordinate transactions, on a manual clock, and their messages.
 
 Everything that happens is a turn: a message arrives, or followers fetch, and 10 ms pass. A broker
 can be killed between any two turns. The visible records are computed as by clients, from fetches
-and the aborted transactions that they tell, and shares nothing with what is tested.
+and the aborted transactions that they tell, and share no code with the tested coordinator.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class TransactionTags:
-    """Keeps what is known of transactional ids as a batch's tag."""
+    """Keeps the state of transactional ids as a batch's tag."""
 
     def batch(self, entries: Sequence[TransactionEntry]) -> RecordBatch:
         return RecordBatch(0, len(entries), 100 * len(entries), tag=tuple(entries))
@@ -295,7 +295,7 @@ class World:
                 self.leaders[tp] = leader, epoch, replica.isr
 
     def run_until(self, condition: Callable[[], object], most_turns: int = 3_000) -> None:
-        """Take turns until something is so."""
+        """Take turns until a condition holds."""
         end = self.turns + most_turns
         while not condition():
             assert self.turns < end, f"not so after {most_turns} turns"

@@ -17,7 +17,7 @@ def test_admission_takes_all_records_below_the_limit() -> None:
     assert admit({A: 3, B: 0, C: 4}, 7, 0) == {A: 3, B: 0, C: 4}
 
 
-def test_admission_shares_evenly_and_gives_the_rest_to_longer_backlogs() -> None:
+def test_admission_gives_the_rest_to_longer_backlogs() -> None:
     assert admit({A: 1_000_000, B: 2, C: 50}, 90, 0) == {A: 44, B: 2, C: 44}
 
 

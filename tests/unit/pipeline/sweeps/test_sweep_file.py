@@ -1,4 +1,4 @@
-"""Sweep files: errors have the key, the value and what would be right."""
+"""Sweep files: errors have the key, the value and a valid one."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def stored(kafka: ThreadedCluster, topic: str, partitions: int) -> list[list[byt
         ({}, True),
     ],
 )
-def test_chunk_is_one_batch_per_partition_unless_librdkafka_divides_it(
+def test_chunk_is_one_undivided_batch_per_partition(
     kafka: ThreadedCluster,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -142,7 +142,7 @@ def send_amid_faults(kafka: ThreadedCluster, topic: str, pipelined: bool) -> lis
     return stored(kafka, topic, 2)
 
 
-def test_refusal_in_one_partition_causes_no_duplicates_after_a_lost_response_in_another(
+def test_refusal_and_lost_response_cause_no_duplicates(
     kafka: ThreadedCluster,
 ) -> None:
     expected = [b"%d %d" % (number, part) for number in range(ROUNDS) for part in range(20)]
@@ -157,7 +157,7 @@ def test_several_batches_in_flight_cause_duplicates(
     assert len(lost) > len(set(lost)) == 20 * ROUNDS
 
 
-def test_capture_sends_all_records_before_a_refused_one_and_none_behind_it(
+def test_capture_stops_sending_at_a_refused_record(
     kafka: ThreadedCluster,
 ) -> None:
     kafka.create_topic("refused", 1)
@@ -170,7 +170,7 @@ def test_capture_sends_all_records_before_a_refused_one_and_none_behind_it(
 
 
 @pytest.mark.parametrize("name", ["linger.ms", "delivery.timeout.ms"])
-def test_unsafe_settings_are_refused_unless_the_producer_is_not_idempotent(
+def test_idempotent_producer_refuses_unsafe_settings(
     name: str,
 ) -> None:
     with pytest.raises(CaptureError, match=f"--client {name}: leave it out"):
