@@ -16,6 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests.rules import Rules
 from timer.backend import NATIVE
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ LEVELS = ("spark", "databases", "browser", "processes", "wire", "world", "proofs
 
 ONE_WORKER = ("spark", "databases", "browser")
 """The levels whose tests share a session of Spark, a server or a browser: one worker runs them."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Rules(), "rules")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
