@@ -294,15 +294,9 @@ class Target(ABC):
             f"TO {self.quote(new)}"
         )
 
-    def has_rows(self, table: str, where: tuple[str, Value] | None = None) -> bool:
-        """Whether a table has a row, optionally with a column's value, which may be null."""
-        sql, values = f"SELECT 1 FROM {self.quote(table)}", []
-        if where is not None:
-            column, value = where
-            sql += f" WHERE {self.quote(column)} "
-            sql += "IS NULL" if value is None else f"= {self.placeholder}"
-            values = [] if value is None else [value]
-        return self._run(f"{sql} LIMIT 1", values).fetchone() is not None
+    def has_rows(self, table: str) -> bool:
+        """Whether a table has a row."""
+        return self._run(f"SELECT 1 FROM {self.quote(table)} LIMIT 1").fetchone() is not None
 
     def upsert(self, table: Table, columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> None:
         """Insert rows, in this order, or update these columns where the primary key exists."""
