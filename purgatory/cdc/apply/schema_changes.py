@@ -9,7 +9,7 @@ from purgatory.cdc.apply.options import ApplyOptions
 from purgatory.cdc.apply.tables import TableMapping, TargetTables
 from purgatory.cdc.change import Change, source_name
 from purgatory.cdc.column_types import ColumnType, column_type_by_name
-from purgatory.cdc.ddl.steps import Alteration, NewColumn, find_column, is_lossless
+from purgatory.cdc.ddl.steps import Alteration, NewColumn, find_column
 from purgatory.cdc.errors import MALFORMED, MISSING_KEY, NOT_APPLIED, InvalidChangeError
 from purgatory.cdc.targets.target import PREFIX, Table, Target
 
@@ -63,7 +63,6 @@ class SchemaChanges:
                 NOT_APPLIED, f"{change.source} was renamed to {new_name}: rename it by hand"
             )
         self._check_may_create(change)
-        names = _type_names(definition)
         columns = {**_column_types(definition), **self._mapping.spec(change.source).columns}
         key = definition.get("primary-key") or change.primary_key
         if not isinstance(key, list) or not all(isinstance(name, str) for name in key):
@@ -82,7 +81,6 @@ class SchemaChanges:
                 f"{table.name}.{name} is {table.columns[name].value}, and would be "
                 f"{columns[name].value}: change it by hand",
             )
-        self._mapping.store_column_types(change.source, names)
 
     def _apply_steps(self, change: Change) -> None:
         table = self._mapping.find(change.source)
@@ -117,26 +115,14 @@ class SchemaChanges:
             target.drop_column(name, column)
         remaining = [column for column in table.columns if column not in dropped_columns]
         self._rename_columns(name, remaining, alteration.renames)
-        types = {
-            alteration.renames.get(column, column): kind
-            for column, kind in self._mapping.column_types(source).items()
-            if column not in alteration.dropped
-        }
-        for new in alteration.retyped:
-            self._change_type(source, new, types)
+        for new in alteration.changed:
+            self._change_column(source, target.table(name) or table, new)
         table = target.table(name) or table
         for new in alteration.added:
             if find_column(table.columns, new.name) is None:
-                if new.unknown is not None and target.has_rows(name):
-                    raise InvalidChangeError(
-                        NOT_APPLIED, f"{name}.{new.name} is new, and {new.unknown}"
-                    )
-                specified = self._mapping.spec(source).columns.get(new.name)
-                kind = specified or column_type_by_name(new.type_name) or ColumnType.TEXT
-                self._tables.add_columns(source, table, {new.name: kind})
+                self._check_known(table, new)
+                self._tables.add_columns(source, table, {new.name: self._type(source, new)})
                 table = target.table(name) or table
-        column_types = {new.name: new.type_name for new in (*alteration.added, *alteration.retyped)}
-        self._mapping.store_column_types(source, {**types, **column_types})
 
     def _rename_columns(self, table: str, remaining: list[str], renames: Mapping[str, str]) -> None:
         renames = {old: new for old, new in renames.items() if old in remaining and old != new}
@@ -154,34 +140,34 @@ class SchemaChanges:
             self._tables.check_names([new])
             self._target.rename_column(table, PREFIX + old if old in reused else old, new)
 
-    def _change_type(self, source: str, new: NewColumn, types: Mapping[str, str]) -> None:
-        """Check that a new type keeps all values, since the log does not have the converted
-        ones."""
-        table = self._mapping.find(source)
-        if table is None or new.name not in table.columns:
+    def _change_column(self, source: str, table: Table, new: NewColumn) -> None:
+        """Give a column its new type; the log has all rows behind this change."""
+        self._check_known(table, new)
+        kind, target = self._type(source, new), self._target
+        is_key = new.name in table.primary_key
+        if is_key:
+            # Rows whose keys the source converted would stay beside their new ones.
+            target.clear_table(table.name)
+        if table.columns.get(new.name) is kind:
             return
-        name = f"{table.name}.{new.name}"
-        old_type = types.get(new.name)
-        has_rows = self._target.has_rows(table.name)
-        lossless = old_type is not None and is_lossless(old_type, new.type_name)
-        if (not has_rows or (new.resent and not lossless)) and new.name not in table.primary_key:
-            kind = column_type_by_name(new.type_name) or ColumnType.TEXT
-            if table.columns[new.name] is not kind:
-                self._target.drop_column(table.name, new.name)
-                self._target.add_column(table.name, new.name, kind)
+        if is_key:
+            columns = {**table.columns, new.name: kind}
+            target.drop_table(table.name)
+            target.create_table(Table(table.name, columns, table.primary_key))
             return
-        zero = self._target.converter(table.columns[new.name])(0) if new.auto_increment else None
-        if zero is not None and self._target.has_rows(table.name, (new.name, zero)):
-            raise InvalidChangeError(NOT_APPLIED, f"{name} has a 0, which the source renumbered")
-        if not lossless:
+        if new.name in table.columns:
+            target.drop_column(table.name, new.name)
+        self._tables.add_columns(source, target.table(table.name) or table, {new.name: kind})
+
+    def _check_known(self, table: Table, new: NewColumn) -> None:
+        if new.unknown is not None and self._target.has_rows(table.name):
             raise InvalidChangeError(
-                NOT_APPLIED,
-                f"{name} was {old_type or 'of an unknown type'}, and is {new.type_name}: the "
-                "source may have changed its values",
+                NOT_APPLIED, f"{table.name}.{new.name} is defined anew, and {new.unknown}"
             )
-        has_nulls = not new.nullable and self._target.has_rows(table.name, (new.name, None))
-        if has_nulls and not new.resent:
-            raise InvalidChangeError(NOT_APPLIED, f"{name} has nulls, which the source replaced")
+
+    def _type(self, source: str, new: NewColumn) -> ColumnType:
+        specified = self._mapping.spec(source).columns.get(new.name)
+        return specified or column_type_by_name(new.type_name) or ColumnType.TEXT
 
     def _create_like(self, change: Change, template: str) -> None:
         model = self._mapping.find(template)
@@ -191,7 +177,6 @@ class SchemaChanges:
             )
         self._check_may_create(change)
         self._tables.find_or_create(change.source, list(model.primary_key), model.columns)
-        self._mapping.store_column_types(change.source, self._mapping.column_types(template))
 
     def _rename(self, source: str, new: str, table: Table | None) -> None:
         name = self._mapping.target_name(new)
@@ -202,11 +187,9 @@ class SchemaChanges:
                     NOT_APPLIED, f"{source} was renamed to {new}: the target has a table {name}"
                 )
             self._target.rename_table(table.name, name)
-        types = self._mapping.column_types(source)
         self._mapping.release(source)
         if table is not None:
             self._mapping.claim(name, new)
-            self._mapping.store_column_types(new, types)
 
     def _drop(self, source: str) -> None:
         table = self._mapping.find(source)
@@ -219,18 +202,6 @@ class SchemaChanges:
     def _check_may_create(self, change: Change) -> None:
         if not self._options.create:
             raise InvalidChangeError(NOT_APPLIED, f"{change.kind}: --no-create is set")
-
-
-def _type_names(definition: Mapping[str, Any]) -> dict[str, str]:
-    """The source's own names of the column types, where `def` has them."""
-    columns = definition.get("columns")
-    return {
-        column["name"]: column["column-type"]
-        for column in (columns if isinstance(columns, list) else [])
-        if isinstance(column, dict)
-        and isinstance(column.get("name"), str)
-        and isinstance(column.get("column-type"), str)
-    }
 
 
 def _column_types(definition: Mapping[str, Any]) -> dict[str, ColumnType]:

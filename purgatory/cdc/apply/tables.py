@@ -1,9 +1,9 @@
 """The target's tables: which one belongs to each table of the source, created or widened if needed.
 
-The target's own tables `purgatory_tables` and `purgatory_columns` have the mapping and the source's
-column types. Tables and columns are created in transactions of their own, before the one that
-applies a batch: creating them twice does no harm, while two tasks that widened a table and wrote to
-it in one transaction would deadlock. One thread at a time.
+The target's own table `purgatory_tables` has the mapping. Tables and columns are created in
+transactions of their own, before the one that applies a batch: creating them twice does no harm,
+while two tasks that widened a table and wrote to it in one transaction would deadlock. One thread
+at a time.
 """
 
 from __future__ import annotations
@@ -75,19 +75,6 @@ class TableMapping:
     def release(self, source: str) -> None:
         """Delete a table of the source from the mapping."""
         self.target.delete_own("purgatory_tables", source=source)
-        self.target.delete_own("purgatory_columns", source=source)
-
-    def column_types(self, source: str) -> dict[str, str]:
-        """The known column types of a source's table, such as `varchar(20)`."""
-        rows = self.target.select_own("purgatory_columns", source=source)
-        return {row[1]: row[2] for row in rows}
-
-    def store_column_types(self, source: str, types: Mapping[str, str]) -> None:
-        """Replace the source's column types of a table."""
-        self.target.delete_own("purgatory_columns", source=source)
-        self.target.insert_own(
-            "purgatory_columns", [(source, name, kind) for name, kind in types.items()]
-        )
 
     def check_table_name(self, name: str) -> None:
         """Raise InvalidChangeError if the target can't have a table of this name."""

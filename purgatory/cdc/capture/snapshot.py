@@ -3,10 +3,9 @@
 MariaDB reports the position of a consistent snapshot; MySQL is locked for the moment in which the
 snapshot begins.
 
-The values of a new column in existing rows (a default that the server converted, a time, a number,
-an expression) are in no event of the binlog. `Resnapshots` sends all rows of its table again, as of
-a
-position behind the statement:
+The values of a new or changed column in existing rows (a default or a value that the server
+converted, a time, a number, an expression) are in no event of the binlog. `Resnapshots` sends all
+rows of its table again, as of a position behind the statement:
 
     the statement is read:     the goal is the current end of the binlog
     the goal is reached:       read the table in a snapshot, which has a position of its own
@@ -219,8 +218,6 @@ class _Rows:
 def _skip_resend(step: dict[str, Any], reason: str) -> dict[str, Any]:
     if not step.get("resent"):
         return step
-    if step["do"] != "add-column":
-        return stop_step(f"{step['name']}: {reason}")
     rest = {name: value for name, value in step.items() if name != "resent"}
     return {**rest, "unknown": reason}
 
@@ -293,11 +290,7 @@ class Resnapshots:
             replaced = SchemaChange(change.kind, *new_name, steps=[{"do": "resend-table"}])
             dropped = [SchemaChange("table-drop", *name)] if change.new_name else []
             return [*dropped, replaced]
-        return [
-            change.with_steps(
-                [{**s, "resent": True} if s["do"] == "change-type" else s for s in steps]
-            )
-        ]
+        return [change]
 
     def _error(self, error: pymysql.Error) -> CaptureError:
         message = f"tables of {self._source} can't be read back: {error_text(error)}"

@@ -92,21 +92,18 @@ class ColumnDefinition:
             "signed": not self.unsigned,
         }
 
-    def step(self, kind: str) -> dict[str, Any]:
-        """The column in a step."""
-        return {"do": kind, "name": self.name, "type": self.type_text, "nullable": self.nullable}
-
     def add_step(self) -> dict[str, Any]:
         """The step that adds the column; existing rows may need its values from the source."""
-        step = self.step("add-column")
+        step = self._step("add-column")
         return step if self._is_null_in_old_rows else {**step, "resent": True}
 
-    def retype_step(self) -> dict[str, Any]:
-        """The step that changes its type; the source computes generated values again."""
-        step = self.step("change-type")
-        if self.auto_increment:
-            step["auto_increment"] = True
-        return {**step, "resent": True} if self.is_generated else step
+    def change_step(self, old: str) -> dict[str, Any]:
+        """The step that makes a column this one; the source may have converted its values."""
+        was = {} if old == self.name else {"was": old}
+        return {**self._step("change-column"), **was, "resent": True}
+
+    def _step(self, kind: str) -> dict[str, Any]:
+        return {"do": kind, "name": self.name, "type": self.type_text, "nullable": self.nullable}
 
     @property
     def _is_null_in_old_rows(self) -> bool:

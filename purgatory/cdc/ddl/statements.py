@@ -475,15 +475,12 @@ def _parse_alteration(
         condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
         old = tokens.name()
         column = parse_column(tokens, mode)
-        if column.name != old:
-            steps.append({"do": "rename-column", "name": old, "to": column.name})
-            condition = condition and {"was": old, **condition}
-        steps.append({**column.retype_step(), **condition})
+        steps.append({**column.change_step(old), **condition})
         steps.extend(_resend_table() if column.is_key else [])
     elif tokens.accept("MODIFY"):
         condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
         column = parse_column(tokens, mode)
-        steps.append({**column.retype_step(), **condition})
+        steps.append({**column.change_step(column.name), **condition})
         steps.extend(_resend_table() if column.is_key else [])
     elif tokens.accept("RENAME"):
         _parse_rename(tokens, alteration, database)

@@ -8,7 +8,6 @@ tables are
     purgatory_pending     topic, partition, offset, key, value, and its place: read, but records
                           before it are missing (`apply.pending`)
     purgatory_tables      name, source: which source's table each table belongs to
-    purgatory_columns     source, name, type: the source's own column types
     purgatory_schema      id, version: incremented by each schema change that is applied
     purgatory_effects     topic, partition, offset, key, version, applied_us: the audit log
     purgatory_commits     topic, partition, offset, committed_us: the audit log
@@ -50,7 +49,6 @@ OWN_TABLES: Mapping[str, Mapping[str, str]] = {
         "value": "binary",
     },
     "purgatory_tables": {"name": "text", "source": "text"},
-    "purgatory_columns": {"source": "text", "name": "text", "type": "text"},
     "purgatory_schema": {"id": "int", "version": "bigint"},
     "purgatory_effects": {
         "topic": "text",
@@ -81,7 +79,6 @@ OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     "purgatory_offsets": ("topic", "partition"),
     "purgatory_pending": ("topic", "position", "number", "partition", "offset"),
     "purgatory_tables": ("name",),
-    "purgatory_columns": ("source", "name"),
     "purgatory_schema": ("id",),
 }
 """Their primary keys. Those without may have a row twice, for the audit to find."""
@@ -297,15 +294,9 @@ class Target(ABC):
             f"TO {self.quote(new)}"
         )
 
-    def has_rows(self, table: str, where: tuple[str, Value] | None = None) -> bool:
-        """Whether a table has a row, optionally with a column's value, which may be null."""
-        sql, values = f"SELECT 1 FROM {self.quote(table)}", []
-        if where is not None:
-            column, value = where
-            sql += f" WHERE {self.quote(column)} "
-            sql += "IS NULL" if value is None else f"= {self.placeholder}"
-            values = [] if value is None else [value]
-        return self._run(f"{sql} LIMIT 1", values).fetchone() is not None
+    def has_rows(self, table: str) -> bool:
+        """Whether a table has a row."""
+        return self._run(f"SELECT 1 FROM {self.quote(table)} LIMIT 1").fetchone() is not None
 
     def upsert(self, table: Table, columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> None:
         """Insert rows, in this order, or update these columns where the primary key exists."""

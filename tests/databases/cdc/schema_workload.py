@@ -63,11 +63,26 @@ _DEFAULTS = {
     "ENUM('new','paid','it''s')": "NOT NULL",
     "SET('a','b','c')": "DEFAULT 'c,a'",
 }
-_WIDER = {"TINYINT": "BIGINT", "INT UNSIGNED": "BIGINT", "VARCHAR(40)": "VARCHAR(90)"}
+_CHANGED = {
+    "TINYINT": "BIGINT",
+    "INT UNSIGNED": "DOUBLE",
+    "BIGINT": "VARCHAR(40)",
+    "DECIMAL(12,3)": "DOUBLE",
+    "FLOAT": "DOUBLE",
+    "BIT(7)": "BIGINT",
+    "DATE": "DATETIME",
+    "DATETIME(6)": "DATE",
+    "TIME(3)": "VARCHAR(40)",
+    "CHAR(9)": "VARCHAR(40)",
+    "VARCHAR(40)": "TEXT",
+    "JSON": "TEXT",
+}
+"""The types that columns get in place of theirs: each takes all values, if need be less exactly."""
 _KINDS = (
     *("CREATE TABLE", "CREATE OR REPLACE", " LIKE ", " SELECT * ", "DROP TABLE", "TRUNCATE"),
     *("RENAME TABLE t", " RENAME t", "tmp TO", "ADD COLUMN", " FIRST", " AFTER", "DEFAULT"),
-    *("NOT NULL", "DROP COLUMN", "RENAME COLUMN", ", RENAME COLUMN", "MODIFY", "CREATE VIEW"),
+    *("NOT NULL", "DROP COLUMN", "RENAME COLUMN", ", RENAME COLUMN", "MODIFY", "MODIFY id"),
+    *("CHANGE", "CREATE VIEW"),
     *("REPLACE INTO", "UPDATE", "SET id = id + 3", "DELETE", "seq_100_to", "COMMIT", "ROLLBACK"),
 )
 _MOST_TABLES = 5
@@ -117,8 +132,8 @@ class SchemaWorkload:
                 [
                     self._create, self._drop, self._truncate, self._like, self._select,
                     self._rename, self._swap, self._replace, self._add, self._add, self._add,
-                    self._drop_column, self._rename_column, self._swap_columns, self._widen,
-                    self._nothing,
+                    self._drop_column, self._rename_column, self._swap_columns,
+                    self._change_column, self._change_column, self._change_column, self._nothing,
                 ]
             )(cursor)  # fmt: skip
 
@@ -250,13 +265,24 @@ class SchemaWorkload:
             self._run(cursor, f"{sql}, RENAME COLUMN {other} TO {one}")
             columns[one], columns[other] = columns[other], columns[one]
 
-    def _widen(self, cursor: pymysql.cursors.Cursor) -> None:
-        table = self._table()
-        for column, kind in self._tables[table].items():
-            if kind in _WIDER:
-                self._run(cursor, f"ALTER TABLE {table} MODIFY {column} {_WIDER[kind]}")
-                self._tables[table][column] = "BIGINT" if _WIDER[kind] == "BIGINT" else "CHAR(9)"
-                return
+    def _change_column(self, cursor: pymysql.cursors.Cursor) -> None:
+        table, chance = self._table(), self._chance
+        if chance.random() < 0.2:
+            kind = chance.choice(["INT", "BIGINT", "DECIMAL(12,0)"])
+            self._run(cursor, f"ALTER TABLE {table} MODIFY id {kind}")
+        columns = self._tables[table]
+        found = sorted(name for name, kind in columns.items() if kind in _CHANGED)
+        if not found:
+            return
+        column = chance.choice(found)
+        kind = _CHANGED[columns.pop(column)]
+        if chance.random() < 0.5:
+            self._run(cursor, f"ALTER TABLE {table} MODIFY {column} {kind}")
+            columns[column] = kind
+        else:
+            new = self._name("c")
+            self._run(cursor, f"ALTER TABLE {table} CHANGE {column} {new} {kind}")
+            columns[new] = kind
 
     def _nothing(self, cursor: pymysql.cursors.Cursor) -> None:
         table, name = self._table(), self._name("n")

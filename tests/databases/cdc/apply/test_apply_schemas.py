@@ -11,7 +11,6 @@ import pytest
 from purgatory.cdc import Applied, ApplyOptions, QuarantineStopError, Record, Target
 from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions, drain_pending
-from purgatory.cdc.ddl.steps import is_lossless
 from tests.databases.cdc.change_log import TOPIC, quarantined, raw, record, rows_of
 
 COLUMNS = [
@@ -156,7 +155,7 @@ def test_heartbeat_keeps_the_order_of_a_row_in_two_partitions(
 
 
 @both_ways
-@pytest.mark.parametrize("order", list(permutations(range(4))))
+@pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_statement_of_many_column_changes_is_applied(
     target: Target, way: Way, order: Sequence[int]
 ) -> None:
@@ -164,10 +163,9 @@ def test_statement_of_many_column_changes_is_applied(
     log.row(0, n=1, text="a")
     log.row(1, n=2, text="b")
     steps = [
-        change(do="rename-column", name="n", to="text"),
+        change(do="change-column", was="n", name="text", type="bigint(20)", resent=True),
         change(do="drop-column", name="text"),
         change(do="add-column", name="n", type="int(11)", nullable=True),
-        change(do="change-type", name="text", type="bigint(20)", nullable=True),
     ]
     log.schema("table-alter", *(steps[number] for number in order))
     log.row(2, text=2**40, n=8)
@@ -275,7 +273,7 @@ def test_a_table_like_another_has_its_columns_and_its_key(target: Target, way: W
 @both_ways
 @pytest.mark.parametrize("is_like", [False, True])
 def test_create_if_not_exists_keeps_the_table(target: Target, way: Way, is_like: bool) -> None:
-    narrow = [COLUMNS[0], {**COLUMNS[2], "column-type": "varchar(5)"}, {**COLUMNS[1], "name": "m"}]
+    narrow = [COLUMNS[0], {**COLUMNS[1], "name": "m"}]
     definition = {**CREATE["def"], "table": "narrow", "columns": narrow}
     log = Log()
     # The first one finds no table.
@@ -286,10 +284,6 @@ def test_create_if_not_exists_keeps_the_table(target: Target, way: Way, is_like:
     log.schema("table-create", *like, **{"def": definition, "if": "absent"})
     way(Writer(target), reversed_partitions(log))
     assert rows_of(target) == [{"id": 1, "n": 1, "text": "0123456789"}]
-    # The types that later statements are compared with survive as well.
-    log.schema("table-alter", change(do="change-type", name="text", type="varchar(7)"))
-    with pytest.raises(QuarantineStopError, match=r"was varchar\(10\), and is varchar\(7\)"):
-        way(Writer(target), reversed_partitions(log))
 
 
 @both_ways
@@ -329,13 +323,14 @@ NOT_APPLIED: list[tuple[str, list[dict[str, Any]], str]] = [
     ),
     (
         "table-alter",
-        [change(do="change-type", name="n", type="tinyint(4)")],
-        r"was int\(11\), and is tinyint\(4\)",
+        [change(do="change-column", name="n", type="tinyint(4)", unknown="it can't be read back")],
+        "it can't be read back",
     ),
     (
         "table-alter",
-        [change(do="change-type", name="n", type="int(11)", nullable=False)],
-        "has nulls",
+        # As a capture of before wrote it.
+        [change(do="change-type", name="n", type="bigint(20)")],
+        "the step 'change-type' is not known",
     ),
     (
         "table-alter",
@@ -387,44 +382,3 @@ def test_drop_of_unknown_order_among_partitions_stops(target: Target) -> None:
     ):
         apply_rows(writer, TOPIC, 0, log)
     assert [row["id"] for row in rows_of(target)] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "keeps"),
-    [
-        ("int(11)", "bigint(20)", True),
-        ("int(10) unsigned", "bigint(20)", True),
-        ("int(10) unsigned", "int(11)", False),
-        ("int(11)", "bigint(20) unsigned", False),
-        ("bigint(20)", "int", False),
-        ("varchar(10)", "varchar(20)", True),
-        ("varchar(20)", "varchar(10)", False),
-        ("varchar(10)", "text", True),
-        ("text", "varchar(20000)", False),
-        ("varchar(10)", "char(20)", False),
-        ("char(10)", "varchar(10)", True),
-        ("varchar(10)", "varchar(20) character set latin1", False),
-        ("varchar(10) character set utf8mb4", "varchar(20) character set utf8mb4", True),
-        ("varchar(10) character set utf8mb4", "varchar(20)", False),
-        ("text", "text(50)", False),
-        ("text(50)", "varchar(60)", False),
-        ("text(50)", "text", True),
-        ("blob", "blob(100)", False),
-        ("blob(100)", "varbinary(255)", True),
-        ("varbinary(10)", "blob", True),
-        ("binary(4)", "binary(5)", False),
-        ("decimal(10,2)", "decimal(12,2)", True),
-        ("decimal(10,2)", "decimal(12,3)", False),
-        ("enum('a','b')", "enum('b','c','a')", True),
-        ("enum('a','b')", "enum('a','c')", False),
-        ("set('a','b')", "set('a','b','c')", True),
-        ("set('a','b')", "set('b','a')", False),
-        ("datetime", "datetime(3)", False),
-        ("timestamp", "datetime", False),
-        ("int", "varchar(20)", False),
-        ("date", "date", True),
-        ("float", "double", False),
-    ],
-)
-def test_type_changes_keep_values_only_where_all_fit(old: str, new: str, keeps: bool) -> None:
-    assert is_lossless(old, new) is keeps

@@ -43,6 +43,21 @@ APPLIED = [
     "ALTER TABLE {t} CHANGE n m BIGINT COMMENT 'n'; INSERT INTO {t} VALUES (7, 1 << 40, 'g', 7)",
     "ALTER TABLE {t} MODIFY s VARCHAR(60), MODIFY d DECIMAL(12,2); "
     "INSERT INTO {t} VALUES (7, 7, REPEAT('x', 50), 1234567890.12)",
+    "ALTER TABLE {t} MODIFY n VARCHAR(9); INSERT INTO {t} VALUES (7, 'seven', 'g', 7)",
+    "UPDATE {t} SET d = 1 WHERE d IS NULL; ALTER TABLE {t} MODIFY d DECIMAL(8,0) NOT NULL",
+    "ALTER TABLE {t} ADD IF NOT EXISTS d DECIMAL(4,0); ALTER TABLE {t} MODIFY D DECIMAL(6,0)",
+    "ALTER TABLE {t} CHANGE n s DOUBLE, CHANGE s n VARCHAR(20), MODIFY d VARCHAR(9) FIRST",
+    "CREATE TABLE {t}j (id INT PRIMARY KEY, j JSON) CHARSET latin1; "
+    "INSERT INTO {t}j VALUES (1, '\"ü\"'); ALTER TABLE {t}j MODIFY j LONGTEXT",
+    # A key's column, whose values may be others.
+    "ALTER TABLE {t} MODIFY id BIGINT NOT NULL; INSERT INTO {t} VALUES (1 << 40, 7, 'g', 7)",
+    "ALTER TABLE {t} CHANGE id no VARCHAR(9) NOT NULL; INSERT INTO {t} VALUES ('7', 7, 'g', 7)",
+    "UPDATE {t} SET id = 0 WHERE id = 1; ALTER TABLE {t} MODIFY id INT AUTO_INCREMENT",
+    # Types and names that change again before the rows are read back.
+    "ALTER TABLE {t} MODIFY n VARCHAR(9); INSERT INTO {t} VALUES (7, 'seven', 'g', 7); "
+    "DELETE FROM {t} WHERE id = 7; ALTER TABLE {t} CHANGE n m BIGINT, DROP s, ADD n DATE; "
+    "INSERT INTO {t} VALUES (8, 8, 8, '2024-05-06'); ALTER TABLE {t} RENAME COLUMN n TO s, "
+    "MODIFY id BIGINT; UPDATE {t} SET m = 1 << 40, s = '2024-05-07' WHERE id = 8",
     "ALTER TABLE {t} DROP COLUMN s, ADD COLUMN s INT DEFAULT 5; UPDATE {t} SET s = 6 WHERE id = 2",
     "ALTER TABLE {t} DROP n, DROP COLUMN IF EXISTS nothing",
     "ALTER TABLE {t} ADD (a INT NOT NULL, b VARCHAR(9) NOT NULL, c DATETIME(3) DEFAULT "
@@ -146,21 +161,11 @@ KEYLESS = [
 """Tables that have no key at first."""
 STOPPED = {
     "ALTER TABLE {t} DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)": "another primary key",
-    "ALTER TABLE {t} MODIFY n VARCHAR(9)": r"{t}\.n was int",
-    "ALTER TABLE {t} MODIFY s VARCHAR(1)": r"{t}\.s was varchar\(10\), and is varchar\(1\)",
-    "ALTER TABLE {t} MODIFY d DECIMAL(8,2) NOT NULL": "has nulls",
-    "ALTER TABLE {t} ADD IF NOT EXISTS d DECIMAL(4,0); ALTER TABLE {t} MODIFY D DECIMAL(6,0)": (
-        r"{t}\.D was decimal\(8,2\), and is decimal\(6,0\)"
-    ),
     "ALTER IGNORE TABLE {t} ADD UNIQUE (n)": "IGNORE may drop rows",
     "CREATE TEMPORARY TABLE {t} (id INT); RENAME TABLE {t} TO {t}t; DROP TEMPORARY TABLE {t}t": (
         "RENAME TABLE of a temporary table"
     ),
     "ALTER TABLE {t} ADD SYSTEM VERSIONING": "system versioning",
-    "CREATE TABLE {t}j (id INT PRIMARY KEY, j JSON) CHARSET latin1; "
-    "INSERT INTO {t}j VALUES (1, '\"ж\"'); ALTER TABLE {t}j MODIFY j LONGTEXT": (
-        r"{t}j\.j was longtext character set utf8mb4, and is longtext"
-    ),
     "ALTER TABLE {t} PARTITION BY HASH (id) PARTITIONS 2; ALTER TABLE {t} TRUNCATE PARTITION p0": (
         "TRUNCATE PARTITION takes rows away"
     ),

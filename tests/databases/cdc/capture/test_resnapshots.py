@@ -24,6 +24,7 @@ from tests.databases.cdc.same_rows import difference
 CREATE = "CREATE TABLE t (id INT PRIMARY KEY, n INT)"
 ROWS = "INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)"
 ADD = "ALTER TABLE t ADD y YEAR NOT NULL DEFAULT 99"
+CHANGE = "ALTER TABLE t MODIFY id BIGINT UNSIGNED, CHANGE n m VARCHAR(9)"
 
 
 @pytest.fixture
@@ -43,11 +44,16 @@ def check_equal(capturing: Capturing, target: Target) -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 1, 3])
+@pytest.mark.parametrize("statement", [ADD, CHANGE])
 def test_interrupted_capture_sends_the_rows_again(
-    capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, sent: int
+    capturing: Capturing,
+    target: Target,
+    monkeypatch: pytest.MonkeyPatch,
+    statement: str,
+    sent: int,
 ) -> None:
     capturing.capture()
-    capturing.run(CREATE, ROWS, ADD)
+    capturing.run(CREATE, ROWS, statement)
     whole: Callable[[snapshot.Resnapshots, int], Iterator[CapturedRecord]]
     whole = snapshot.Resnapshots.records
 
@@ -61,7 +67,8 @@ def test_interrupted_capture_sends_the_rows_again(
     with pytest.raises(KeyboardInterrupt):
         capturing.capture()
     monkeypatch.undo()
-    capturing.run("DELETE FROM t WHERE id = 2", "UPDATE t SET n = 11 WHERE id = 1")
+    meanwhile = "ALTER TABLE t CHANGE id no INT, ADD z INT DEFAULT 5"
+    capturing.run("DELETE FROM t WHERE id = 2", meanwhile, "UPDATE t SET z = 11 WHERE no = 1")
     capturing.capture()
     check_equal(capturing, target)
     assert target.select_own("purgatory_quarantine") == []
@@ -97,6 +104,7 @@ def test_snapshot_interrupted_within_a_change_is_applied(
     "meanwhile",
     [
         ["ALTER TABLE t CHANGE y z SMALLINT NOT NULL", "INSERT INTO t VALUES (4, 4, 5)"],
+        [CHANGE, "INSERT INTO t VALUES (1 << 63, 'four', 2004)", "ALTER TABLE t DROP y"],
         ["ALTER TABLE t DROP y, ADD y INT NOT NULL DEFAULT 3", "DELETE FROM t WHERE id = 1"],
         ["RENAME TABLE t TO u", "CREATE TABLE t (id INT PRIMARY KEY, y INT DEFAULT 8)"],
         ["DROP TABLE t"],
@@ -123,14 +131,15 @@ def test_changes_between_statement_and_snapshot_are_in_the_copy(
     assert target.select_own("purgatory_quarantine") == []
 
 
+@pytest.mark.parametrize("statement", ["ADD v INT DEFAULT 5", "CHANGE z v BIGINT"])
 def test_only_a_table_without_snapshots_stops_at_its_statement(
-    capturing: Capturing, target: Target
+    capturing: Capturing, target: Target, statement: str
 ) -> None:
     capturing.capture()
     capturing.run(f"{CREATE} ENGINE=Aria", ADD, ROWS.replace(")", ", 0)"))
-    capturing.run("ALTER TABLE t ADD z INT", "ALTER TABLE t ADD v INT DEFAULT 5")
+    capturing.run("ALTER TABLE t ADD z INT", f"ALTER TABLE t {statement}")
     capturing.capture()
-    with pytest.raises(QuarantineStopError, match=r"t\.v is new, and .* engine Aria"):
+    with pytest.raises(QuarantineStopError, match=r"t\.v is defined anew, and .* engine Aria"):
         check_equal(capturing, target)
 
 

@@ -128,9 +128,8 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
             " CHANGE IF EXISTS c d INT, ADD e TIMESTAMP NULL DEFAULT NULL, ADD f INT DEFAULT NULL",
             altered(
                 {**typed("add-column", "a", "text"), "if": "absent"},
-                {**typed("change-type", "b", "int"), "if": "exists"},
-                {"do": "rename-column", "name": "c", "to": "d"},
-                {**typed("change-type", "d", "int", was="c"), "if": "exists"},
+                {**typed("change-column", "b", "int", resent=True), "if": "exists"},
+                {**typed("change-column", "d", "int", was="c", resent=True), "if": "exists"},
                 typed("add-column", "e", "timestamp"),
                 typed("add-column", "f", "int"),
             ),
@@ -140,9 +139,9 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
             " ADD u TEXT DEFAULT 'NULL', MODIFY i INT AUTO_INCREMENT",
             altered(
                 typed("add-column", "g", "int", resent=True),
-                typed("change-type", "h", "int", resent=True),
+                typed("change-column", "h", "int", resent=True),
                 typed("add-column", "u", "text", resent=True),
-                typed("change-type", "i", "int", False, auto_increment=True),
+                typed("change-column", "i", "int", False, resent=True),
             ),
         ),
         ("ALTER TABLE t ADD PRIMARY KEY (a), ADD KEY (b)", altered({"do": "resend-table"})),
@@ -167,9 +166,8 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
             "ALTER TABLE t CHANGE `a` b BIGINT UNSIGNED NOT NULL COMMENT 'RENAME TO x' AFTER c,"
             " MODIFY d ENUM('a,b','it''s')",
             altered(
-                {"do": "rename-column", "name": "a", "to": "b"},
-                typed("change-type", "b", "bigint unsigned", False),
-                typed("change-type", "d", "enum('a,b','it''s')"),
+                typed("change-column", "b", "bigint unsigned", False, was="a", resent=True),
+                typed("change-column", "d", "enum('a,b','it''s')", resent=True),
             ),
         ),
         (

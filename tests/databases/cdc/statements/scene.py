@@ -40,7 +40,7 @@ class Scene:
 
     Args:
         hidden: the session's temporary tables, each with a column of it.
-        careful: leave out what stops by its nature, as types that lose values.
+        careful: leave out what stops by its nature, and types that lose values.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class StatementGenerator:
     """Writes the steps of one program. The same seed and the same source give the same steps.
 
     Args:
-        careful: leave out what stops by its nature, as types that lose values.
+        careful: leave out what stops by its nature, and types that lose values.
         folds_tables: whether the source takes names of tables without regard to case.
     """
 
