@@ -1,4 +1,4 @@
-"""The command `purgatory stream`: windowed waits from a published topic."""
+"""The command `purgatory stream`: windowed waits and occupancy from a published topic."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def _stream(
             checkpoint_folder=checkpoint or out / "checkpoint",
             window_us=values["window_us"],
             watermark_delay_us=values["watermark_us"],
+            longest_wait_us=values["longest_wait_us"],
             to_topic=to_topic,
             bootstrap_servers=bootstrap,
             client=settings,
@@ -110,7 +111,13 @@ def _run(
     source = TopicSource(config.bootstrap_servers, prefix, most_rows, config.client)
     topic_id = source.check()
     config.checkpoint.check(
-        Settings(config.window_us, config.watermark_delay_us, source.topic, topic_id)
+        Settings(
+            config.window_us,
+            config.watermark_delay_us,
+            config.longest_wait_us,
+            source.topic,
+            topic_id,
+        )
     )
     sinks = open_sinks(config)
     metrics = StreamMetrics()

@@ -4,6 +4,9 @@
 * `source`: the topic of operations as a stream of records, and what of it is not read yet.
 * `windowed_waits`: from records to the waits of each window, in SQL: `operations.sql` parses a
   record, `counts.sql` counts the rows of a batch, and `windows.sql` closes windows.
-* `checkpoint`: the open windows and the watermark between two batches, and the query's settings.
+* `windowed_occupancy`: from waits to how many operations were parked in each window, by the SQL of
+  the job on traces.
+* `checkpoint`: what is kept between two batches (the open windows, the watermark, and waits for
+  occupancy), and the query's settings.
 * `stream`: the query of `purgatory stream`; `sinks` and `metrics` get its results.
 """

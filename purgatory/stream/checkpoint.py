@@ -5,6 +5,8 @@
   The file is written before the results of the batch: when Spark repeats the batch after a crash,
   the watermark is the same again, and so are the results, however many records have come since.
 * The states of the last two batches are kept, since the last one may be repeated.
+* The waits of a batch are a Parquet file, too, which stays until no open window of occupancy, of
+  before the last batch, can have one of them.
 
 A checkpoint has one writer, the query's thread.
 """
@@ -23,6 +25,7 @@ import pyarrow.parquet as pq
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.pipeline.errors import OutputError
 from purgatory.settings.typed_duration import duration_of
+from purgatory.stream.windowed_occupancy import PARKED
 from purgatory.stream.windowed_waits import State, Watermark
 
 QUERY = "waits"
@@ -39,12 +42,14 @@ class Settings:
     Args:
         window_us: the length of a window.
         watermark_delay_us: how late a row may be.
+        longest_wait_us: the longest wait that occupancy counts whole.
         topic: the topic of operations.
         topic_id: its id; None from brokers without ids.
     """
 
     window_us: int
     watermark_delay_us: int
+    longest_wait_us: int
     topic: str
     topic_id: str | None = None
 
@@ -53,6 +58,7 @@ class Settings:
         for option, us, stored_us in (
             ("--window", self.window_us, other.window_us),
             ("--watermark", self.watermark_delay_us, other.watermark_delay_us),
+            ("--longest-wait", self.longest_wait_us, other.longest_wait_us),
         ):
             if us != stored_us:
                 given, stored = duration_of(us), duration_of(stored_us)
@@ -84,6 +90,7 @@ class Checkpoint:
         self.folder = folder
         self._settings = folder / "settings.json"
         self._states = folder / "windows"
+        self._parked = folder / "parked"
 
     def batches(self) -> list[int]:
         """Return the numbers of the batches that were begun, as far as Spark keeps them."""
@@ -103,8 +110,9 @@ class Checkpoint:
             return
         problem: str | None = f"is of another version of this command: {_ANEW}"
         if self._settings.exists():
-            stored = Settings(**json.loads(self._settings.read_text("utf-8")))
-            problem = settings.difference(stored)
+            stored = json.loads(self._settings.read_text("utf-8"))
+            if stored.keys() == asdict(settings).keys():
+                problem = settings.difference(Settings(**stored))
         if problem is not None:
             raise OutputError(f"--checkpoint {self.folder}: {problem}")
 
@@ -143,6 +151,33 @@ class Checkpoint:
         write_whole(self._path(batch), lambda path: pq.write_table(table, path, compression="zstd"))
         for path in self._states.glob("batch-*.parquet"):
             if path.name < self._path(batch - 1).name:
+                path.unlink()
+
+    def keep_parked(self, batch: int, parked: pa.Table) -> None:
+        """Keep the waits of a batch, with the columns of `PARKED`, in the order of their ends."""
+        if not len(parked):
+            return
+        self._parked.mkdir(exist_ok=True)
+        newest = {"newest_us": str(parked["end_us"][-1])}
+        table = parked.replace_schema_metadata(newest)
+        # Groups of rows that end at about the same time: few of them are in a window.
+        write_whole(
+            self._parked / f"batch-{batch:09}.parquet",
+            lambda path: pq.write_table(table, path, compression="zstd", row_group_size=50_000),
+        )
+
+    def parked(self, from_us: int, until_us: int) -> pa.Table:
+        """Return the waits of all batches that are in a span of time. O(rows of the result)."""
+        of_batches = [
+            pq.read_table(path, filters=[("start_us", "<", until_us), ("end_us", ">", from_us)])
+            for path in self._parked.glob("batch-*.parquet")
+        ]
+        return pa.concat_tables([PARKED.empty_table(), *of_batches])
+
+    def drop_parked(self, until_us: int) -> None:
+        """Drop the waits of each batch whose last one ended by a time."""
+        for path in self._parked.glob("batch-*.parquet"):
+            if int(pq.read_schema(path).metadata[b"newest_us"]) <= until_us:
                 path.unlink()
 
     def _path(self, batch: int) -> Path:

@@ -17,6 +17,7 @@ select
     count(*) as operations,
     sum(wait_us) as sum_us,
     max(wait_us) as max_us,
+    count_if(outcome <> 'immediate' and wait_us > :longest_wait_us) as outlasted,
     max(event_us) as newest_us,
     min(example) as example
 from operations

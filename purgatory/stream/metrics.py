@@ -46,9 +46,16 @@ class StreamMetrics:
             (*of_kind, "quantile"),
             registry=registry,
         )
+        self._pending = Gauge(
+            "purgatory_live_pending_operations",
+            "How many operations waited over all brokers, in the last closed window.",
+            ("purgatory", "statistic"),
+            registry=registry,
+        )
+        self._last_end_us: dict[str, int] = {}
         self._quarantine = Counter(
             "purgatory_live_rows_quarantined",
-            "Rows in quarantine, late or invalid, which changed no result.",
+            "Rows in quarantine: late, invalid, or with a longer wait than occupancy counts.",
             ("source", "reason"),
             registry=registry,
         )
@@ -69,25 +76,43 @@ class StreamMetrics:
         )
 
     def add(self, table: str, rows: pa.Table) -> None:
-        """Count rows of the table `waits` or `quarantine`. O(rows)."""
+        """Count rows of the table `waits`, `occupancy` or `quarantine`. O(rows)."""
         for row in rows.to_pylist():
             if table == "waits":
                 self._add_window(row)
+            elif table == "occupancy":
+                self._add_sizes(row)
             else:
                 self._quarantine.labels(row["source"], row["reason"]).inc(row["rows"])
 
-    def batch_done(self, progress: Mapping[str, Any], batch: int, watermark_us: int) -> None:
+    def batch_done(
+        self, progress: Mapping[str, Any], batch: int, watermark_us: int, occupancy_us: int
+    ) -> None:
         """Set the progress of the query.
 
         Args:
             progress: `StreamingQuery.lastProgress`.
             batch: the number of the last batch.
             watermark_us: the watermark after it; 0: there is none yet.
+            occupancy_us: the end of the last closed window of occupancy; 0: there is none yet.
         """
+        for purgatory, end_us in self._last_end_us.items():
+            if end_us < occupancy_us:  # a window in which nothing waited has no row
+                self._set_sizes(purgatory, 0, 0)
         self._batch.labels(QUERY).set(batch)
         self._rows.labels(QUERY).set(progress.get("inputRowsPerSecond") or 0)
         if watermark_us:
             self._watermark.labels(QUERY).set(watermark_us / _US_PER_S)
+
+    def _add_sizes(self, row: Mapping[str, Any]) -> None:
+        purgatory, end_us = row["purgatory"], round(row["window_end"].timestamp() * _US_PER_S)
+        if row["broker"] is None and end_us >= self._last_end_us.get(purgatory, 0):
+            self._last_end_us[purgatory] = end_us
+            self._set_sizes(purgatory, row["size_mean"], row["size_max"])
+
+    def _set_sizes(self, purgatory: str, mean: float, most: int) -> None:
+        self._pending.labels(purgatory, "mean").set(mean)
+        self._pending.labels(purgatory, "max").set(most)
 
     def _add_window(self, row: Mapping[str, Any]) -> None:
         names = (row["purgatory"], row["kind"])

@@ -45,6 +45,7 @@ select
     problem,
     case when problem is not null then substring(text, 1, 200) end as example,
     case when problem is null then coalesce(run_id, '') end as run_id,
+    case when problem is null then broker end as broker,
     case when problem is null then purgatory end as purgatory,
     case when problem is null then kind end as kind,
     case when problem is null then outcome end as outcome,

@@ -38,8 +38,9 @@ class StreamConfig:
     Args:
         out: the folder of the results.
         checkpoint_folder: the folder of the query's checkpoint.
-        window_us: the length of a window of waits, in microseconds.
+        window_us: the length of a window, in microseconds.
         watermark_delay_us: how late a row may be, in microseconds.
+        longest_wait_us: the longest wait that occupancy counts whole, in microseconds.
         to_topic: the prefix of the topic for results, `.waits`; None: no topic.
         bootstrap_servers, client: of the cluster with this topic.
         once: read the input that is there now, and end.
@@ -49,6 +50,7 @@ class StreamConfig:
     checkpoint_folder: Path
     window_us: int = STREAM.options["window_us"].default
     watermark_delay_us: int = STREAM.options["watermark_us"].default
+    longest_wait_us: int = STREAM.options["longest_wait_us"].default
     to_topic: str | None = None
     bootstrap_servers: str = ""
     client: Mapping[str, str] = field(default_factory=dict)
@@ -128,10 +130,8 @@ def open_sinks(config: StreamConfig) -> Sinks:
     if config.to_topic is not None:
         topic = TopicSink(config.bootstrap_servers, f"{config.to_topic}.{QUERY}", config.client)
         check_topic_sink(topic, config.checkpoint)
-    parquet = {
-        QUERY: ParquetSink(config.out / QUERY),
-        "quarantine": ParquetSink(config.out / "quarantine" / QUERY),
-    }
+    parquet = {name: ParquetSink(config.out / name) for name in STREAM.outputs}
+    parquet["quarantine"] = ParquetSink(config.out / "quarantine" / QUERY)
     return Sinks(parquet, topic)
 
 

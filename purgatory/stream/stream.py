@@ -1,4 +1,4 @@
-"""The query of `purgatory stream`: waits by window, with a checkpoint and sinks.
+"""The query of `purgatory stream`: waits and occupancy by window, with a checkpoint and sinks.
 
 Ground rules
 ------------
@@ -26,6 +26,7 @@ from purgatory.stream.checkpoint import QUERY
 from purgatory.stream.metrics import StreamMetrics
 from purgatory.stream.sinks import Sinks, StreamConfig
 from purgatory.stream.source import RecordSource
+from purgatory.stream.windowed_occupancy import close_occupancy, closed_until, parked_waits
 from purgatory.stream.windowed_waits import close_windows, count_batch, operations_of
 
 if TYPE_CHECKING:
@@ -134,7 +135,18 @@ class _Batches:
         """Process a batch, for the first time or again."""
         window_us = self._config.window_us
         before, kept = self._checkpoint.state_before(number), self._checkpoint.state_after(number)
-        counts, newest_us = count_batch(batch, window_us=window_us)
+        longest_us = self._config.longest_wait_us
+        batch.persist()  # read once, and used twice
+        try:
+            counts, newest_us = count_batch(batch, window_us=window_us, longest_wait_us=longest_us)
+            parked = parked_waits(
+                batch,
+                watermark_us=before.watermark.us,
+                window_us=window_us,
+                longest_wait_us=longest_us,
+            )
+        finally:
+            batch.unpersist()
         if kept is None:
             unread = self._source.unread(self._checkpoint.folder, number)
             watermark = before.watermark.advance(newest_us, unread, self._config.watermark_delay_us)
@@ -143,13 +155,27 @@ class _Batches:
         state, results = close_windows(
             batch.sparkSession, counts, before, watermark, window_us=window_us
         )
+        self._checkpoint.keep_parked(number, parked)
+        from_us, until_us = (
+            closed_until(us, window_us=window_us, longest_wait_us=longest_us)
+            for us in (before.watermark.us, watermark.us)
+        )
+        if from_us < until_us:
+            results["occupancy"] = close_occupancy(
+                batch.sparkSession,
+                self._checkpoint.parked(from_us, until_us),
+                from_us=from_us,
+                until_us=until_us,
+                window_us=window_us,
+            )
         if kept is None:
             self._checkpoint.keep_state(number, state)
+        self._checkpoint.drop_parked(from_us)
         for table, rows in self._sinks.write(results, number).items():
             self._metrics.add(table, rows)
         # The first batch may run before `start` has returned the query.
         progress = None if self.query is None else self.query.lastProgress
-        self._metrics.batch_done(progress or {}, number, watermark.us)
+        self._metrics.batch_done(progress or {}, number, watermark.us, until_us)
 
 
 # A quick start

@@ -102,22 +102,29 @@ def operations_of(records: DataFrame) -> DataFrame:
         The columns of the view `operations` in `operations.sql`.
     """
     columns = {**TABLES[_TABLE], **_MORE_COLUMNS}
-    chain = _chain(
+    chain = chain_of(
         "operations.sql",
         columns=", ".join(f"`{name}` {kind}" for name, kind in columns.items()),
         ahead_us=_AHEAD_US,
         surely_us=time.time_ns() // 1_000 + _AHEAD_US,
     )
-    return _run(records.sparkSession, {"records": records}, chain)["operations"]
+    return views_of(records.sparkSession, {"records": records}, chain)["operations"]
 
 
-def count_batch(operations: DataFrame, *, window_us: int) -> Counted:
+def count_batch(operations: DataFrame, *, window_us: int, longest_wait_us: int) -> Counted:
     """Count the rows of a batch, of `operations_of`, by window, outcome and rounded wait.
 
     One shuffle; the driver gets a row per count.
+
+    Args:
+        operations: the rows of the batch.
+        window_us: the length of a window.
+        longest_wait_us: a longer wait is counted as outlasted, too.
     """
-    chain = _chain("counts.sql", window_us=window_us)
-    counts = _run(operations.sparkSession, {"operations": operations}, chain)["counts"].toArrow()
+    chain = chain_of("counts.sql", window_us=window_us, longest_wait_us=longest_wait_us)
+    counts = views_of(operations.sparkSession, {"operations": operations}, chain)[
+        "counts"
+    ].toArrow()
     newest = counts.group_by(["topic", "partition"]).aggregate([("newest_us", "max")])
     return Counted(
         counts,
@@ -147,18 +154,19 @@ def close_windows(
         "counts": session.createDataFrame(counts),
         "open": session.createDataFrame(before.windows),
     }
-    chain = _chain(
+    chain = chain_of(
         "windows.sql",
         window_us=window_us,
         watermark_us=before.watermark.us,
         closed_us=after.us,
     )
-    views = _run(session, inputs, chain)
+    views = views_of(session, inputs, chain)
     still_open = views["still_open"].toArrow().select(_OPEN.names).cast(_OPEN)
     return State(after, still_open), {name: views[name].toArrow() for name in TABLES_OF_RESULTS}
 
 
-def _chain(name: str, **parameters: object) -> list[Statement]:
+def chain_of(name: str, **parameters: object) -> list[Statement]:
+    """The statements of a file of SQL beside this module, with the values of its parameters."""
     text = files("purgatory.stream").joinpath(name).read_text("utf-8")
     return parse_chain(text.replace("{rules}", _rules()), parameters, name)
 
@@ -171,7 +179,7 @@ def _rules() -> str:
     return "\n        ".join(branches)
 
 
-def _run(
+def views_of(
     session: SparkSession, inputs: Mapping[str, DataFrame], chain: Iterable[Statement]
 ) -> dict[str, DataFrame]:
     """Return the views of a chain; its tables are computed now, into the memory of the driver."""

@@ -22,6 +22,16 @@ select
         || cast(timestamp_micros(max(window_start_us)) as string) as example
 from counts
 where problem is null and window_start_us + :window_us <= :watermark_us
+group by run_id, purgatory, kind
+union all
+select
+    run_id,
+    'operations' as source,
+    'outlasted' as reason,
+    sum(outlasted) as "rows",
+    purgatory || ' of ' || kind || ', waited ' || cast(max(max_us) as string) || ' us' as example
+from counts
+where problem is null and outlasted > 0 and window_start_us + :window_us > :watermark_us
 group by run_id, purgatory, kind;
 
 create table windows as

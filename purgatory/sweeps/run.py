@@ -35,14 +35,15 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from purgatory.pipeline.engines.progress import EngineProgress
 from purgatory.pipeline.engines.result_folder import names_in, refuse_foreign
 from purgatory.pipeline.engines.spark.connect import is_connect
+from purgatory.pipeline.engines.spark.frames import run_chain
 from purgatory.pipeline.engines.spark.interrupts import cancel_tagged_jobs, tag_jobs
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
+from purgatory.pipeline.jobs.chain import Statement, order_by, quoted, read_chain
 from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.signals import defer_signals
@@ -66,6 +67,7 @@ MARK = "sweep.json"
 PARTS = "parts"
 POINTS = "points"
 REPORT = "sweep.html"
+_POINTS_ORDER = SWEEP.outputs[POINTS]
 _OURS = frozenset({MARK, PARTS, POINTS, HEATMAPS, ANSWERS, REPORT})
 
 _CORES_UNKNOWN = 32
@@ -163,24 +165,25 @@ def missing(plan: Plan, out: Path, *, retry_failed: bool = False) -> dict[int, s
 
 
 def results(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
-    """The results so far beside the plan: a row per scenario of the plan, joined by key.
+    """The results so far beside the plan: a row per scenario, in the order of the plan.
 
     A scenario that is not done yet has no results; one that was done twice, by tasks that were run
     again, or tried again after it failed, has one row: the one without an error, if there is one.
     """
     pq.write_table(plan.table(), out / PARTS / _PLAN)
-    planned = session.read.parquet(spark_path(out / PARTS / _PLAN))
-    done = session.read.parquet(*map(spark_path, part_files(out / PARTS)))
-    best = f.min(f.struct(f.col("error").isNotNull().alias("fails"), *done.columns))
-    unique = done.groupBy("key").agg(best.alias("best")).select("best.*").drop("fails")
-    columns = [name for name in done.columns if name != "key"]
-    return planned.join(unique, "key", "left").select(*planned.columns, *columns)
+    inputs = {
+        "plan": session.read.parquet(spark_path(out / PARTS / _PLAN)),
+        "results": session.read.parquet(*map(spark_path, part_files(out / PARTS))),
+    }
+    columns = dict.fromkeys([*inputs["plan"].columns, *inputs["results"].columns])
+    query = f"select {quoted(columns)} from planned_results order by {order_by(_POINTS_ORDER)}"
+    chain = [*read_chain("sweeps/points.sql"), Statement(POINTS, False, query)]
+    return run_chain(inputs, chain, [POINTS])[0]
 
 
 def write_points(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
     """Write the table `points` in its place, and return it."""
-    rows = results(session, plan, out).orderBy(*(name for name, _ in SWEEP.outputs["points"]))
-    return write_table(session, rows, out, POINTS)
+    return write_table(session, results(session, plan, out), out, POINTS)
 
 
 def write_table(session: SparkSession, rows: DataFrame, out: Path, name: str) -> DataFrame:
@@ -336,9 +339,7 @@ def sweep_all(
     points = sweep(session, plan, folder, retry_failed=retry_failed, on_progress=on_progress)
     heatmap_table = write_table(session, heatmaps(points, plan), folder.resolve(), HEATMAPS)
     all_answers = answers(points, plan)
-    bad = points.where(f.col("error").isNotNull())
-    failed = bad.count()
-    failures = named_failures(bad, plan) if failed else []
+    failed, failures = failed_scenarios(points, plan)
     plain = [answer.plain() for answer in all_answers]
     _write(folder / ANSWERS, json.dumps(plain, indent=1))
     head = {
@@ -356,14 +357,11 @@ def sweep_all(
     return Sweep(points, heatmap_table, all_answers, failed, failures, folder / REPORT)
 
 
-def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:
-    """The first scenarios that failed, with their settings in words."""
-    rows = (
-        bad.orderBy(*(name for name, _ in SWEEP.outputs["points"]))
-        .limit(MOST_NAMED_FAILURES)
-        .collect()
-    )
-    return [
+def failed_scenarios(points: DataFrame, plan: Plan) -> tuple[int, list[Failure]]:
+    """The number of scenarios that failed, and the first of them with their settings in words."""
+    chain = read_chain("sweeps/failures.sql", most_named=MOST_NAMED_FAILURES)
+    count, first = run_chain({"points": points}, chain, ["failure_count", "first_failures"])
+    failures = [
         Failure(
             ", ".join(
                 f"{parameter.path} = {text(row[parameter.column])}" for parameter in plan.parameters
@@ -371,8 +369,9 @@ def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:
             row["seed"],
             row["error"],
         )
-        for row in rows
+        for row in first.toArrow().to_pylist()
     ]
+    return count.toArrow()["failed"][0].as_py(), failures
 
 
 def _write(path: Path, content: Any) -> None:

@@ -116,7 +116,9 @@ def _stream(folder: Path, servers: str) -> Iterator[None]:
         bootstrap_servers=servers,
     )
     source = TopicSource(servers, PREFIX, _MOST_ROWS)
-    config.checkpoint.check(Settings(_WINDOW_US, _LATE_US, source.topic, source.check()))
+    config.checkpoint.check(
+        Settings(_WINDOW_US, _LATE_US, config.longest_wait_us, source.topic, source.check())
+    )
     metrics, stop = StreamMetrics(), threading.Event()
     with spark_session("local[2]", java_options=JAVA_OPTIONS) as session:
         what = (session, source, config, open_sinks(config), metrics, stop)

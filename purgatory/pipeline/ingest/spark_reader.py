@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.errors import TraceError
@@ -326,6 +325,11 @@ def id_texts(session: SparkSession, traces: Sequence[Trace], tables: Iterable[st
     )
 
 
+_SAME_NUMBERS = """
+    SELECT min(text), max(text) FROM {texts} GROUP BY number HAVING min(text) <> max(text)
+"""
+
+
 def require_distinct_ids(texts: DataFrame) -> None:
     """Check that no two texts have the same number; one job over all of them.
 
@@ -335,10 +339,7 @@ def require_distinct_ids(texts: DataFrame) -> None:
     Raises:
         TraceError: two have.
     """
-    texts_by_number = texts.groupBy("number").agg(
-        f.min("text").alias("one"), f.max("text").alias("other")
-    )
-    same = texts_by_number.where("one <> other").select("one", "other").take(1)
+    same = texts.sparkSession.sql(_SAME_NUMBERS, texts=texts).take(1)
     if same:
         raise TraceError(same_number(*same[0]))
 
@@ -357,6 +358,18 @@ def spark_columns(kinds: Mapping[str, str]) -> str:
     return ", ".join(f"{backquoted(name)} {kind}" for name, kind in kinds.items())
 
 
+_LINE_NUMBERS = """
+    SELECT /*+ BROADCAST(blocks) */ bad.*, _before + _id - _first + 1 AS _line
+    FROM {bad} bad JOIN (
+        SELECT _uri, _block, min(_id) AS _first, coalesce(sum(count(*)) OVER (
+                PARTITION BY _uri ORDER BY _block
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ), 0) AS _before
+        FROM {lines} GROUP BY _uri, _block
+    ) blocks USING (_uri, _block)
+"""
+
+
 def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:
     """Bad lines with `_line`, their number in the file, from 1.
 
@@ -364,13 +377,7 @@ def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:
     unknown number on. The lines of each block are therefore counted: O(blocks) rows, joined by
     broadcast.
     """
-    blocks = lines.groupBy("_uri", "_block").agg(
-        f.min("_id").alias("_first"), f.count(f.lit(1)).alias("_lines")
-    )
-    before = Window.partitionBy("_uri").orderBy("_block").rowsBetween(Window.unboundedPreceding, -1)
-    blocks = blocks.withColumn("_before", f.coalesce(f.sum("_lines").over(before), f.lit(0)))
-    number = f.col("_before") + f.col("_id") - f.col("_first") + 1
-    return bad.join(f.broadcast(blocks), ["_uri", "_block"]).withColumn("_line", number)
+    return bad.sparkSession.sql(_LINE_NUMBERS, bad=bad, lines=lines)
 
 
 def _uris(path: TracePath) -> list[str]:
@@ -452,7 +459,7 @@ def require_none(quarantine: DataFrame) -> None:
     Raises:
         TraceError: the first bad row or file, by file and line.
     """
-    first = quarantine.orderBy("file", f.col("line").asc_nulls_first()).first()
+    first = quarantine.orderBy("file", "line").first()  # a null comes first
     if first is not None:
         raise first_error(first["file"], first["line"], first["reason"], first["detail"])
 

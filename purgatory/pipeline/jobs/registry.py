@@ -525,16 +525,25 @@ ANALYZE = Job(
 
 STREAM = Job(
     "stream",
-    "Follow the published operations of a cluster: waits by time window.",
+    "Follow the published operations of a cluster: waits and occupancy by time window.",
     reads=("operations",),
     options={
         "window_us": Option("duration", 10_000_000, "Length of a time window.", 1_000),
         "watermark_us": Option(
             "duration", 30_000_000, "How late a row may be, behind the newest one.", 1_000
         ),
+        "longest_wait_us": Option(
+            "duration",
+            60_000_000,
+            "Longest wait that occupancy counts whole; it is written that much later than waits.",
+            1_000,
+        ),
         "most_rows": Option("number", 400_000, "Maximum number of rows in a batch."),
     },
-    outputs={},
+    outputs={
+        "waits": by("run_id", "purgatory", "kind", "window_start"),
+        "occupancy": by("run_id", "purgatory", "broker", "window_start"),
+    },
 )
 
 SWEEP = Job(

@@ -80,7 +80,8 @@ def live(spark: SparkSession, operations: pa.Table) -> dict[str, Any]:
     for name in ("problem", "example"):
         rows = rows.append_column(name, texts)
     session = spark.newSession()
-    counts = count_batch(session.createDataFrame(rows), window_us=1_000).counts
+    batch = session.createDataFrame(rows)
+    counts = count_batch(batch, window_us=1_000, longest_wait_us=2**62).counts
     after = Watermark(1_000)
     _, results = close_windows(session, counts, State(), after, window_us=1_000)
     row: dict[str, Any] = results["waits"].to_pylist()[0]

@@ -29,7 +29,12 @@ def occupancy_chain() -> list[Statement]:
     A broker of null stands for all brokers. Every bucket from 0 to the end of the run has a row,
     also without parked operations.
     """
-    return read_chain("occupancy/size_changes.sql", "occupancy/occupancy.sql")
+    return read_chain(
+        "occupancy/size_changes.sql",
+        "occupancy/bucket_changes.sql",
+        "occupancy/every_bucket.sql",
+        "occupancy/occupancy.sql",
+    )
 
 
 def peaks_chain(number: int = MOST_PEAKS) -> list[Statement]:

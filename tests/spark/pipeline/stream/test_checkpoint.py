@@ -17,7 +17,7 @@ from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.stream.checkpoint import Checkpoint, Settings
 from purgatory.stream.windowed_waits import State, Watermark
 
-SETTINGS = Settings(10_000_000, 30_000_000, "live.operations", "id")
+SETTINGS = Settings(10_000_000, 30_000_000, 60_000_000, "live.operations", "id")
 A, B, C = (TopicPartition("live.operations", number) for number in range(3))
 ROW = {"run_id": "run", "purgatory": "Fetch", "kind": "consumer", "outcome": "completed"}
 NUMBERS = ("window_start_us", "rounded_us", "operations", "sum_us", "max_us")
@@ -44,6 +44,7 @@ def state(us: int) -> State:
     [
         ({"window_us": 5_000_000}, "has windows of --window 10s, not 5s: give --window 10s, or"),
         ({"watermark_delay_us": 60_000_000}, "--watermark 30s, not 1min: give --watermark 30s, or"),
+        ({"longest_wait_us": 5_000_000}, "--longest-wait 1min, not 5s: give --longest-wait 1min"),
         ({"topic": "other.operations"}, "of topic live.operations, not other.operations: give"),
         ({"topic_id": "another"}, "deleted and created again, or --bootstrap is another cluster"),
     ],

@@ -55,6 +55,7 @@ def test_bad_record_gives_its_text_and_a_good_one_its_columns(session: SparkSess
         "problem": None,
         "example": None,
         "run_id": "run",
+        "broker": 1,
         "purgatory": "Produce",
         "kind": "producer",
         "outcome": "expired",
