@@ -2,10 +2,11 @@
 
 A level (`conftest.LEVELS`) starts no process and opens no socket unless its name says so. A test
 that takes more than a second of processor is marked `slow`. The processor of each level is shown at
-the end.
+the end. A test whose subject has its file among the unit tests, and which runs in a process of its
+own all the same, is marked `own_process`.
 
-Ground rules: the audit hook runs on every thread, and only appends to a list, which is read and
-cleared between tests on the main thread.
+Ground rules: all state belongs to the thread of the tests; the audit hook, which runs on every
+thread, looks at no other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Generator
 
@@ -22,6 +24,16 @@ PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.pos
 SOCKET_EVENTS = frozenset({"socket.bind", "socket.connect"})
 WITHOUT_PROCESSES = ("unit", "world")
 WITHOUT_SOCKETS = ("unit", "world", "proofs")
+REAL = tuple(
+    f"tests/world/virtual/test_{name}.py"
+    for name in (
+        *("ecosystem", "hosts", "network", "sandbox", "world_cluster"),
+        *("interrupted_world", "schedules", "shrinking", "story", "story_document"),
+        "virtual_marker",
+    )
+)
+"""The files of worlds that compare them with the real thing, or run pytest as a user does."""
+
 QUICK_S = 1.0
 TOLERANCE = 3.0
 """How much longer an unmarked test may take on a busy machine before it fails."""
@@ -45,20 +57,26 @@ class Rules:
         self._broken: list[str] = []
         self._before_s = 0.0
         self._levels: dict[str, float] = defaultdict(float)
+        self._thread = threading.get_ident()
         sys.addaudithook(self._audit)
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
+        if threading.get_ident() != self._thread:
+            return  # such as a client's that an earlier test left
         if event in PROCESS_EVENTS:
             if self._level in WITHOUT_PROCESSES:
                 self._broken.append(f"starts a process ({event})")
-        elif event in SOCKET_EVENTS and self._level in WITHOUT_SOCKETS:
+        elif event not in SOCKET_EVENTS or self._level not in WITHOUT_SOCKETS:
+            return
+        elif not isinstance(arguments[1], str | bytes):  # a path is no address of a network
             self._broken.append(f"opens a socket ({event} {arguments[1]})")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         self._broken.clear()
         self._before_s = _processor_s()
-        self._level = _level(item.nodeid)
+        is_real = item.nodeid.startswith(REAL) or item.get_closest_marker("own_process")
+        self._level = "" if is_real else _level(item.nodeid)
         try:
             return (yield)
         finally:
@@ -74,7 +92,11 @@ class Rules:
         if report.when == "teardown":
             took_s = _processor_s() - self._before_s
             report.user_properties.append(("processor_s", took_s))
-            may_be_long = self._level in LONG_LEVELS or item.get_closest_marker("slow")
+            may_be_long = (
+                _level(item.nodeid) in LONG_LEVELS
+                or item.get_closest_marker("slow")
+                or "PYTHONMALLOC" in os.environ
+            )
             if took_s > QUICK_S * TOLERANCE and not may_be_long:
                 self._broken.append(f"takes {took_s:.1f} s of processor: mark it slow")
             if self._broken and report.passed:

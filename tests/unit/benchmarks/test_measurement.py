@@ -50,6 +50,7 @@ def test_figure_of_a_benchmark_is_a_finite_number() -> None:
     ]
 
 
+@pytest.mark.own_process
 def test_failing_benchmark_is_named_and_not_skipped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

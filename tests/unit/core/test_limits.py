@@ -222,6 +222,7 @@ time.sleep(0.02)
 """
 
 
+@pytest.mark.own_process
 def test_process_exits_despite_a_frozen_thread_in_a_call() -> None:
     """At exit a daemon thread stops wherever it is; a finalizer then uses the purgatory."""
     root = Path(__file__).parents[3]

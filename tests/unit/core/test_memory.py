@@ -384,6 +384,7 @@ def grow_nothing_over_rounds() -> None:
     assert later_bytes - used_bytes < 20_000
 
 
+@pytest.mark.own_process
 def test_memory_does_not_grow_over_rounds_of_every_outcome() -> None:
     run_in_own_process(grow_nothing_over_rounds)
 

@@ -445,6 +445,7 @@ assert calls > 10_000, calls
 """
 
 
+@pytest.mark.own_process
 def test_wrong_types_raise_and_never_crash() -> None:
     """Each method and attribute of each native type gets unexpected values."""
     run_program(WRONG_TYPES)
@@ -512,6 +513,7 @@ for name in dir(Probe):
 """
 
 
+@pytest.mark.own_process
 def test_changes_of_private_attributes_raise_and_never_crash() -> None:
     run_program(TAMPERED)
 
@@ -576,6 +578,7 @@ assert len(done) == sum(outcomes[one] for one in ("immediate", "completed", "exp
 """
 
 
+@pytest.mark.own_process
 @pytest.mark.once
 def test_switching_threads_neither_lose_nor_double_free() -> None:
     run_program(STORM, "-X", "dev", PYTHONMALLOC="debug")

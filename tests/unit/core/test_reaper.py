@@ -178,6 +178,7 @@ print("refused", flush=True)
 """
 
 
+@pytest.mark.own_process
 @pytest.mark.skipif(
     not any(map(importlib.util.find_spec, ("_interpreters", "_xxsubinterpreters"))),
     reason="this Python makes no second interpreter",

@@ -104,6 +104,7 @@ late = Late(DelayedOperationPurgatory("early"))
 """
 
 
+@pytest.mark.own_process
 def test_a_submission_while_the_interpreter_ends_does_not_hang() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60, check=False

@@ -27,6 +27,7 @@ def _said(page: str) -> list[str]:
     return re.findall(r"<li><span class=\"mark[^>]*>[^<]*</span> ([^<]*?) *<span", page)
 
 
+@pytest.mark.slow
 def test_wait_section_begins_with_expired_operations(simulated: Path, tmp_path: Path) -> None:
     page = _paged("waits", simulated / "slow-follower", tmp_path / "waits.html")
     assert _said(page) == [

@@ -78,6 +78,7 @@ def _seconds(time_us: float) -> str:
     return f"{time_us / 1e6:.1f} s"
 
 
+@pytest.mark.slow
 def test_each_shipped_scenario_opens_with_its_sentences(
     analyzed: tuple[str, Path, list[Finding]],
 ) -> None:

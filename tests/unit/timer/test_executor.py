@@ -415,6 +415,7 @@ def test_a_pool_that_is_interrupted_loses_no_task() -> None:
 # --- fork
 
 
+@pytest.mark.own_process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_runs_its_own_tasks_though_the_worker_was_busy_when_it_was_born() -> None:
@@ -447,6 +448,7 @@ def test_a_child_runs_its_own_tasks_though_the_worker_was_busy_when_it_was_born(
     timer.close()
 
 
+@pytest.mark.own_process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_waits_for_no_lock_of_the_timer_and_cannot_cancel_tasks_of_its_parent() -> None:

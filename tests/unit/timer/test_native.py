@@ -407,6 +407,8 @@ def test_a_delay_is_kept_as_it_was_given() -> None:
     assert sys.getrefcount(odd) == before
 
 
+@pytest.mark.slow
+@pytest.mark.own_process
 def test_the_debug_allocators_find_nothing() -> None:
     """They fill what was freed, and look at the edges of what was allocated."""
     tests = "tests/proofs/timer/test_native_against_pure.py", "tests/unit/timer/test_adding.py"

@@ -87,6 +87,7 @@ def outlast_the_timeout_in_a_handler() -> None:
         assert not Wake().wait(0.003)
 
 
+@pytest.mark.own_process
 def test_a_wait_ends_though_a_handler_outlasts_it() -> None:
     run_in_own_process(outlast_the_timeout_in_a_handler)
 

@@ -203,6 +203,7 @@ def ran(loaded: LoadedScenario, folder: Path, moments_us: list[int]) -> dict[int
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -117,6 +117,7 @@ def in_order(state: State) -> State:
     return state
 
 
+@pytest.mark.slow
 def test_state_plus_changes_is_the_later_state(run: TracedRun) -> None:
     chance = random.Random(11)
     for _ in range(60):
@@ -219,6 +220,7 @@ def test_record_without_a_response_has_a_request_trace_from_its_reads(
     assert len(titles) == len(untold), "each attempt stored one of them"
 
 
+@pytest.mark.own_process
 def test_the_longest_wait_is_where_it_begins(run: TracedRun) -> None:
     bookmarks = Bookmarks(run)
     assert [one["why_not"] for one in bookmarks.entries()] == ["still searching"] * 3
@@ -307,6 +309,7 @@ def test_interrupted_run_is_shown_to_its_end(tmp_path: Path) -> None:
     assert traced.state(traced.end_us)["topics"]
 
 
+@pytest.mark.own_process
 @pytest.mark.parametrize("tables", [("operations", "sends", "reads"), ("operations",)])
 def test_an_empty_trace_has_a_state(tmp_path: Path, tables: tuple[str, ...]) -> None:
     for table in tables:

@@ -51,6 +51,7 @@ def test_the_state_is_as_from_parquet(folder: Path, tmp_path: Path, kept: tuple[
     assert other.changes(0, 200_000) == run.changes(0, 200_000)
 
 
+@pytest.mark.own_process
 def test_the_bookmarks_are_as_from_parquet(folder: Path, tmp_path: Path) -> None:
     found = []
     for trace in (folder, in_json(folder, tmp_path / "json")):

@@ -97,6 +97,7 @@ def test_worst_patterns_take_linear_time() -> None:
     assert not TopicPattern("(a|a)*(a|aa){20}b").matches("a" * 249)
 
 
+@pytest.mark.own_process
 def test_nested_groups_take_no_memory() -> None:
     depth = 16_000
     program = (

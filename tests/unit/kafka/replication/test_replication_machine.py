@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -407,7 +408,7 @@ def _batches(log: Log) -> list[RecordBatch]:
     return batches
 
 
-TestReplication = Replication.TestCase
+TestReplication = pytest.mark.slow(Replication.TestCase)
 TestReplication.settings = settings(
     max_examples=150,
     stateful_step_count=50,

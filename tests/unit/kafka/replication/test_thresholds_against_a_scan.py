@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -266,7 +267,7 @@ def as_data(answer: Answer[Any]) -> dict[TopicPartition, tuple[Any, ...]]:
     }
 
 
-TestAgainstAScan = AgainstAScan.TestCase
+TestAgainstAScan = pytest.mark.slow(AgainstAScan.TestCase)
 TestAgainstAScan.settings = settings(
     max_examples=150,
     stateful_step_count=50,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -232,5 +233,5 @@ class TransactionMachine(RuleBasedStateMachine):
         self.world.check()
 
 
-TestTransactionMachine = TransactionMachine.TestCase
+TestTransactionMachine = pytest.mark.slow(TransactionMachine.TestCase)
 TestTransactionMachine.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
