@@ -134,8 +134,8 @@ class _PureOperation(TimerTask):
     _op_completed_by: int
     """The number of the thread that set the outcome."""
     _op_submitter: Caller | None
-    """The claim of the call that submits it, until it is on the lists and the timer; or
-    ``REFUSED``."""
+    """The claim of the call that submits it, until it is on the lists and the timer. ``REFUSED`` is
+    added to it if there is no place."""
     _op_retry: RetryTask | None
     _op_listeners: list[Callable[[], object]] | None
     _op_start_ns: int
@@ -319,9 +319,10 @@ class _PureOperation(TimerTask):
                 self._op_run_callbacks()
             if state is not None:
                 counted_as = self._op_counted_as()
-                if state.on_completed is not None and self._op_stage < OBSERVING:
+                observer = state.on_completed  # read once: its user may set another one
+                if observer is not None and self._op_stage < OBSERVING:
                     self._op_stage = OBSERVING
-                    state.call_observer(self, counted_as, self._op_wait_ns)
+                    state.call_observer(observer, self, counted_as, self._op_wait_ns)
                 owner = self._op_claims.get("owner")
                 if owner is not None and owner[0] != me[0]:
                     state.note_still_checked(self)  # completed from outside, amid a check
@@ -363,10 +364,12 @@ class _PureOperation(TimerTask):
     def _op_counted_as(self) -> str:
         counted_as: str = self._op_outcome._value_
         submitter = self._op_submitter
-        if submitter is REFUSED:
-            return "rejected"
-        if counted_as == "completed" and submitter and submitter[0] == self._op_completed_by:
-            return "immediate"
+        if submitter and submitter[0] == self._op_completed_by:
+            if counted_as == "completed":
+                return "immediate"
+            # A refusal counts only where it won: otherwise the operation has its response.
+            if counted_as == "cancelled" and submitter[-1] is REFUSED:
+                return "rejected"
         return counted_as
 
     # 2. Checking it, by one owner at a time.
@@ -569,17 +572,18 @@ class _PureOperation(TimerTask):
             self._op_check_due = True
             completed = self._op_own(me, state.watch)
             refusal = None
-            if self._op_submitter is REFUSED:
-                refusal = full_error(self, state.name, state.max_pending)
-                state.log_full(self)
-                self.cancel()
+            if me[-1] is REFUSED:
+                error = full_error(self, state.name, state.max_pending)
+                if self.cancel():
+                    refusal = error
+                    state.log_full(self)
             elif not completed and self._op_outcome is PENDING:
                 self._op_start_timeout(state)
             if self._op_outcome is PENDING:
                 self._op_submitter = None  # completed by now, it may have yet to be counted
         except BaseException as error:
             try:
-                is_ours = self._op_submitter is me or self._op_submitter is REFUSED
+                is_ours = self._op_submitter is me
             except AttributeError:
                 if isinstance(error, AttributeError):
                     raise _refusal_error(self, state.name) from None

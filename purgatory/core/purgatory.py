@@ -548,12 +548,13 @@ class DelayedOperationPurgatory(PurgatoryBase):
         return pending if first else 0
 
     def _end_threads(self, deadline_s: float) -> None:
-        if self.reaper is not None:
-            self.reaper.stop_soon()
+        reaper = self.reaper
+        if reaper is not None:
+            reaper.stop_soon()
         if self._own_timer is not None:
             self._own_timer.close(join_s(deadline_s))
-        if self.reaper is not None:
-            self.reaper.join(join_s(deadline_s))
+        if reaper is not None:
+            reaper.join(join_s(deadline_s))
 
     def __enter__(self) -> Self:
         return self
@@ -579,8 +580,9 @@ class DelayedOperationPurgatory(PurgatoryBase):
     def _after_fork(self) -> None:
         """In the child: forget the parent's operations, and locks that its threads may hold."""
         self._state.reset()
-        if self.reaper is not None:
-            self.reaper.after_fork()
+        reaper = self.reaper
+        if reaper is not None:
+            reaper.after_fork()
 
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside. O(entries)."""

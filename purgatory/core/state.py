@@ -34,8 +34,8 @@ from purgatory.core.watchers import W, WatcherList
 from timer import Timer
 from timer.log import safe_repr
 
-REFUSED: Caller = []
-"""The submitter of an operation that its purgatory then did not admit."""
+REFUSED: Any = object()
+"""The mark of a submission for which its purgatory has no place."""
 
 _NS_PER_S = 1_000_000_000
 
@@ -162,6 +162,7 @@ class _PureState(Generic[W]):
     def forget_pending(self, operation: W) -> None:
         """Forget ``operation``, which stays pending."""
         self.pending.pop(id(operation), None)
+        self.admitted.discard(id(operation))
 
 
 if TYPE_CHECKING or not NATIVE:
@@ -207,14 +208,15 @@ class PurgatoryState(StateBase[W]):
 
     # Coming in.
 
-    def watch(self, operation: W) -> Caller | None:
+    def watch(self, operation: W) -> object:
         """Put ``operation`` on the list of each of its keys, unless it is completed. O(keys).
 
         Returns:
             ``REFUSED`` if it was not admitted.
         """
         if self.max_pending is not None and not self.try_admit(operation):
-            operation._op_submitter = REFUSED
+            assert operation._op_submitter is not None
+            operation._op_submitter.append(REFUSED)
             return REFUSED
         with self.lock:
             self.watchers.watch(operation)
@@ -226,7 +228,7 @@ class PurgatoryState(StateBase[W]):
         with self.lock:
             self.admitted.add(id(operation))
             full = len(self.admitted) > self.max_pending
-            if full or operation.is_completed:
+            if full or operation.is_completed or self.is_closed:  # it may be abandoned by now
                 self.admitted.discard(id(operation))
         return not full or operation.is_completed
 
@@ -247,16 +249,22 @@ class PurgatoryState(StateBase[W]):
     def check_reaper(self, now_ns: int) -> None:
         """Once a second, on a thread that submits: restart the reaper if it has died."""
         self.reaper_look_ns = now_ns + _NS_PER_S
-        if self.reaper is not None and self.reaper.restart_if_dead():
+        reaper = self.reaper
+        if reaper is not None and reaper.restart_if_dead():
             log_safely("error", "reaper_restarted", purgatory=self.name)
 
     # Going out.
 
-    def call_observer(self, operation: W, counted_as: str, wait_ns: int) -> None:
+    def call_observer(
+        self,
+        observer: Callable[[Any, str, int], object],
+        operation: W,
+        counted_as: str,
+        wait_ns: int,
+    ) -> None:
         """Call the observer."""
-        assert self.on_completed is not None
         try:
-            self.on_completed(operation, counted_as, wait_ns)
+            observer(operation, counted_as, wait_ns)
         except FAULTS as error:
             self.faults.note("on_completed_failed", None, operation, error)
             log_safely(
