@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from purgatory.core.backend import NATIVE
 from purgatory.core.closing import ClosePolicy, Closing, check_policy, join_s
@@ -27,7 +27,13 @@ from purgatory.core.keys import (
     checked_number,
     checked_thresholds,
 )
-from purgatory.core.operation import DelayedOperation, check_each, force_each, submitted_ns
+from purgatory.core.operation import (
+    DelayedOperation,
+    check_each,
+    force_each,
+    is_new,
+    submitted_ns,
+)
 from purgatory.core.outcome import COMPLETED, FAILED, Outcome
 from purgatory.core.reaper import ExpiredOperationReaper, Reaper
 from purgatory.core.recent_errors import RecentFault, log_safely
@@ -42,6 +48,7 @@ from purgatory.core.waiting import (
 from timer import SystemTimer, Timer, forking
 from timer.backend import describe_as
 from timer.durations import checked_timeout_s
+from timer.errors import not_copied_error
 from timer.former_names import FormerName, former_argument
 
 T = TypeVar("T")
@@ -254,8 +261,14 @@ class DelayedOperationPurgatory(PurgatoryBase):
 
         Raises what ``try_complete_else_watch`` does.
         """
-        self.try_complete_else_watch(operation, keys, thresholds)
-        return future_of(operation, self.name)
+        is_ours = is_new(operation)
+        try:
+            self.try_complete_else_watch(operation, keys, thresholds)
+            return future_of(operation, self.name)
+        except BaseException:
+            if is_ours and not is_new(operation):
+                operation.cancel()  # interrupted: no one has its future
+            raise
 
     def value(self, key: Hashable) -> int | None:
         """Return the highest value of ``key`` that ``advance`` reported, or None. O(1).
@@ -516,6 +529,9 @@ class DelayedOperationPurgatory(PurgatoryBase):
         with state.lock:
             return state.counters.snapshot()
 
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
+
     # Closing.
 
     @former_argument("pending", "policy")
@@ -551,10 +567,12 @@ class DelayedOperationPurgatory(PurgatoryBase):
         reaper = self.reaper
         if reaper is not None:
             reaper.stop_soon()
-        if self._own_timer is not None:
-            self._own_timer.close(join_s(deadline_s))
-        if reaper is not None:
-            reaper.join(join_s(deadline_s))
+        try:
+            if self._own_timer is not None:
+                self._own_timer.close(join_s(deadline_s))
+        finally:
+            if reaper is not None:
+                reaper.join(join_s(deadline_s))
 
     def __enter__(self) -> Self:
         return self

@@ -17,16 +17,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import WeakSet, WeakValueDictionary
 
 from purgatory.core.backend import NATIVE
 from purgatory.core.counters import Counters
-from purgatory.core.errors import FAULTS
+from purgatory.core.errors import FAULTS, is_interrupt
 from purgatory.core.interrupts import NEEDS_REPAIR, Caller
 from purgatory.core.locks import StateLock
-from purgatory.core.outcome import PENDING, WAIT_BOUNDS_NS
+from purgatory.core.outcome import OBSERVING, PENDING, WAIT_BOUNDS_NS
 from purgatory.core.reaper import Reaper
 from purgatory.core.recent_errors import RecentFaults, log_safely
 from purgatory.core.retry import RetryTask
@@ -38,6 +38,8 @@ REFUSED: Any = object()
 """The mark of a submission for which its purgatory has no place."""
 
 _NS_PER_S = 1_000_000_000
+_LATEST_NS = 2**63 - 1
+"""The latest time that is noted: clocks may be beyond it."""
 
 
 class _PureState(Generic[W]):
@@ -142,7 +144,11 @@ class _PureState(Generic[W]):
         while True:
             try:
                 first = list(islice(self.pending.values(), limit))
-                last = list(islice(reversed(self.pending.values()), limit))
+                # The reversed iterator is made in the step that goes through it: CPython reads out
+                # of bounds where a finalizer changes the dict between the two.
+                last: list[W] = []
+                values = (self.pending.values(),)
+                last += islice(chain.from_iterable(map(reversed, values)), limit)
             except RuntimeError:
                 continue  # a finalizer came in between and changed it
             among_first = set(map(id, first))
@@ -237,7 +243,7 @@ class PurgatoryState(StateBase[W]):
         now_ns = self.now_ns()
         if now_ns < self.full_log_ns:
             return
-        self.full_log_ns = now_ns + _NS_PER_S
+        self.full_log_ns = min(now_ns + _NS_PER_S, _LATEST_NS)
         log_safely(
             "warning",
             "purgatory_full",
@@ -248,7 +254,7 @@ class PurgatoryState(StateBase[W]):
 
     def check_reaper(self, now_ns: int) -> None:
         """Once a second, on a thread that submits: restart the reaper if it has died."""
-        self.reaper_look_ns = now_ns + _NS_PER_S
+        self.reaper_look_ns = min(now_ns + _NS_PER_S, _LATEST_NS)
         reaper = self.reaper
         if reaper is not None and reaper.restart_if_dead():
             log_safely("error", "reaper_restarted", purgatory=self.name)
@@ -262,10 +268,17 @@ class PurgatoryState(StateBase[W]):
         counted_as: str,
         wait_ns: int,
     ) -> None:
-        """Call the observer."""
+        """Call the observer, once: again only if an interrupt came before its first step."""
+        stage = operation._op_stage
         try:
+            operation._op_stage = OBSERVING  # with no call between the two
             observer(operation, counted_as, wait_ns)
-        except FAULTS as error:
+        except BaseException as error:
+            if is_interrupt(observer, error):
+                operation._op_stage = stage
+                raise
+            if not isinstance(error, FAULTS):
+                raise
             self.faults.note("on_completed_failed", None, operation, error)
             log_safely(
                 "error",

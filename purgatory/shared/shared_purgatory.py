@@ -37,7 +37,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.closing import ClosePolicy
@@ -46,6 +46,7 @@ from purgatory.core.keys import KeyCollection, checked_number
 from purgatory.core.recent_errors import log_safely
 from purgatory.shared.relay import Relay, cancel
 from timer.durations import checked_interval_s
+from timer.errors import not_copied_error
 from timer.former_names import former_argument
 
 T = TypeVar("T")
@@ -113,6 +114,9 @@ class SharedPurgatory:
         closed = " closed" if self.local.core.is_closed else ""
         pending = self.local.num_delayed
         return f"<{type(self).__name__} {self.name!r}{closed} by {self.relay!r}: {pending} pending>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
 
     @property
     def name(self) -> str:
@@ -438,6 +442,9 @@ class ThreadedSharedPurgatory:
         closed = " closed" if self._is_closed else ""
         pending = self.shared.local.num_delayed
         return f"<{type(self).__name__} {self.name!r}{closed} by {self.relay!r}: {pending} pending>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
 
     def wait_for_threshold(
         self, key: str, number: int, timeout: float | timedelta | None = None

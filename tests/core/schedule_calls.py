@@ -16,7 +16,7 @@ from purgatory.core.backend import NATIVE
 from tests.core.schedule_world import PROGRAMS, Program
 from tests.proofs.calls import CALLS, COVER, NAMED, STATES, Scene, calls_in, pairs_in
 
-__all__ = ["COVER", "PROGRAMS", "STATES"]
+__all__ = ["COVER", "PROGRAMS", "STATES", "Scene", "calls_in"]
 
 OF_THREE_THREADS = [name for name, program in PROGRAMS.items() if len(program().threads) == 3]
 

@@ -263,7 +263,6 @@ cdef class NativeOperation(NativeWatched):
             counted_as = self.counted_as()
             observer = state.on_completed  # owned while it is called: its user may set another one
             if observer is not None and self._op_stage < OBSERVING:
-                self._op_stage = OBSERVING
                 state.call_observer(observer, self, NAMES[<int> counted_as], self._op_wait_ns)
             if self.owner and self.owner != self.completer:
                 state.note_still_checked(self)  # completed from outside, amid a check
