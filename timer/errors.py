@@ -7,9 +7,7 @@ from timer.log import safe_repr
 
 def not_copied_error(thing: object) -> TypeError:
     """Return the error for an attempt to copy or pickle ``thing``, whose state can't be shared."""
-    return TypeError(
-        f"a {type(thing).__name__} can't be copied or pickled: make a new one"
-    )
+    return TypeError(f"a {type(thing).__name__} can't be copied or pickled: make a new one")
 
 
 class TimerClosedError(RuntimeError):

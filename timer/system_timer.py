@@ -40,7 +40,7 @@ from datetime import timedelta
 from itertools import count
 from operator import attrgetter, call
 from time import monotonic_ns, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from timer import forking
 from timer.backend import NATIVE, describe_as

@@ -117,7 +117,7 @@ def is_interrupt(function: object, error: BaseException) -> bool:
             # CPython looks for signals at this first instruction, in the frame of the function.
             return code.co_code[one.tb_lasti] == _RESUME and code.co_code[one.tb_lasti + 1] == 0
     # It has no frame: the stack is at its end, or the function has returned.
-    return isinstance(error, (RecursionError, MemoryError))
+    return isinstance(error, RecursionError)
 
 
 _RESUME = opmap["RESUME"]

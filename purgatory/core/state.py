@@ -24,7 +24,7 @@ from weakref import WeakSet, WeakValueDictionary
 from purgatory.core.backend import NATIVE
 from purgatory.core.counters import Counters
 from purgatory.core.errors import FAULTS, is_interrupt
-from purgatory.core.interrupts import NEEDS_REPAIR, Caller
+from purgatory.core.interrupts import NEEDS_REPAIR
 from purgatory.core.locks import StateLock
 from purgatory.core.outcome import OBSERVING, PENDING, WAIT_BOUNDS_NS
 from purgatory.core.reaper import Reaper

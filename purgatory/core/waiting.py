@@ -212,7 +212,8 @@ class OutcomeFuture(Future[Outcome]):
         self._invoke_callbacks()
 
     def _invoke_callbacks(self) -> None:
-        callbacks = self._done_callbacks
+        callbacks: list[Callable[[Future[Outcome]], object]]
+        callbacks = self._done_callbacks  # type: ignore[attr-defined]
         while callbacks:
             popped: list[Callable[[Future[Outcome]], object]] = []
             called: list[object] = []

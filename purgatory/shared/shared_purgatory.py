@@ -510,7 +510,8 @@ class ThreadedSharedPurgatory:
             raise
 
     def _check_thread(self) -> None:
-        if threading.get_ident() == self._thread.ident:
+        # Not by its number, which another thread gets once this one has ended.
+        if threading.current_thread() is self._thread:
             raise RuntimeError(
                 f"this is the thread of purgatory {self.name!r}'s own event loop, which would wait "
                 "for itself: call it from another one"

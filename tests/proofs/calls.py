@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, NamedTuple
@@ -250,10 +250,8 @@ class Scene:
     def wait(self, wait: Callable[[], object]) -> None:
         """Make a call that waits for no time at all, and may raise what such calls raise."""
         self.waits += 1
-        try:
+        with suppress(TimeoutError, PurgatoryClosedError, PurgatoryFullError):
             wait()
-        except (TimeoutError, PurgatoryClosedError, PurgatoryFullError):
-            pass
 
     def close(self, policy: ClosePolicy) -> None:
         """Close the purgatory."""
@@ -404,9 +402,11 @@ class Scene:
         ), f"{counted} outcomes were counted for {len(completed)} operations"
         rejected, refused = outcomes["rejected"], len(world.refused)
         may_be_left = sum(one.may_be_early for one in self.full) if world.purgatory.is_closed else 0
-        assert refused - may_be_left - self.interrupts <= rejected <= refused + self.waits + self.interrupts, (
-            f"{rejected} rejections were counted for {refused} operations"
-        )
+        assert (
+            refused - may_be_left - self.interrupts
+            <= rejected
+            <= refused + self.waits + self.interrupts
+        ), f"{rejected} rejections were counted for {refused} operations"
         for one in (*world.operations, *world.refused):
             assert self.observed[id(one)] <= 1, "an observer was told twice"
         is_observed = self.state.observer != "none" and not OF_OBSERVERS & {*self.names}

@@ -23,6 +23,7 @@ ROWS = [
     for call in (["watch"] if state.place == "new" else calls_in(state))
     if not CALLS[call].reads
 ]
+WORLD = vars(schedule_world)
 SHARE = 0.04
 PLACES = (1, 3, 6)
 
@@ -31,7 +32,7 @@ PLACES = (1, 3, 6)
 def held_at(number: int) -> Iterator[tuple[threading.Event, threading.Event]]:
     """Hold a thread at its ``number``-th point; yield whether it is there, and what lets it go."""
     there, go = threading.Event(), threading.Event()
-    main, left, before = threading.get_ident(), [number], schedule_world.point
+    main, left, before = threading.get_ident(), [number], WORLD["point"]
 
     def point() -> None:
         if threading.get_ident() == main:
@@ -41,11 +42,11 @@ def held_at(number: int) -> Iterator[tuple[threading.Event, threading.Event]]:
             there.set()
             go.wait(60)
 
-    schedule_world.point = point
+    WORLD["point"] = point
     try:
         yield there, go
     finally:
-        schedule_world.point = before
+        WORLD["point"] = before
 
 
 def use_in_child(scene: Scene) -> None:

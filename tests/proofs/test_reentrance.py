@@ -1,4 +1,4 @@
-"""A call in the middle of another on the same thread, as a finalizer or a signal's handler makes it.
+"""A call in the middle of another on the same thread: a finalizer's or a signal handler's.
 
 The second call comes in each function of the user's that the first one calls: a key's hash and its
 comparison, the clock, a callback, an observer, a listener.
@@ -17,6 +17,7 @@ from tests.proofs.calls import COVER, STATES, Scene, pairs_in
 from tests.proofs.drawn import draw, failure, seed
 
 PAIRS = list(chain.from_iterable(map(pairs_in, COVER)))
+WORLD = vars(schedule_world)
 SHARE = 0.012
 
 
@@ -25,7 +26,7 @@ def at_place(number: int, scene: Scene, call: str) -> Iterator[list[int]]:
     """Make ``call`` at the ``number``-th point of the body; yield a list that notes it."""
     came: list[int] = []
     left = [number]
-    before = schedule_world.point
+    before = WORLD["point"]
 
     def point() -> None:
         left[0] -= 1
@@ -33,11 +34,11 @@ def at_place(number: int, scene: Scene, call: str) -> Iterator[list[int]]:
             came.append(number)
             scene.act(call, 1)
 
-    schedule_world.point = point
+    WORLD["point"] = point
     try:
         yield came
     finally:
-        schedule_world.point = before
+        WORLD["point"] = before
 
 
 def assert_harmless(pair: str) -> None:
