@@ -5,6 +5,11 @@ from __future__ import annotations
 from timer.log import safe_repr
 
 
+def not_copied_error(thing: object) -> TypeError:
+    """Return the error for an attempt to copy or pickle ``thing``, whose state can't be shared."""
+    return TypeError(f"a {type(thing).__name__} can't be copied or pickled: make a new one")
+
+
 class TimerClosedError(RuntimeError):
     """The timer is closed and accepts no tasks."""
 

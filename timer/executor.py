@@ -143,7 +143,9 @@ class SingleThreadExecutor:
         self._wake.set()
         thread = self._worker
         if thread is None or not thread.is_alive():
-            self._work()  # the leftovers of a thread that could not go on
+            interrupt = self._work()  # the leftovers of a thread that could not go on
+            if interrupt is not None:
+                raise interrupt
         elif thread is not threading.current_thread():
             thread.join(None if limit_s > threading.TIMEOUT_MAX else limit_s)
             if thread.is_alive():
@@ -167,10 +169,12 @@ class SingleThreadExecutor:
                 self._worker = thread
             return self._worker is thread
 
-    def _work(self) -> None:
+    def _work(self) -> BaseException | None:
+        """Make all calls until it is shut down; return the first interrupt."""
+        interrupt: BaseException | None = None
         # If two threads were started at the same time, one is too many.
         if not self._become_worker(threading.current_thread()):
-            return
+            return None
         calls = _calls(self._due)
         while True:
             try:
@@ -178,9 +182,11 @@ class SingleThreadExecutor:
                 while self._due:
                     next(calls)
                 if closed:
-                    return
+                    return interrupt
                 self._wake.wait()
             except BaseException as error:
+                if interrupt is None and not isinstance(error, Exception):
+                    interrupt = error
                 # A SystemExit raised in one task must not end the worker of all the others.
                 log_safely(
                     "timer", "error", "executor_task_failed", executor=self._name, exc_info=error

@@ -40,7 +40,7 @@ from datetime import timedelta
 from itertools import count
 from operator import attrgetter, call
 from time import monotonic_ns, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from timer import forking
 from timer.backend import NATIVE, describe_as
@@ -50,6 +50,7 @@ from timer.durations import checked_delay_ms, checked_ms, checked_timeout_s
 from timer.errors import (
     TimerClosedError,
     negative_time_error,
+    not_copied_error,
     uninitialized_task_error,
     wrong_type_error,
 )
@@ -92,8 +93,16 @@ class Timer(ABC):
     def advance_clock(self, timeout_ms: int) -> bool:
         """Run due tasks, waiting at most ``timeout_ms`` for one; return whether there were any."""
 
+    def _is_inside(self) -> bool:
+        """Whether this thread is in the middle of a step, in which a finalizer may come: natively
+        none may."""
+        return False
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.size} pending>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
 
     @property
     @abstractmethod
@@ -127,6 +136,7 @@ class _PureTimer:
         self._now_ns = now_ns
         self._call_type = call_type
         self._lock = threading.RLock()
+        self._was_driven_inside = False
         self._queue = DelayQueue(on_earlier=self._wake_driver)
         self._wheel = TimingWheel(tick_ms, wheel_size, now_ns() // NS_PER_MS, self._queue)
         self._immediate: Entries = {}
@@ -138,6 +148,9 @@ class _PureTimer:
         self.failures = 0
 
     # Not on the path of each task: implemented by `SystemTimer`.
+
+    def advance_clock(self, timeout_ms: int | timedelta = 0) -> bool:
+        raise NotImplementedError
 
     def _wake_driver(self) -> None:
         raise NotImplementedError
@@ -217,6 +230,8 @@ class _PureTimer:
                 replaced.remove()
         if due:
             self._submit_due()
+        if self._was_driven_inside:  # by a finalizer, or by ``on_earlier``
+            self.advance_clock(0)
 
     def call_later(
         self, delay_ms: int | timedelta, function: Callable[..., object], *args: object
@@ -285,6 +300,10 @@ class _PureTimer:
             return self._queue.states()
 
     # Driving. Each step may be interrupted, and is then repeated by the next call.
+
+    def _is_inside(self) -> bool:
+        self._was_driven_inside = self._lock._is_owned()  # type: ignore[attr-defined]
+        return self._was_driven_inside
 
     def _has_due(self) -> bool:
         return bool(self._due)
@@ -552,6 +571,8 @@ class SystemTimer(TimerBase, Timer):
         limit_ms = timeout_ms if type(timeout_ms) is int else checked_ms("timeout_ms", timeout_ms)
         if self._closed:
             raise TimerClosedError(f"timer {self.name!r} was closed: it does not advance")
+        if self._is_inside():
+            return False  # the driver further down the stack goes on, with the time of then
         has_run = False
         while True:
             # At first, these are the leftovers of an interrupt.

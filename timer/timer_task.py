@@ -23,10 +23,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 from timer.backend import NATIVE, describe_as
 from timer.durations import checked_delay_ms
+from timer.errors import not_copied_error
 
 
 class _PureTask:
@@ -119,6 +120,9 @@ class TimerTask(Task, ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} delay_ms={self.delay_ms!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
 
 
 class CallLater(Call, TimerTask):  # type: ignore[misc]

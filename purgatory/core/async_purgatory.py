@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
 from threading import get_ident
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from purgatory.core.closing import ClosePolicy
 from purgatory.core.counters import CountersSnapshot
@@ -45,6 +45,7 @@ from purgatory.core.waiting import (
 )
 from timer import Clock, InlineExecutor, SystemTimer
 from timer.durations import checked_timeout_s
+from timer.errors import not_copied_error
 from timer.former_names import FormerName, former_argument
 from timer.log import safe_repr
 
@@ -254,6 +255,9 @@ class AsyncPurgatory:
     def __repr__(self) -> str:
         closed = " closed" if self.core.is_closed else ""
         return f"<{type(self).__name__} {self.name!r}{closed}: {self.num_delayed} pending>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
 
     @property
     def name(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from asyncio import CancelledError
 from collections.abc import Collection, Iterator
+from dis import opmap
+from types import CodeType
 
 from timer.log import safe_repr
 
@@ -80,15 +82,45 @@ def full_error(operation: object, name: str, max_pending: int | None) -> Purgato
 
 
 def drop_tracebacks(error: BaseException) -> None:
-    """Take the tracebacks off ``error`` and off all errors that it was caused by or groups; but for
-    what is being handled: so call it after the ``except`` block that caught ``error``."""
+    """Take the tracebacks off ``error`` and off the errors that it was caused by or groups, if they
+    came through its frames; but for what is being handled: so call it after the ``except`` block
+    that caught ``error``. An error that its user keeps, and that came about elsewhere, stays."""
     handled = {id(one) for one in _with_linked(sys.exception(), ())}
+    frames = set(_frames_of(error))
     for one in _with_linked(error, handled):
+        if one is not error and frames.isdisjoint(_frames_of(one)):
+            continue
         one.__traceback__ = None
         if id(one.__context__) in handled:
             one.__context__ = None
         if id(one.__cause__) in handled:
             one.__cause__ = None
+
+
+def _frames_of(error: BaseException) -> Iterator[int]:
+    """Yield the identities of the frames that ``error`` came through, which keeps them."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield id(traceback.tb_frame)
+        traceback = traceback.tb_next
+
+
+def is_interrupt(function: object, error: BaseException) -> bool:
+    """Whether ``error``, caught where ``function`` was called, is an interrupt that came before its
+    first step: it has done nothing, and may be called again. O(1)."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return False  # of a function in C that can't be told
+    caller = error.__traceback__
+    for one in (caller, None if caller is None else caller.tb_next):
+        if one is not None and one.tb_frame.f_code is code:
+            # CPython looks for signals at this first instruction, in the frame of the function.
+            return code.co_code[one.tb_lasti] == _RESUME and code.co_code[one.tb_lasti + 1] == 0
+    # It has no frame: the stack is at its end, or the function has returned.
+    return isinstance(error, RecursionError)
+
+
+_RESUME = opmap["RESUME"]
 
 
 def _with_linked(error: BaseException | None, but: Collection[int]) -> Iterator[BaseException]:

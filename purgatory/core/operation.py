@@ -52,6 +52,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from operator import call
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from purgatory.core.backend import NATIVE
@@ -60,6 +61,7 @@ from purgatory.core.errors import (
     closed_error,
     drop_tracebacks,
     full_error,
+    is_interrupt,
     reused_error,
     uninitialized_error,
     wrong_type_error,
@@ -134,14 +136,16 @@ class _PureOperation(TimerTask):
     _op_completed_by: int
     """The number of the thread that set the outcome."""
     _op_submitter: Caller | None
-    """The claim of the call that submits it, until it is on the lists and the timer; or
-    ``REFUSED``."""
+    """The claim of the call that submits it, until it is on the lists and the timer. ``REFUSED`` is
+    added to it if there is no place."""
     _op_retry: RetryTask | None
     _op_listeners: list[Callable[[], object]] | None
     _op_start_ns: int
     _op_wait_ns: int
 
     def __init__(self, delay_ms: int | timedelta | None, lock: LockLike | None = None) -> None:
+        if getattr(self, "_op_state", None) is not None:
+            raise RuntimeError("an operation can't be made again after it was submitted")
         if type(delay_ms) is not int:
             delay_ms = FOREVER_MS if delay_ms is None else checked_delay_ms(delay_ms)
         self.delay_ms: int = delay_ms
@@ -319,9 +323,9 @@ class _PureOperation(TimerTask):
                 self._op_run_callbacks()
             if state is not None:
                 counted_as = self._op_counted_as()
-                if state.on_completed is not None and self._op_stage < OBSERVING:
-                    self._op_stage = OBSERVING
-                    state.call_observer(self, counted_as, self._op_wait_ns)
+                observer = state.on_completed  # read once: its user may set another one
+                if observer is not None and self._op_stage < OBSERVING:
+                    state.call_observer(observer, self, counted_as, self._op_wait_ns)
                 owner = self._op_claims.get("owner")
                 if owner is not None and owner[0] != me[0]:
                     state.note_still_checked(self)  # completed from outside, amid a check
@@ -363,10 +367,12 @@ class _PureOperation(TimerTask):
     def _op_counted_as(self) -> str:
         counted_as: str = self._op_outcome._value_
         submitter = self._op_submitter
-        if submitter is REFUSED:
-            return "rejected"
-        if counted_as == "completed" and submitter and submitter[0] == self._op_completed_by:
-            return "immediate"
+        if submitter and submitter[0] == self._op_completed_by:
+            if counted_as == "completed":
+                return "immediate"
+            # A refusal counts only where it won: otherwise the operation has its response.
+            if counted_as == "cancelled" and submitter[-1] is REFUSED:
+                return "rejected"
         return counted_as
 
     # 2. Checking it, by one owner at a time.
@@ -569,17 +575,18 @@ class _PureOperation(TimerTask):
             self._op_check_due = True
             completed = self._op_own(me, state.watch)
             refusal = None
-            if self._op_submitter is REFUSED:
-                refusal = full_error(self, state.name, state.max_pending)
-                state.log_full(self)
-                self.cancel()
+            if me[-1] is REFUSED:
+                error = full_error(self, state.name, state.max_pending)
+                if self.cancel():
+                    refusal = error
+                    state.log_full(self)
             elif not completed and self._op_outcome is PENDING:
                 self._op_start_timeout(state)
             if self._op_outcome is PENDING:
                 self._op_submitter = None  # completed by now, it may have yet to be counted
         except BaseException as error:
             try:
-                is_ours = self._op_submitter is me or self._op_submitter is REFUSED
+                is_ours = self._op_submitter is me
             except AttributeError:
                 if isinstance(error, AttributeError):
                     raise _refusal_error(self, state.name) from None
@@ -614,6 +621,15 @@ class _PureOperation(TimerTask):
         listener must be short; its errors are logged. If the purgatory is closed and leaves the
         operation pending, the listener is called too, and ``outcome`` is PENDING.
         """
+        try:
+            self._op_listen(listener)
+        except BaseException:
+            if self._op_state is not None:
+                self._op_state.interrupted += ((self,),)
+            self._op_resume_once()
+            raise
+
+    def _op_listen(self, listener: Callable[[], object]) -> None:
         listeners = self._op_listeners
         if listeners is None:
             made: list[Callable[[], object]] = []  # not under the lock: it may run a finalizer
@@ -632,23 +648,29 @@ class _PureOperation(TimerTask):
         listeners = self._op_listeners
         while listeners:
             popped: list[Callable[[], object]] = []
+            told: list[object] = []
             try:
                 popped += map(listeners.pop, _FIRST)  # one step, which notes what it takes
-                self._op_call_listener(popped[0])
+                self._op_call_listener(popped[0], told)
             except BaseException as error:
                 if not popped and error.__class__ is IndexError:
                     return  # another thread was faster
-                listeners[:0] = popped
+                if not told:
+                    listeners[:0] = popped
                 if self._op_state is not None:
                     self._op_state.interrupted += ((self,),)
                 self._op_resume_once()
                 raise
 
     # Not written out above: between two ``try``, CPython covers an instruction by neither.
-    def _op_call_listener(self, listener: Callable[[], object]) -> None:
+    def _op_call_listener(self, listener: Callable[[], object], told: list[object]) -> None:
+        # An interrupt comes before this ``try``, or in the listener: taken and told in one step.
+        calls = map(call, (listener,))
         try:
-            listener()
+            told += calls
         except FAULTS as error:
+            if told:
+                raise
             self._op_listener_failed(listener, error)
 
     # Questions about it.
@@ -784,12 +806,13 @@ class DelayedOperation(OperationBase):
         self._op_resume_if_interrupted()
         if self._op_stage != DONE:
             done = Wake()
+            listener = WakeUp(done.set)
             try:
-                self.call_when_completed(done.set)
+                self.call_when_completed(listener)
                 done.wait(timeout_s)
-                self._op_remove_listener(done.set)
+                self._op_remove_listener(listener)
             except BaseException:
-                self._op_remove_listener(done.set)
+                self._op_remove_listener(listener)
                 raise
         return self._op_outcome if self._op_stage == DONE else PENDING
 
@@ -798,6 +821,8 @@ class DelayedOperation(OperationBase):
             (self._op_listeners or []).remove(listener)
 
     def _op_listener_failed(self, listener: Callable[[], object], error: BaseException) -> None:
+        if is_interrupt(listener, error):
+            raise error  # it is called again
         self._op_log("error", "listener_failed", exc_info=error)
         if isinstance(listener, WakeUp):
             listener()
@@ -837,6 +862,8 @@ class DelayedOperation(OperationBase):
         if self._op_outcome is PENDING:
             self._op_check_due = True
             self._op_process()
+            if self._op_was_abandoned() and self._op_listeners:
+                self._op_notify()
         elif self._op_stage != DONE:
             self._op_complete(self._op_outcome, resuming=True)
         elif self._op_listeners:
@@ -942,8 +969,8 @@ class DelayedOperation(OperationBase):
 
 
 class WakeUp(partial[None]):
-    """A listener that wakes a waiter, and that is called again if it raises: an interrupt may have
-    met it before its first step."""
+    """A listener that wakes a waiter, and that is called again if it raises, however often: an
+    interrupt may have met it anywhere."""
 
 
 def _check_callbacks(cls: type[DelayedOperation]) -> None:

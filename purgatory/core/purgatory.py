@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from purgatory.core.backend import NATIVE
 from purgatory.core.closing import ClosePolicy, Closing, check_policy, join_s
@@ -26,7 +26,13 @@ from purgatory.core.keys import (
     checked_number,
     checked_thresholds,
 )
-from purgatory.core.operation import DelayedOperation, check_each, force_each, submitted_ns
+from purgatory.core.operation import (
+    DelayedOperation,
+    check_each,
+    force_each,
+    is_new,
+    submitted_ns,
+)
 from purgatory.core.outcome import COMPLETED, FAILED, Outcome
 from purgatory.core.reaper import ExpiredOperationReaper, Reaper
 from purgatory.core.recent_errors import RecentFault, log_safely
@@ -41,6 +47,7 @@ from purgatory.core.waiting import (
 from timer import SystemTimer, Timer, forking
 from timer.backend import describe_as
 from timer.durations import checked_timeout_s
+from timer.errors import not_copied_error
 from timer.former_names import FormerName, former_argument
 
 T = TypeVar("T")
@@ -253,8 +260,14 @@ class DelayedOperationPurgatory(PurgatoryBase):
 
         Raises what ``try_complete_else_watch`` does.
         """
-        self.try_complete_else_watch(operation, keys, thresholds)
-        return future_of(operation, self.name)
+        is_ours = is_new(operation)
+        try:
+            self.try_complete_else_watch(operation, keys, thresholds)
+            return future_of(operation, self.name)
+        except BaseException:
+            if is_ours and not is_new(operation):
+                operation.cancel()  # interrupted: no one has its future
+            raise
 
     def value(self, key: Hashable) -> int | None:
         """Return the highest value of ``key`` that ``advance`` reported, or None. O(1).
@@ -515,6 +528,9 @@ class DelayedOperationPurgatory(PurgatoryBase):
         with state.lock:
             return state.counters.snapshot()
 
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
+
     # Closing.
 
     @former_argument("pending", "policy")
@@ -547,12 +563,15 @@ class DelayedOperationPurgatory(PurgatoryBase):
         return pending if first else 0
 
     def _end_threads(self, deadline_s: float) -> None:
-        if self.reaper is not None:
-            self.reaper.stop_soon()
-        if self._own_timer is not None:
-            self._own_timer.close(join_s(deadline_s))
-        if self.reaper is not None:
-            self.reaper.join(join_s(deadline_s))
+        reaper = self.reaper
+        if reaper is not None:
+            reaper.stop_soon()
+        try:
+            if self._own_timer is not None:
+                self._own_timer.close(join_s(deadline_s))
+        finally:
+            if reaper is not None:
+                reaper.join(join_s(deadline_s))
 
     def __enter__(self) -> Self:
         return self
@@ -573,8 +592,9 @@ class DelayedOperationPurgatory(PurgatoryBase):
     def _after_fork(self) -> None:
         """In the child: forget the parent's operations, and locks that its threads may hold."""
         self._state.reset()
-        if self.reaper is not None:
-            self.reaper.after_fork()
+        reaper = self.reaper
+        if reaper is not None:
+            reaper.after_fork()
 
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside. O(entries)."""

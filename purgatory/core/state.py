@@ -17,16 +17,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import WeakSet, WeakValueDictionary
 
 from purgatory.core.backend import NATIVE
 from purgatory.core.counters import Counters
-from purgatory.core.errors import FAULTS
-from purgatory.core.interrupts import NEEDS_REPAIR, Caller
+from purgatory.core.errors import FAULTS, is_interrupt
+from purgatory.core.interrupts import NEEDS_REPAIR
 from purgatory.core.locks import StateLock
-from purgatory.core.outcome import PENDING, WAIT_BOUNDS_NS
+from purgatory.core.outcome import OBSERVING, PENDING, WAIT_BOUNDS_NS
 from purgatory.core.reaper import Reaper
 from purgatory.core.recent_errors import RecentFaults, log_safely
 from purgatory.core.retry import RetryTask
@@ -34,10 +34,12 @@ from purgatory.core.watchers import W, WatcherList
 from timer import Timer
 from timer.log import safe_repr
 
-REFUSED: Caller = []
-"""The submitter of an operation that its purgatory then did not admit."""
+REFUSED: Any = object()
+"""The mark of a submission for which its purgatory has no place."""
 
 _NS_PER_S = 1_000_000_000
+_LATEST_NS = 2**63 - 1
+"""The latest time that is noted: clocks may be beyond it."""
 
 
 class _PureState(Generic[W]):
@@ -142,7 +144,11 @@ class _PureState(Generic[W]):
         while True:
             try:
                 first = list(islice(self.pending.values(), limit))
-                last = list(islice(reversed(self.pending.values()), limit))
+                # The reversed iterator is made in the step that goes through it: CPython reads out
+                # of bounds where a finalizer changes the dict between the two.
+                last: list[W] = []
+                values = (self.pending.values(),)
+                last += islice(chain.from_iterable(map(reversed, values)), limit)
             except RuntimeError:
                 continue  # a finalizer came in between and changed it
             among_first = set(map(id, first))
@@ -162,6 +168,7 @@ class _PureState(Generic[W]):
     def forget_pending(self, operation: W) -> None:
         """Forget ``operation``, which stays pending."""
         self.pending.pop(id(operation), None)
+        self.admitted.discard(id(operation))
 
 
 if TYPE_CHECKING or not NATIVE:
@@ -207,14 +214,15 @@ class PurgatoryState(StateBase[W]):
 
     # Coming in.
 
-    def watch(self, operation: W) -> Caller | None:
+    def watch(self, operation: W) -> object:
         """Put ``operation`` on the list of each of its keys, unless it is completed. O(keys).
 
         Returns:
             ``REFUSED`` if it was not admitted.
         """
         if self.max_pending is not None and not self.try_admit(operation):
-            operation._op_submitter = REFUSED
+            assert operation._op_submitter is not None
+            operation._op_submitter.append(REFUSED)
             return REFUSED
         with self.lock:
             self.watchers.watch(operation)
@@ -226,7 +234,7 @@ class PurgatoryState(StateBase[W]):
         with self.lock:
             self.admitted.add(id(operation))
             full = len(self.admitted) > self.max_pending
-            if full or operation.is_completed:
+            if full or operation.is_completed or self.is_closed:  # it may be abandoned by now
                 self.admitted.discard(id(operation))
         return not full or operation.is_completed
 
@@ -235,7 +243,7 @@ class PurgatoryState(StateBase[W]):
         now_ns = self.now_ns()
         if now_ns < self.full_log_ns:
             return
-        self.full_log_ns = now_ns + _NS_PER_S
+        self.full_log_ns = min(now_ns + _NS_PER_S, _LATEST_NS)
         log_safely(
             "warning",
             "purgatory_full",
@@ -246,18 +254,31 @@ class PurgatoryState(StateBase[W]):
 
     def check_reaper(self, now_ns: int) -> None:
         """Once a second, on a thread that submits: restart the reaper if it has died."""
-        self.reaper_look_ns = now_ns + _NS_PER_S
-        if self.reaper is not None and self.reaper.restart_if_dead():
+        self.reaper_look_ns = min(now_ns + _NS_PER_S, _LATEST_NS)
+        reaper = self.reaper
+        if reaper is not None and reaper.restart_if_dead():
             log_safely("error", "reaper_restarted", purgatory=self.name)
 
     # Going out.
 
-    def call_observer(self, operation: W, counted_as: str, wait_ns: int) -> None:
-        """Call the observer."""
-        assert self.on_completed is not None
+    def call_observer(
+        self,
+        observer: Callable[[Any, str, int], object],
+        operation: W,
+        counted_as: str,
+        wait_ns: int,
+    ) -> None:
+        """Call the observer, once: again only if an interrupt came before its first step."""
+        stage = operation._op_stage
         try:
-            self.on_completed(operation, counted_as, wait_ns)
-        except FAULTS as error:
+            operation._op_stage = OBSERVING  # with no call between the two
+            observer(operation, counted_as, wait_ns)
+        except BaseException as error:
+            if is_interrupt(observer, error):
+                operation._op_stage = stage
+                raise
+            if not isinstance(error, FAULTS):
+                raise
             self.faults.note("on_completed_failed", None, operation, error)
             log_safely(
                 "error",

@@ -89,7 +89,9 @@ class Trampoline(TrampolineBase):
             except BaseException as error:
                 interrupt = interrupt or error
                 # The interrupt may have come before the work began: the next call resumes it.
-                if state is not None:
+                if state is None:
+                    operation._op_resume_once()  # it was never submitted: no call would
+                else:
                     state.interrupted += ((operation,),)
             # Only now: if this was interrupted, it is done again, which then does nothing.
             if deferred and deferred[0] is first:

@@ -6,13 +6,21 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING
 from datetime import timedelta
 from inspect import iscoroutine
+from operator import call
+from threading import Condition
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from purgatory.core.errors import FAULTS, PurgatoryClosedError, WaitCancelledError
-from purgatory.core.operation import DelayedOperation
+from purgatory.core.errors import (
+    FAULTS,
+    PurgatoryClosedError,
+    WaitCancelledError,
+    is_interrupt,
+)
+from purgatory.core.operation import DelayedOperation, WakeUp
 from purgatory.core.outcome import FOREVER_MS, Outcome
 from purgatory.core.recent_errors import log_safely
 from timer.durations import checked_timeout_s
@@ -21,6 +29,7 @@ from timer.log import safe_repr
 T = TypeVar("T")
 
 _FOREVER_S = FOREVER_MS / 1_000
+_FIRST = (0,)
 
 
 class Waiting(DelayedOperation, Generic[T]):
@@ -153,24 +162,94 @@ def delay_of(timeout: float | timedelta | None) -> int:
     return math.ceil(max(timeout_s, -_FOREVER_S) * 1_000)
 
 
+class OutcomeFuture(Future[Outcome]):
+    """The future of an operation's outcome, which may be told again where an interrupt came.
+
+    A future of the standard library is left "running", or its condition taken, by an exception that
+    comes between two of its steps. Here each step can be repeated: the outcome is noted, each that
+    waits is told if it was not yet, each callback is taken off in the step that calls it.
+    """
+
+    def __init__(self, operation: DelayedOperation, purgatory_name: str) -> None:
+        super().__init__()
+        self._condition = _SafeCondition()
+        self._operation = operation
+        self._purgatory_name = purgatory_name
+
+    def cancel(self) -> bool:
+        """Cancel it, and the operation. False if it is done."""
+        try:
+            is_cancelled = super().cancel()
+        except BaseException:
+            if self.cancelled():
+                self._operation.cancel()
+            raise
+        if is_cancelled:
+            self._operation.cancel()
+        return is_cancelled
+
+    def tell(self) -> None:
+        """Note the outcome, which is known or will never come; tell those that wait for it."""
+        error = None
+        if self._operation.outcome is Outcome.PENDING:
+            error = left_pending(self._operation, self._purgatory_name)
+        with self._condition:
+            if self._state == CANCELLED:
+                self._state = CANCELLED_AND_NOTIFIED
+            elif self._state == PENDING:
+                self._result, self._exception = self._operation.outcome, error
+                self._state = FINISHED
+            for waiter in self._waiters:
+                if self in waiter.finished_futures:
+                    continue
+                if self._state == CANCELLED_AND_NOTIFIED:
+                    waiter.add_cancelled(self)
+                elif self._exception is None:
+                    waiter.add_result(self)
+                else:
+                    waiter.add_exception(self)
+            self._condition.notify_all()
+        self._invoke_callbacks()
+
+    def _invoke_callbacks(self) -> None:
+        callbacks: list[Callable[[Future[Outcome]], object]]
+        callbacks = self._done_callbacks  # type: ignore[attr-defined]
+        while callbacks:
+            popped: list[Callable[[Future[Outcome]], object]] = []
+            called: list[object] = []
+            # An interrupt comes before these two steps, or in the callback.
+            pops, calls = map(callbacks.pop, _FIRST), map(call, popped, (self,))
+            try:
+                popped += pops
+                called += calls
+            except BaseException as error:
+                if not popped and error.__class__ is IndexError:
+                    return  # another thread was faster
+                if called:
+                    raise
+                if not isinstance(error, FAULTS) or not popped or is_interrupt(popped[0], error):
+                    callbacks[:0] = popped
+                    raise
+                log_safely("error", "callback_failed", future=safe_repr(self), exc_info=error)
+
+
+class _SafeCondition(Condition):
+    """A condition whose lock ``with`` takes and gives back without a step in Python."""
+
+    __slots__ = ("__enter__", "__exit__")
+
+    if not TYPE_CHECKING:
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.__enter__ = self._lock.__enter__
+            self.__exit__ = self._lock.__exit__
+
+
 def future_of(operation: DelayedOperation, purgatory_name: str) -> Future[Outcome]:
     """Return a future of the outcome of ``operation``, which was submitted."""
-    future: Future[Outcome] = Future()
-
-    def tell() -> None:
-        if not future.set_running_or_notify_cancel():
-            return  # the future was cancelled, and the operation by it
-        if operation.outcome is Outcome.PENDING:
-            future.set_exception(left_pending(operation, purgatory_name))
-        else:
-            future.set_result(operation.outcome)
-
-    def cancel(future: Future[Outcome]) -> None:
-        if future.cancelled():
-            operation.cancel()
-
-    operation.call_when_completed(tell)
-    future.add_done_callback(cancel)
+    future = OutcomeFuture(operation, purgatory_name)
+    operation.call_when_completed(WakeUp(future.tell))
     return future
 
 

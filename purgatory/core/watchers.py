@@ -42,7 +42,8 @@ class Watcher(Protocol):
     _op_keys: tuple[Hashable, ...]
     _op_thresholds: Mapping[Hashable, int] | None
     _op_outcome: Outcome
-    _op_submitter: list[int] | None
+    _op_submitter: list[Any] | None
+    _op_stage: int
 
     @property
     def is_completed(self) -> bool:

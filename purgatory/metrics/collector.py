@@ -106,6 +106,7 @@ def _remove(reported: Reported, collectors: dict[tuple[str, ...], Reported]) -> 
     name = reported.name
     if name in collectors and collectors[name] is reported:  # without a call: in one step
         del collectors[name]
+        reported.end_kafka_names()
         return True
     return False
 

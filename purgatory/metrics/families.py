@@ -86,6 +86,13 @@ class Reported:
             assert core is not None, "its registration holds it"
             self.kafka_expiries = KafkaExpiries(core)
 
+    def end_kafka_names(self) -> None:
+        """Observe it no more."""
+        expiries, self.kafka_expiries = self.kafka_expiries, None
+        core = self.purgatory()
+        if expiries is not None and core is not None:
+            expiries.detach(core)
+
 
 def _validate_label(label_name: str, label: object) -> str:
     """Return ``label``, since one that can't be written would break every scrape."""
@@ -253,10 +260,25 @@ class KafkaExpiries:
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
         self._observer = purgatory.on_completed
+        self._is_detached = False
         self._after_fork()
         if purgatory.name == "Fetch":
             forking.register(self)
             purgatory.on_completed = self._on_completed
+
+    def detach(self, purgatory: DelayedOperationPurgatory) -> None:
+        """Count no more, and put back the observer that it found, wherever it stands by now."""
+        self._is_detached = True  # behind an observer of the user's it stays, and passes on
+        observer = purgatory.on_completed
+        if observer == self._on_completed:
+            purgatory.on_completed = self._observer
+            return
+        outer = getattr(observer, "__self__", None)
+        while isinstance(outer, KafkaExpiries):
+            if outer._observer == self._on_completed:
+                outer._observer = self._observer
+                return
+            outer = getattr(outer._observer, "__self__", None)
 
     def by_fetcher_type(self) -> dict[str, int]:
         """Return a copy of the counts."""
@@ -264,12 +286,13 @@ class KafkaExpiries:
             return dict(self._counts)
 
     def _on_completed(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
-        if outcome == "expired":
+        if outcome == "expired" and not self._is_detached:
             from_follower = getattr(operation, "is_from_follower", False)
             with self._lock:
                 self._counts["follower" if from_follower else "consumer"] += 1
-        if self._observer is not None:
-            self._observer(operation, outcome, wait_ns)
+        observer = self._observer
+        if observer is not None:
+            observer(operation, outcome, wait_ns)
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()

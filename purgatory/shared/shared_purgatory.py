@@ -36,7 +36,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from inspect import isawaitable
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.closing import ClosePolicy
@@ -45,6 +45,7 @@ from purgatory.core.keys import KeyCollection, checked_number
 from purgatory.core.recent_errors import log_safely
 from purgatory.shared.relay import Relay, cancel
 from timer.durations import checked_interval_s
+from timer.errors import not_copied_error
 from timer.former_names import former_argument
 
 T = TypeVar("T")
@@ -112,6 +113,9 @@ class SharedPurgatory:
         closed = " closed" if self.local.core.is_closed else ""
         pending = self.local.num_delayed
         return f"<{type(self).__name__} {self.name!r}{closed} by {self.relay!r}: {pending} pending>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
 
     @property
     def name(self) -> str:
@@ -433,6 +437,9 @@ class ThreadedSharedPurgatory:
         pending = self.shared.local.num_delayed
         return f"<{type(self).__name__} {self.name!r}{closed} by {self.relay!r}: {pending} pending>"
 
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
+
     def wait_for_threshold(
         self, key: str, number: int, timeout: float | timedelta | None = None
     ) -> int:
@@ -497,7 +504,8 @@ class ThreadedSharedPurgatory:
             raise
 
     def _check_thread(self) -> None:
-        if threading.get_ident() == self._thread.ident:
+        # Not by its number, which another thread gets once this one has ended.
+        if threading.current_thread() is self._thread:
             raise RuntimeError(
                 f"this is the thread of purgatory {self.name!r}'s own event loop, which would wait "
                 "for itself: call it from another one"

@@ -261,9 +261,9 @@ cdef class NativeOperation(NativeWatched):
             self.run_callbacks()
         if state is not None:
             counted_as = self.counted_as()
-            if state.on_completed is not None and self._op_stage < OBSERVING:
-                self._op_stage = OBSERVING
-                state.call_observer(self, NAMES[<int> counted_as], self._op_wait_ns)
+            observer = state.on_completed  # owned while it is called: its user may set another one
+            if observer is not None and self._op_stage < OBSERVING:
+                state.call_observer(observer, self, NAMES[<int> counted_as], self._op_wait_ns)
             if self.owner and self.owner != self.completer:
                 state.note_still_checked(self)  # completed from outside, amid a check
             state.count_done(self, counted_as, self._op_wait_ns)
@@ -273,15 +273,18 @@ cdef class NativeOperation(NativeWatched):
         return 0
 
     cdef CountedAs counted_as(self) noexcept:
-        if self.is_refused:
-            return CountedAs.REJECTED
         if self._op_outcome is COMPLETED:
             if self.submitter and self.submitter == self.completed_by:
                 return CountedAs.IMMEDIATE
             return CountedAs.COMPLETED
         if self._op_outcome is EXPIRED:
             return CountedAs.EXPIRED
-        return CountedAs.CANCELLED if self._op_outcome is CANCELLED else CountedAs.FAILED
+        if self._op_outcome is not CANCELLED:
+            return CountedAs.FAILED
+        # A refusal counts only where it won: otherwise the operation has its response.
+        if self.is_refused and self.submitter == self.completed_by:
+            return CountedAs.REJECTED
+        return CountedAs.CANCELLED
 
     cdef int run_callbacks(self) except -1:
         kept = None
@@ -615,6 +618,7 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
         if operation._op_state is not None:
             raise reused_error(operation, operation._op_state.name)
         raise closed_error(operation, state.name)
+    refusal = None
     try:
         if now_ns > state.reaper_look_ns:
             state.check_reaper(now_ns)
@@ -622,8 +626,10 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
         completed = operation.own(me, PUT_ON_LISTS, None)
         if operation.is_refused:
             refusal = full_error(operation, state.name, state.max_pending)
-            state.log_full(operation)
-            operation.cancel()
+            if operation.complete(CANCELLED, None, False):
+                state.log_full(operation)
+            else:
+                refusal = None
         elif not completed and operation._op_outcome is PENDING:
             operation.start_timeout(state)
         if operation._op_outcome is PENDING:
@@ -634,7 +640,7 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
         state.interrupted.append((operation,))
         operation.cancel()
         raise
-    if operation.is_refused:
+    if refusal is not None:
         raise refusal
     return completed
 

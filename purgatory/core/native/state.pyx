@@ -145,6 +145,7 @@ cdef class NativeState:
 
     def forget_pending(self, NativeWatched operation not None):
         """Forget ``operation``, which stays pending."""
+        self.admitted.discard(id(operation))
         if operation.membership == IS_PENDING:
             self.forget(operation)
 

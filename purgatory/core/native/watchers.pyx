@@ -262,6 +262,7 @@ cdef class NativeWatcherList:
                 watchers = KeyWatchers.__new__(KeyWatchers)
                 watchers.key = key
                 watchers = self.by_key.setdefault(key, watchers)
+            watchers.is_dropped = False  # it is in the map, whatever its key's comparison has done
             Py_INCREF(watchers)
             watches[index].watchers = <PyObject*> watchers
         return 0
@@ -350,12 +351,18 @@ cdef class NativeWatcherList:
     cdef int restore(self, KeyWatchers watchers) except -1:
         """Put a list back into the map, or its operations on the list that has its place now."""
         cdef KeyWatchers there = self.by_key.setdefault(watchers.key, watchers)
-        if there is not watchers:
+        if there is watchers:
+            # To compare its key may have called what emptied it, and found it in no map.
+            watchers.is_dropped = False
+            if watchers.count == 0:
+                self.drop_if_empty(watchers)
+        else:
             operations = []
             watchers.collect(operations)
             for operation in operations:
                 self.remove_from_lists(operation)
                 self.watch(operation)
+            watchers.is_dropped = watchers.count == 0
         return 0
 
     # Reading, and repairing: under the lock.

@@ -82,6 +82,10 @@ class CooperativeRLock(CooperativeLock):
     reentrant = True
     access = _RLOCK
 
+    def _is_owned(self) -> bool:
+        """Whether the thread that asks holds it."""
+        return self._depth > 0 and self._owner is SCHEDULER.current
+
 
 class CooperativeStateLock(CooperativeRLock):
     """Stands in for the lock of a purgatory's state."""
@@ -103,14 +107,12 @@ class CooperativeStateLock(CooperativeRLock):
         if SCHEDULER.current is not None and not SCHEDULER.is_aborting:
             SCHEDULER.hold_turn(-1)
 
-    def _is_owned(self) -> bool:
-        """Whether the thread that asks holds it."""
-        return self._depth > 0 and self._owner is SCHEDULER.current
-
 
 def sleep(seconds: float) -> None:
     """Stand in for ``time.sleep``."""
-    if SCHEDULER.current is not None:
+    if SCHEDULER.current is None:
+        SCHEDULER.now_s += seconds
+    else:
         SCHEDULER.sleep(seconds)
 
 

@@ -40,7 +40,8 @@ PROGRAMS = tuple(
 )
 CALLS = "tests.unit.core.schedule_calls"
 BUSY_RUN = "tests.unit.core.busy_run"
-FRESH_TESTS = frozenset({"tests.unit.core.probe", WORLD, *PROGRAMS, CALLS, BUSY_RUN})
+TABLE = "tests.proofs.calls"
+FRESH_TESTS = frozenset({"tests.unit.core.probe", WORLD, *PROGRAMS, CALLS, TABLE, BUSY_RUN})
 
 Patches = Mapping[str, Mapping[str, str]]
 """By module: texts to replace in its source, with their replacements."""
@@ -160,8 +161,8 @@ def _is_fresh(name: str) -> bool:
 def _without(unwanted: Callable[[str], bool]) -> Iterator[None]:
     """Forget these modules for a while, and put them back."""
     kept = {name: module for name, module in sys.modules.items() if unwanted(name)}
-    package = sys.modules[__name__.rpartition(".")[0]]
-    kept_attributes = dict(vars(package))
+    packages = {name.rpartition(".")[0] for name in (__name__, *kept) if name.startswith("tests.")}
+    kept_attributes = {name: dict(vars(sys.modules[name])) for name in packages}
     for name in kept:
         del sys.modules[name]
     try:
@@ -170,7 +171,8 @@ def _without(unwanted: Callable[[str], bool]) -> Iterator[None]:
         for name in [name for name in sys.modules if unwanted(name)]:
             del sys.modules[name]
         sys.modules.update(kept)
-        vars(package).update(kept_attributes)
+        for name, attributes in kept_attributes.items():
+            vars(sys.modules[name]).update(attributes)
 
 
 @contextmanager

@@ -47,6 +47,8 @@ OPERATION = frozenset(
         "interrupted",
         "gave_up_error",
         "is_closed",
+        "on_completed",
+        "reaper",
         "reaper_look_ns",
     }
 )

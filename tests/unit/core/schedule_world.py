@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from purgatory import Outcome, PurgatoryClosedError
+from purgatory import DelayedOperation, Outcome, PurgatoryClosedError
 from purgatory.core.backend import NATIVE
 from purgatory.core.closing import ClosePolicy
 from purgatory.core.locks import LockLike
+from purgatory.core.purgatory import CompletionObserver
 from tests.proofs.core.scheduler import SCHEDULER, fail, point
 from tests.unit.core.probe import Probe, Setting
 from timer import ManualClock
@@ -57,6 +58,10 @@ def called() -> None:
     point."""
     if NATIVE:
         point()
+
+
+def _call_observer(operation: DelayedOperation, counted_as: str, wait_ns: int) -> None:
+    called()
 
 
 class CalledKey(str):
@@ -125,11 +130,16 @@ class Waiting(Probe):
 class World(Setting):
     """A setting, its operations, and the calls of threads on them."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, max_pending: int | None = None, on_completed: CompletionObserver | None = None
+    ) -> None:
+        if on_completed is None and NATIVE:
+            on_completed = _call_observer
         super().__init__(
             wheel_size=WHEEL_SIZE,
             clock=CalledClock() if NATIVE else None,
-            on_completed=(lambda *told: called()) if NATIVE else None,
+            on_completed=on_completed,
+            max_pending=max_pending,
         )
         self.operations: list[Waiting] = []
         self.refused: list[Waiting] = []
