@@ -57,6 +57,7 @@ def failure_of(core: ModuleType, name: str, run: object) -> str:
     return failure(f"purgatory.core, {kind}", what, command)
 
 
+@pytest.mark.slow
 def test_two_calls_end_well_with_a_preemption(core: ModuleType, record_property: Count) -> None:
     assert_pairs_end_well(core, record_property, draw(PAIRS, SHARE, "pairs"))
 

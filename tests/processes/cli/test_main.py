@@ -68,6 +68,7 @@ def test_a_shell_completes_commands_and_options(words: str, expected: str) -> No
     assert expected in re.split(r"[,\n]", ran.stdout), ran
 
 
+@pytest.mark.slow
 def test_command_without_arguments_prints_first_steps(
     run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

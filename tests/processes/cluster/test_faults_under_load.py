@@ -41,6 +41,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_acknowledged_records_are_never_lost(verdicts: list[dict[str, Any]]) -> None:
     assert [row for row in verdicts if row["anomaly"] == "lost_write" and row["count"]] == []
 

@@ -45,6 +45,7 @@ WITH_PYTHON = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda path: path.name)
 def test_python_of_each_document_runs(document: Path) -> None:
     run_python_of(document)
@@ -68,6 +69,7 @@ def test_readme_is_short_and_shows_the_output_of_its_first_program() -> None:
     assert run_python_of(README) == shown.partition("```")[0]
 
 
+@pytest.mark.slow
 def test_readme_shows_the_findings_of_its_audit(tmp_path: Path) -> None:
     readme = README.read_text()
     test, shown = re.findall(r"^```\n((?:def test_no|E   ).*?)^```$", readme, re.M | re.S)
@@ -79,6 +81,7 @@ def test_readme_shows_the_findings_of_its_audit(tmp_path: Path) -> None:
         assert " ".join(part.split()) in said
 
 
+@pytest.mark.slow
 def test_first_tests_of_a_kafka_application_end_as_documented(tmp_path: Path) -> None:
     document = ROOT / "docs" / "testing.md"
     status, said = run_pytest(tmp_path, text=python_of(document))

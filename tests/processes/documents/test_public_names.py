@@ -186,6 +186,7 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [line for line in ran.stdout.splitlines() if " error: " in line]
 
 
+@pytest.mark.slow
 def test_type_checkers_refuse_a_single_text_as_keys(messages: list[str]) -> None:
     refused = [line for line in messages if 'expected "KeyCollection[Hashable] | Iterator' in line]
     assert len(refused) == 4

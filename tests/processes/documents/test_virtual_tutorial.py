@@ -40,6 +40,7 @@ def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 def test_account_is_overdrawn_in_the_documented_order(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, SERVICE, "test_account.py")
     assert status == 1
@@ -74,6 +75,7 @@ def test_account_is_overdrawn_in_the_documented_order(tmp_path: Path) -> None:
         assert expected in done.stdout, done.stdout
 
 
+@pytest.mark.slow
 def test_counter_loses_its_count_as_documented(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, SERVICE, "test_counter.py")
     assert status == 1
@@ -119,6 +121,7 @@ def test_corrected_service_passes_all_seeds(tmp_path: Path) -> None:
     assert "1 passed" in said
 
 
+@pytest.mark.slow
 def test_corrected_service_charges_twice_after_lost_responses(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, MENDED, "--virtual-no-shrink", "test_charged_once.py")
     assert status == 1

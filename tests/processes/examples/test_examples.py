@@ -133,6 +133,7 @@ def fresh_get(client: httpx.Client, path: str) -> dict[str, object]:
         return answer
 
 
+@pytest.mark.slow
 def test_forked_workers_expire_and_wake_on_their_own(start: Start) -> None:
     client = start(
         *("-m", "gunicorn", "--preload", "--workers", "3", "--worker-class", "gthread"),

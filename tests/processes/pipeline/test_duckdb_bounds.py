@@ -72,6 +72,7 @@ def test_too_many_rows_are_refused_with_a_command_for_them(
         audit(traces)
 
 
+@pytest.mark.slow
 def test_files_read_in_place_give_the_same_results(
     traces: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +134,7 @@ def test_job_beyond_its_memory_limit_names_the_option(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_spilled_files_are_removed_after_an_error(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

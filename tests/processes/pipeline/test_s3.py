@@ -131,6 +131,7 @@ def _of_folder(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return {one.name: pq.read_table(one).to_pylist() for one in folder.iterdir() if one.is_dir()}
 
 
+@pytest.mark.slow
 def test_commands_print_the_same_for_s3_as_for_a_folder(
     store: Store,
     slow_follower_trace: Path,
@@ -191,6 +192,7 @@ def test_quarantine_and_strict_error_name_the_uri(store: Store, trace: Path) -> 
         purgatory.audit("s3://bucket/a", strict=True)
 
 
+@pytest.mark.slow
 def test_audit_function_reads_s3(store: Store, slow_follower_trace: Path) -> None:
     uri = store.put_folder(slow_follower_trace, "run")
     found = purgatory.audit(uri)
@@ -202,6 +204,7 @@ def test_audit_function_reads_s3(store: Store, slow_follower_trace: Path) -> Non
         purgatory.audit([uri, slow_follower_trace])
 
 
+@pytest.mark.slow
 def test_listing_follows_further_pages(
     store: Store, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -440,6 +443,7 @@ def test_signal_while_a_thread_starts_leaves_no_thread_or_files(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_unreachable_store_is_reported_by_the_listing(store: Store) -> None:
     with pytest.raises(StoreError, match=r"s3://other/x: .*NO_SUCH_BUCKET"):
         list(S3Files().files_below("s3://other/x"))

@@ -81,6 +81,7 @@ def kafkajs() -> Sequence[str]:
     return [node, str(script)]
 
 
+@pytest.mark.slow
 def test_kafkajs_sends_and_reads_despite_faults(
     cluster: ThreadedCluster, proxy: ThreadedProxy, topic: str, kafkajs: Sequence[str]
 ) -> None:

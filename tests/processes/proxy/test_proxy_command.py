@@ -49,6 +49,7 @@ def process(cluster: ThreadedCluster) -> Iterator[Process]:
     started.process.communicate()
 
 
+@pytest.mark.slow
 def test_faults_are_injected_by_command(process: Process, topic: str) -> None:
     begun = process.fault(
         *("return-error", "--api", "Produce", "--error", "NOT_LEADER_OR_FOLLOWER"),
@@ -102,6 +103,7 @@ def test_a_plan_is_followed(cluster: ThreadedCluster, tmp_path: Path) -> None:
         planned.process.communicate()
 
 
+@pytest.mark.slow
 def test_invalid_arguments_are_reported_in_one_line(cluster: ThreadedCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

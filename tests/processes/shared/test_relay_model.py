@@ -40,6 +40,7 @@ def _tools() -> None:
     assert not missing_tools()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("macros", [(), ("LOSSY", "RESYNC"), ("RESYNC",)], ids=" ".join)
 def test_each_wait_ends_and_no_value_is_made_up(macros: tuple[str, ...], tmp_path: Path) -> None:
     errors, states = errors_of(tmp_path, *macros)

@@ -157,6 +157,7 @@ def test_simulation_is_not_run_if_the_port_of_its_view_is_occupied() -> None:
     assert ran.stderr.count("\n") == 1 and "the port is taken" in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait_s", [0.0, 0.2, 0.5, 1.0, 2.0])
 def test_ctrl_c_ends_the_command_cleanly(folder: Path, wait_s: float) -> None:
     """Also while the audit computes, which is when it is pressed most."""
@@ -177,6 +178,7 @@ def test_folder_without_a_trace_ends_the_command_with_one_line(tmp_path: Path) -
     assert ended.stderr.count("\n") == 1 and "is no trace" in ended.stderr
 
 
+@pytest.mark.slow
 def test_temporary_trace_of_a_viewed_simulation_is_removed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "purgatory", "simulate", "steady", "--duration", "500ms"]
     with subprocess.Popen(

@@ -543,6 +543,7 @@ def run_everywhere(finalizer: str, step: int) -> None:
     os._exit(0 if came > 100 else 1)
 
 
+@pytest.mark.slow
 # In pure Python, which has nothing borrowed, test_finalizers.py does the same step by step.
 @pytest.mark.parametrize(
     "step", [pytest.param(11, marks=NATIVELY), pytest.param(1, marks=pytest.mark.exhaustive)]

@@ -233,6 +233,7 @@ ALL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("called", CALLED)
 def test_a_finalizer_in_the_middle_of_a_call_loses_no_operation(
     called: Callable[[World], Iterator[Callable[[], object]]],

@@ -43,12 +43,14 @@ def assert_all_end_well(count: Count, names: Iterable[str], preemptions: int) ->
     count(f"schedules of two threads, at most {preemptions} preemptions", tried)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", CORE.STATES)
 def test_two_calls_are_correct_with_one_preemption(record_property: Count, state: str) -> None:
     names = [name for name in CORE.pairs() if name.partition(": ")[0] == state]
     assert_all_end_well(record_property, names, preemptions=1)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("state", ["new", "new with a lock", "new with a threshold"])
 def test_call_during_a_submission_survives_two_preemptions(

@@ -565,7 +565,7 @@ class Compared(RuleBasedStateMachine):
         self.both(Side.seen)
 
 
-TestCompared = Compared.TestCase
+TestCompared = pytest.mark.slow(Compared.TestCase)
 
 
 def both(call: Callable[[Side], object], broken: bool = False) -> tuple[object, list[Any]]:

@@ -15,12 +15,13 @@ from tests.proofs.core.test_interleavings import Count
 
 AT_A_TIME = 12_500
 
-IN_CI = 50_000
+IN_CI = 12_500
 IN_ALL = 1_000_000
 
 SEEDS = [range(first, first + AT_A_TIME) for first in range(0, IN_ALL, AT_A_TIME)]
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(
     "seeds",

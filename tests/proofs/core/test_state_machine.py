@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -203,7 +204,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         assert calls == [probe.calls for probe in self.probes], "nothing runs afterwards"
 
 
-TestPurgatory = PurgatoryMachine.TestCase
+TestPurgatory = pytest.mark.slow(PurgatoryMachine.TestCase)
 TestPurgatory.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 

@@ -35,6 +35,7 @@ def _tools() -> None:
         pytest.skip(missing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_the_protocol_holds(configuration: Configuration) -> None:
     assert model.ask(configuration).error == ""

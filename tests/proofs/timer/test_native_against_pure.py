@@ -206,4 +206,4 @@ class Compared(RuleBasedStateMachine):
             assert native == pure
 
 
-TestCompared = Compared.TestCase
+TestCompared = pytest.mark.slow(Compared.TestCase)

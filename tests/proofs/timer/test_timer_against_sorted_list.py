@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -208,4 +209,4 @@ class TimerAgainstSortedList(RuleBasedStateMachine):
 TimerAgainstSortedList.TestCase.settings = settings(
     max_examples=120, stateful_step_count=40, deadline=None
 )
-test_the_timer_does_what_a_sorted_list_does = TimerAgainstSortedList.TestCase
+test_the_timer_does_what_a_sorted_list_does = pytest.mark.slow(TimerAgainstSortedList.TestCase)

@@ -62,6 +62,7 @@ def cases(findings: Findings) -> set[tuple[str, str]]:
     return {(one.anomaly, one.verdict) for one in findings if one.count}
 
 
+@pytest.mark.slow
 def test_retried_transaction_after_an_abort_loses_nothing() -> None:
     with cluster() as on:
         by = producer(on, transactional_id="x")
@@ -75,6 +76,7 @@ def test_retried_transaction_after_an_abort_loses_nothing() -> None:
             assert cases(on.audit(expect=expect)) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("producers", [1, 2])
 @pytest.mark.parametrize("idempotence", [True, False])
 def test_intended_equal_records_are_no_violation(idempotence: bool, producers: int) -> None:
@@ -92,6 +94,7 @@ def test_intended_equal_records_are_no_violation(idempotence: bool, producers: i
             assert (found & nobody_can_tell == set()) == known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["refuse_produces", "return_error"])
 @pytest.mark.parametrize("through_proxy", [False, True])
 def test_refused_sends_are_recorded(fault: str, through_proxy: bool) -> None:
@@ -203,6 +206,7 @@ def test_effects_name_their_group_if_several_read_the_topic() -> None:
         assert [(one.anomaly, one.group) for one in found.violations] == [("effect_duplicate", "a")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_observed", [True, False])
 def test_a_trace_in_a_folder_is_audited_with_effects(tmp_path: Path, has_observed: bool) -> None:
     trace, writer = start_trace(tmp_path / "trace", "shop")

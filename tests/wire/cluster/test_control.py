@@ -323,6 +323,7 @@ def test_printed_addresses_are_served() -> None:
             process.terminate()
 
 
+@pytest.mark.slow
 def test_foreign_page_in_chromium_can_not_change_a_cluster(tmp_path: Path) -> None:
     with (
         _Cluster() as cluster,
@@ -347,6 +348,7 @@ def test_foreign_page_in_chromium_can_not_change_a_cluster(tmp_path: Path) -> No
         assert "stall_follower" not in listed
 
 
+@pytest.mark.slow
 def test_command_line_sends_its_token() -> None:
     options = ["--control-token", "a-token", "--metrics-port", "0"]
     with _Cluster(*options) as cluster:

@@ -271,6 +271,7 @@ async def _random_damages(tmp_path: Path, seeds: range) -> None:
             raise
 
 
+@pytest.mark.slow
 def test_random_damage_to_one_or_two_of_three_loses_nothing(tmp_path: Path) -> None:
     asyncio.run(_random_damages(tmp_path, range(60)))
 

@@ -532,6 +532,7 @@ def test_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     _run(main)
 
 
+@pytest.mark.slow
 def test_client_that_reads_no_response_for_ten_minutes_is_closed() -> None:
     async def main(cluster: Cluster) -> None:
         now_s = _with_manual_clock(cluster)

@@ -97,6 +97,7 @@ def test_the_document_has_the_ways_of_both_drivers() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_requests_take_the_ways_in_the_document(taken: set[Way]) -> None:
     asyncio.run(_produce_and_fetch())
     in_cluster = set(taken)

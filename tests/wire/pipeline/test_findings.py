@@ -58,6 +58,7 @@ def simulated() -> Simulation:
     return simulation
 
 
+@pytest.mark.slow
 def test_a_simulation_audits_itself_as_its_trace_is_audited(
     simulated: Simulation, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_unread_duplicate_is_found() -> None:
     assert "value_id" not in told
 
 
+@pytest.mark.slow
 def test_empty_audit_fails_the_assertion() -> None:
     with ThreadedCluster(recorded=True) as cluster:
         cluster.create_topic("orders")
@@ -172,6 +174,7 @@ def test_unknown_settings_fail_the_assertion() -> None:
         told.assert_no_violations()
 
 
+@pytest.mark.slow
 def test_cluster_audits_its_clients() -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
     with ThreadedCluster(recorded=True) as cluster:

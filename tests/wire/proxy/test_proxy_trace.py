@@ -198,6 +198,7 @@ def test_recorded_proxy_audits_its_traffic(
         kafka_proxy(cluster.bootstrap_servers).audit()
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_trace(cluster: ThreadedCluster, topic: str, tmp_path: Path) -> None:
     folder = tmp_path / "trace"
     started = Process("--to", cluster.bootstrap_servers, "--trace", str(folder))

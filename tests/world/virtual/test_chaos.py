@@ -106,6 +106,7 @@ def test_temporary_losses_end_and_the_highest_applies() -> None:
             network.lose(1.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "minutes", [0.5, pytest.param(12.0, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])]
 )

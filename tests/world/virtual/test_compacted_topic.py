@@ -42,6 +42,7 @@ async def _run(cluster: WorldCluster, reads_before: bool) -> tuple[int, int]:
     return before, await _read(cluster, "late")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reads_before", [True, False])
 def test_compacted_records_count_neither_as_lost_nor_as_skipped(reads_before: bool) -> None:
     settings = {

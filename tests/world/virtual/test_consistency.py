@@ -88,6 +88,7 @@ def _histories(draw: st.DrawFn) -> list[Operation]:
     return operations
 
 
+@pytest.mark.slow
 @given(_histories())
 @settings(max_examples=1_500, deadline=None)
 def test_linearizability_check_agrees_with_brute_force(operations: list[Operation]) -> None:
@@ -202,6 +203,7 @@ _STEPS = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(_STEPS, min_size=1, max_size=3), min_size=1, max_size=4), st.data())
 @settings(max_examples=1_000, deadline=None)
 def test_serializability_check_agrees_with_brute_force(

@@ -46,6 +46,7 @@ async def _invoiced(servers: str) -> Counter[str]:
     return posted
 
 
+@pytest.mark.slow
 @pytest.mark.virtual(seeds=5)
 def test_each_order_is_invoiced_despite_a_dead_broker(world: World) -> None:
     cluster = world.cluster(brokers=3, topics={"orders": 3, "invoices": 2}, min_insync_replicas=2)

@@ -111,6 +111,7 @@ def no_garbage() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_garbage")
 @pytest.mark.filterwarnings("ignore")  # interrupted code may leave tasks and coroutines
 @pytest.mark.parametrize("in_enter", [True, False])

@@ -105,6 +105,7 @@ def test_repeated_batch_after_an_abort_is_read_once_in_order() -> None:
         assert check(world).count("unseen") == 0
 
 
+@pytest.mark.slow
 def test_reader_of_aborted_records_fails_exactly_once() -> None:
     world, invoices = _world_of(_relay_in_transactions, "read_uncommitted")
     assert invoices == [*range(_BATCH), 4, 5, *range(_BATCH, _COUNT)]
@@ -115,6 +116,7 @@ def test_reader_of_aborted_records_fails_exactly_once() -> None:
     assert "aborted_read" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_interrupted_batch_without_transactions_is_duplicated() -> None:
     world, invoices = _world_of(_relay_without, "read_committed")
     assert invoices == [*range(_BATCH), 4, 5, *range(_BATCH, _COUNT)]

@@ -45,6 +45,7 @@ def test_default_schedule_is_first_in_first_out() -> None:
     assert _run("fifo")[1].digest == _run(RECORDED_FIFO)[1].digest
 
 
+@pytest.mark.slow
 def test_random_schedules_give_exactly_the_possible_orders() -> None:
     """2,000 runs miss one of 90 orders with a probability of one in sixty thousand million."""
     possible = {
@@ -148,6 +149,7 @@ def _share(
     return found / seeds
 
 
+@pytest.mark.slow
 def test_pct_starves_a_task_as_random_hardly_ever_does() -> None:
     assert _share("random", _starved) < 0.02
     assert _share("pct:1", _starved) > 0.3
@@ -192,6 +194,7 @@ def test_pct_does_not_starve_an_awaited_task() -> None:
     assert _share("pct", spins) == 1
 
 
+@pytest.mark.slow
 def test_exhaustive_search_runs_each_order_once() -> None:
     search, orders = ExhaustiveSearch(99), Counter[tuple[str, ...]]()
 
@@ -314,6 +317,7 @@ async def test_order(world):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("marked", "schedule"),
     [("schedules=500", "mixed"), ("seeds=500, schedule='pct:2'", "pct:2"), ("exhaustive=2", "")],

@@ -54,6 +54,7 @@ def test_command_repeats_the_smallest_failure(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
+@pytest.mark.slow
 def test_workers_shrink_their_failures(tmp_path: Path) -> None:
     ini = "[pytest]\naddopts = -n 2 -x --junit-xml=report.xml\n"
     status, said = run_pytest(tmp_path, text=_BUG, ini=ini)
@@ -136,6 +137,7 @@ async def test_other(world, ended):
     assert "test_other --virtual-seed 1" in said
 
 
+@pytest.mark.slow
 def test_failure_that_does_not_repeat_is_reported(tmp_path: Path) -> None:
     text = """
 from pathlib import Path
@@ -154,6 +156,7 @@ def test_it(world):
     assert "another failure came: KeyError, and not ValueError" in _shrunk(said)
 
 
+@pytest.mark.slow
 def test_shrinking_reports_exhausted_attempts(tmp_path: Path) -> None:
     status, said = run_pytest(tmp_path, "--virtual-shrink-attempts", "1", text=_BUG)
     assert status == 1
@@ -167,6 +170,7 @@ def test_shrinking_reports_exhausted_attempts(tmp_path: Path) -> None:
         assert "--virtual-shrink-attempts: invalid" in said
 
 
+@pytest.mark.slow
 def test_attempt_that_waits_forever_is_ended(tmp_path: Path) -> None:
     text = """
 import asyncio
@@ -182,6 +186,7 @@ async def test_it(world):
     assert _shrunk(said).startswith("no smaller failure was found (2 attempts)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "at_limit", ["world.pass_time('2h')", "with raises(TimeoutError): world.pass_time('2h')"]
 )
@@ -235,6 +240,7 @@ def test_it(world):
     assert _HEADING not in said
 
 
+@pytest.mark.slow
 def test_failures_are_shrunk_only_with_the_option(tmp_path: Path) -> None:
     for word in ("--virtual-no-shrink", "--tb=no"):
         _, said = run_pytest(tmp_path, word, text=_BUG)

@@ -173,6 +173,7 @@ def test_story_of_a_world_without_one_raises_with_advice() -> None:
         assert empty.story == "no step was taken"
 
 
+@pytest.mark.slow
 def test_last_steps_are_kept_and_formatted_in_linear_time() -> None:
     async def spin() -> None:
         for _ in range(60_000):
@@ -217,6 +218,7 @@ async def test_a_property(world):
 """
 
 
+@pytest.mark.slow
 def test_failed_test_reports_the_story_of_its_smallest_failure(tmp_path: Path) -> None:
     status, said = run_pytest(tmp_path, text=_TESTS)
     assert status == 1
@@ -230,6 +232,7 @@ def test_failed_test_reports_the_story_of_its_smallest_failure(tmp_path: Path) -
     assert "story" not in run_pytest(tmp_path, "--virtual-no-shrink", text=_TESTS)[1]
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_story_is_recorded_keeps_the_failure(tmp_path: Path) -> None:
     text = """
 import os

@@ -262,6 +262,7 @@ async def test_it(world):
 """
 
 
+@pytest.mark.slow
 def test_pytest_saves_the_story_of_a_failure_in_its_cache(tmp_path: Path) -> None:
     _, printed = run_pytest(tmp_path, "-p", "cacheprovider", text=_TEST)
     [line] = [line for line in printed.splitlines() if "purgatory view" in line]

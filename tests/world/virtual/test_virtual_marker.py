@@ -72,6 +72,7 @@ def test_marked_test_reports_the_command_of_a_failed_seed(
     assert "1 failed in" in said
 
 
+@pytest.mark.slow
 def test_command_line_chooses_the_seeds(tmp_path: Path) -> None:
     assert "4 passed" in _pytest(tmp_path, "--virtual-seeds", "3")[1]
     assert "1 failed, 3 passed" in _pytest(tmp_path, "--virtual-seed", "3")[1]
@@ -96,6 +97,7 @@ async def test_it(world):
 """
 
 
+@pytest.mark.slow
 def test_failure_lists_faults_and_the_command_line_excludes_some(tmp_path: Path) -> None:
     said = _pytest(tmp_path, text=_FAULTS)[1]
     assert "assert [0, 1, 2, 3] == []" in said
@@ -148,6 +150,7 @@ def test_unknown_schedule_is_reported(tmp_path: Path) -> None:
     assert "--virtual-schedule: the schedule 'lifo' is none of fifo, mixed, random" in said
 
 
+@pytest.mark.slow
 def test_repeat_command_is_relative_to_the_start_folder(tmp_path: Path) -> None:
     said = _pytest(tmp_path, text=_FAULTS)[1]
     assert "pytest test_it.py::test_it" in said
@@ -160,6 +163,7 @@ def test_repeat_command_is_relative_to_the_start_folder(tmp_path: Path) -> None:
     assert "pytest ../test_it.py::test_it --virtual-seed 0" in done.stdout
 
 
+@pytest.mark.slow
 def test_invalid_mark_is_reported(tmp_path: Path) -> None:
     for mark, fixture, advice in (
         ("virtual(seeds=0)", "world", "test_it: seeds=0: a whole number, 1 or more"),
@@ -175,6 +179,7 @@ def test_invalid_mark_is_reported(tmp_path: Path) -> None:
 _OPTIONS = dict.fromkeys(("seeds", "seed", "schedule", "without", "plain_network"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("marked", "advice"),
     [
@@ -350,6 +355,7 @@ async def test_in_all_orders(world):
 """
 
 
+@pytest.mark.slow
 def test_report_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
     reports = []
     for jobs in ("1", "2", "5"):
@@ -440,6 +446,7 @@ class TestOfAClass:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_fixtures_of_pytest_are_new_for_each_run(tmp_path: Path, jobs: str) -> None:
     text = _PYTEST_FIXTURES

@@ -84,6 +84,7 @@ def test_records_have_the_worlds_time() -> None:
     assert [round((one - began_ms) / 60_000) for one in times] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_longest_timeouts_of_kafka_take_no_real_time() -> None:
     async def application(servers: str) -> None:
         consumer = aiokafka.AIOKafkaConsumer(
@@ -174,6 +175,7 @@ def _digests(seeds: int, hash_seed: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_hundred_seeds_have_equal_digests_in_two_processes() -> None:
     one, other = _digests(100, 1), _digests(100, 2)
     assert one == other
@@ -183,6 +185,7 @@ def test_hundred_seeds_have_equal_digests_in_two_processes() -> None:
 _A_MINUTE_OF_CHAOS = "from tests.chaos.wire_hour import run_wire; print(run_wire(1, 1.0).digest)"
 
 
+@pytest.mark.slow
 def test_pure_core_runs_as_the_native_one() -> None:
     """The two once woke produces of this seed in different orders."""
     found = set()

@@ -125,6 +125,7 @@ def test_fsync_never_may_lose_records_in_a_power_cut() -> None:
     assert lost > 0
 
 
+@pytest.mark.slow
 def test_full_disk_fails_sends_until_there_is_space_again() -> None:
     async def fill(cluster: WorldCluster) -> tuple[dict[int, Any], int]:
         acknowledged = await _produce(cluster.bootstrap_servers, range(30))

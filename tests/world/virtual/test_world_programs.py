@@ -36,6 +36,7 @@ def test_first_in_first_out_shows_no_bug_and_other_orders_do(program: Program) -
     assert found.size, f"no bug in {found.runs} runs"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", KAFKA_PROGRAMS, ids=lambda program: program.name)
 def test_kafka_program_fails_until_it_is_corrected(program: KafkaProgram) -> None:
     run = partial(run_in_world, program)

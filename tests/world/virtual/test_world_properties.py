@@ -181,6 +181,7 @@ def test_check_without_evidence_fails() -> None:
         assert world.check_order().count("unseen") == 4
 
 
+@pytest.mark.slow
 def test_unread_records_are_unseen() -> None:
     with World() as world:
         cluster = world.cluster(brokers=1, topics=["orders"])
@@ -193,6 +194,7 @@ def test_unread_records_are_unseen() -> None:
     assert world.check_exactly_once(cluster).count("unseen") == 2, "the audit works after the world"
 
 
+@pytest.mark.slow
 def test_check_no_loss_allows_rereads_and_skips() -> None:
     async def application(cluster: WorldCluster) -> None:
         await _send(cluster, 3, acks="all")
@@ -257,6 +259,7 @@ def test_failure_report_names_requests_and_the_tests_own_faults() -> None:
     assert re.search(r" broker \d > client:\d+  Produce response, \d+ bytes\n", report)
 
 
+@pytest.mark.slow
 def test_unread_partition_proves_nothing() -> None:
     async def application(cluster: WorldCluster) -> None:
         await _send(cluster, 2, acks="all")
@@ -274,6 +277,7 @@ def test_unread_partition_proves_nothing() -> None:
         world.check_order()
 
 
+@pytest.mark.slow
 def test_relayed_copies_are_no_duplicates() -> None:
     async def application(cluster: WorldCluster) -> None:
         servers = cluster.bootstrap_servers
