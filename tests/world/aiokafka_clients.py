@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import IllegalStateError, KafkaError
 
 from tests.world.wire_members import GROUP_ID, HEARTBEAT_S, REBALANCE_S, SESSION_S, TOPIC
 from tests.world.wire_producer import INTERVAL_S, SIDE_TOPIC, TRANSACTIONAL_ID
@@ -67,16 +67,20 @@ class AiokafkaMember:
     async def _run(self) -> None:
         consumer = AIOKafkaConsumer(TOPIC, **self._arguments)
         await _started(consumer)
+        committed: dict[TopicPartition, int] = {}
         try:
             while True:
                 try:
                     records = await consumer.getmany(timeout_ms=1_000)
-                    if records and self._has_group:
+                    self.consumed += sum(map(len, records.values()))
+                    positions = {part: await consumer.position(part) for part in records}
+                    positions |= {part: await consumer.position(part) for part in committed}
+                    if self._has_group and positions != committed:
                         await consumer.commit()
-                except KafkaError:
+                        committed = positions
+                except (KafkaError, IllegalStateError):  # the latter of a partition that it lost
+                    committed = {}
                     await asyncio.sleep(_AGAIN_S)
-                    continue
-                self.consumed += sum(map(len, records.values()))
         finally:
             await asyncio.wait_for(consumer.stop(), 30)
 

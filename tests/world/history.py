@@ -104,8 +104,10 @@ class History:
     exchanges: list[Exchange] = field(default_factory=list)
     ended_s: float = 0.0
     paused: list[tuple[int, float, float]] = field(default_factory=list)
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    """The rows that the audit reads, as tables of Arrow."""
     anomalies: list[str] = field(default_factory=list)
-    """The violations that the audit found."""
+    """The violations that the audit found in them: `audit_rows` adds them."""
     acknowledged: int = 0
     """The number of acknowledged records: a row without any shows nothing."""
     consumed: int = 0

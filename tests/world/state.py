@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from purgatory.kafka.errors import ErrorCode
@@ -19,6 +20,7 @@ from tests.world.wire_client import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     GROUP,
+    INIT_PRODUCER_ID,
     LIST_OFFSETS,
     METADATA,
     OFFSET_FETCH,
@@ -151,9 +153,31 @@ async def descriptions(
         topics = {str(topic_id) for topic_id in admin.topic_ids.values()}
         current = {key: offset for key, offset in told.items() if key[0] in topics}
         found.append(Description("group offsets", "committed offsets", current, known))
+    if row["group"] != "none":
+        found.append(await _unread(admin, row))
     if row["producer"] == "transactional":
         found.append(await _transaction(admin, tap))
     return found
+
+
+async def _unread(admin: WireClient, row: Row) -> Description:
+    """The partitions whose ends the group has not reached, of which there are none."""
+    ends = await _offsets(admin, (await admin.refresh([TOPIC]))[TOPIC], _LATEST)
+    if row["group"] == "share":
+        reached = await _share_offsets(admin)
+    else:
+        topic_id = str(admin.topic_ids[TOPIC])
+        reached = {
+            number: offset
+            for (of, number), offset in (await _committed(admin)).items()
+            if of == topic_id
+        }
+    unread = {
+        number: f"up to {reached.get(number)} of {end}"
+        for number, end in ends.items()
+        if reached.get(number, 0) < end
+    }
+    return Description(f"{row['group']} group", "unread records", {}, unread)
 
 
 async def _members(admin: WireClient, row: Row, tap: WireTap) -> list[Description]:
@@ -198,6 +222,23 @@ async def _described_transaction(admin: WireClient) -> TransactionState:
     found = await admin.ask_coordinator(TRANSACTIONAL_ID, TRANSACTION, DESCRIBE_TRANSACTIONS, asked)
     state: TransactionState = found[0]
     return state
+
+
+async def initialize_producer(admin: WireClient) -> None:
+    """Begin anew with the transactional id, as the next process of a producer does."""
+    asked = {
+        "transactional_id": TRANSACTIONAL_ID,
+        "transaction_timeout": timedelta(seconds=30),
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+    for _ in range(30):
+        answer = await admin.ask_coordinator(TRANSACTIONAL_ID, TRANSACTION, INIT_PRODUCER_ID, asked)
+        if answer.error_code == ErrorCode.NONE:
+            return
+        admin.forget()
+        await asyncio.sleep(1)
+    raise NoAnswerError(f"{TRANSACTIONAL_ID} can't begin anew: {answer}")
 
 
 async def _topics(admin: WireClient, row: Row) -> list[Description]:

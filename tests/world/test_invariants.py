@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from purgatory.kafka import ProducerStates
 from tests.world.history import (
     Description,
     Epoch,
@@ -16,6 +17,9 @@ from tests.world.history import (
     Offset,
 )
 from tests.world.invariants import INVARIANTS, broken_invariants
+from tests.world.row_audit import audit_rows
+from tests.world.row_world import run_row
+from tests.world.rows import parse_row
 
 _PARTITION = ("a topic's id", 0)
 
@@ -162,3 +166,16 @@ def test_invariant_finds_a_doctored_history(doctor: Callable[[History], None]) -
 
 def test_each_invariant_has_a_doctored_history() -> None:
     assert {invariant for invariant, _ in DOCTORED.values()} == set(INVARIANTS)
+
+
+def test_audit_of_rows_finds_that_aborted_records_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ProducerStates, "aborted_between", lambda *_: ())
+    name = "none/newest/transactional/none/memory/unchanged/none/none"
+    history = run_row(parse_row(name), 1)
+    audit_rows({name: history})
+    assert {(one.invariant, one.part) for one in broken_invariants(history)} == {
+        ("audit has no violation", "log")
+    }
+    assert "aborted_read" in " ".join(history.anomalies)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
+from uuid import UUID
 
 from purgatory.cluster import Cluster
 from purgatory.cluster.broker import Broker
@@ -71,7 +72,8 @@ class WireTap:
         Those of classic groups are by the topic's name, as they are on the wire.
         """
         self.made_anew: dict[str, float] = {}
-        """Until when offsets that name a topic may be meant for the former one of its name."""
+        """Until when offsets of a topic may be meant for the former one of its name, or be told of
+        that one, as they are kept by name."""
         self.member_epochs: dict[tuple[str, str], int] = {}
         self.producers: dict[str, tuple[int, int]] = {}
         """The last told id and epoch of each transactional id."""
@@ -249,7 +251,9 @@ class WireTap:
         exchange: Exchange,
         is_commit: bool,
     ) -> None:
-        if self._now_s() < self.made_anew.get(partition[0], 0.0):
+        topic = self._cluster.topic_of(partition[0]) if isinstance(partition[0], UUID) else None
+        name = partition[0] if topic is None else topic.name
+        if self._now_s() < self.made_anew.get(name, 0.0):
             return
         told = (exchange.began_s, self._now_s(), is_commit)
         self._history.offsets.append(Offset(group, self._partition(*partition), offset, *told))
