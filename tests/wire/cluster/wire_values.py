@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from io import BytesIO
 from typing import Any
 
@@ -32,7 +33,11 @@ RECORD_TIME_MS = 1_700_000_000_000
 
 
 def request_frame(
-    api_key: int, version: int, correlation_id: int, values: Mapping[str, Any] | None = None
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    values: Mapping[str, Any] | None = None,
+    client_id: str = CLIENT_ID,
 ) -> bytes:
     """Return a request, without its length; fields missing in ``values`` are empty or null, and
     fields that the version lacks are left out."""
@@ -42,7 +47,7 @@ def request_frame(
         "request_api_key": api_key,
         "request_api_version": version,
         "correlation_id": correlation_id,
-        "client_id": CLIENT_ID,
+        "client_id": client_id,
     }
     buffer = BytesIO()
     entity_writer(header_class)(buffer, fill(header_class, header))
@@ -64,9 +69,8 @@ def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
 
 
 def fill(entity_class: Any, values: Mapping[str, Any]) -> Any:
-    """Make an entity of `kio`; fields missing in ``values`` have their default, or are empty or
-    null."""
-    hints = typing.get_type_hints(entity_class)
+    """Make an entity of `kio`; what ``values`` doesn't say is its default, empty or null."""
+    hints = _hints(entity_class)
     arguments = {}
     for field in fields(entity_class):
         hint = hints[field.name]
@@ -75,6 +79,9 @@ def fill(entity_class: Any, values: Mapping[str, Any]) -> Any:
         elif field.default is MISSING and field.default_factory is MISSING:
             arguments[field.name] = _least(hint, field.metadata.get("kafka_type"))
     return entity_class(**arguments)
+
+
+_hints = cache(typing.get_type_hints)
 
 
 def _converted(hint: Any, value: Any) -> Any:
