@@ -48,6 +48,7 @@ class HostProcess:
         self.host = host
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self.is_paused = False
+        self.is_dead = False
         self.held: list[Any] = []
         """The callbacks that were due while it was paused."""
 
@@ -110,6 +111,11 @@ class Host:
     def disk(self) -> VirtualDisk:
         """Its files. A crash leaves the forced writes, and some of the others."""
         return self._new_disk()
+
+    @property
+    def tasks(self) -> Iterable[asyncio.Task[Any]]:
+        """The tasks of its process."""
+        return () if self._process is None else self._process.tasks
 
     @property
     def state(self) -> str:
@@ -214,6 +220,7 @@ class Host:
         process, self._process = self._process, None
         assert process is not None
         process.is_paused = False
+        process.is_dead = True
         process.held = []
         loop = self._loop
         loop.network.history.record("host", f"{self.name}: {how}")

@@ -52,6 +52,7 @@ from purgatory.virtual.hosts import PROCESS
 from purgatory.virtual.network import VirtualNetwork
 from purgatory.virtual.schedules import Schedule, owner_of, unwrapped
 from purgatory.virtual.story import Description, Place, RecordedWire, Story
+from purgatory.virtual.unhandled import UnhandledErrors
 from timer import InlineExecutor, SystemTimer
 
 
@@ -293,6 +294,7 @@ class VirtualLoop(ConnectingLoop):
         self._schedule = schedule
         self.stopped = set()
         self.dead_tasks = []
+        self.unhandled = UnhandledErrors()
         self.closes_dead_tasks = False
         self.monitors: list[Callable[[], None]] = []
         """Functions to call after each callback. An exception of theirs ends `World.run`."""
@@ -594,10 +596,13 @@ class VirtualLoop(ConnectingLoop):
                 more["eager_start"] = True
             own_name = f"Task-{label}" if name is None else name
             task = NumberedTask(coro, loop=self, name=own_name, context=context, **more)
+        process = PROCESS.get() if context is None else context.get(PROCESS)
         if isinstance(task, NumberedTask):
             task.label = label
-        process = PROCESS.get() if context is None else context.get(PROCESS)
-        if process is not None:
+            task.process = process
+        if process is None:
+            self.unhandled.tasks.add(task)
+        else:
             process.tasks.add(task)
         if self.closes_dead_tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -639,12 +644,30 @@ class VirtualLoop(ConnectingLoop):
             ended_us, self.clock.now_us = self.clock.now_us, began_us
             self._job_began_us = math.inf
         self.call_at_us(ended_us, _complete, future, result, error)
+        del future, result, error  # the error refers to this frame
 
     def set_default_executor(self, executor: Any) -> None:
         """No effect: see `run_in_executor`."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """No effect: there are no threads."""
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Log an exception that nothing handled, as asyncio does, and keep it for `World.run`."""
+        if self._is_of_dead_process(context):
+            return
+        self.unhandled.add(context)
+        super().default_exception_handler(context)
+
+    def _is_of_dead_process(self, context: dict[str, Any]) -> bool:
+        failed = context.get("task") or context.get("future") or context.get("handle")
+        if isinstance(failed, NumberedTask):
+            process = getattr(failed, "process", None)
+        elif isinstance(failed, ReadyHandle | DueHandle):
+            process = failed._context.get(PROCESS)
+        else:
+            process = PROCESS.get()
+        return process is not None and process.is_dead
 
     # Signals, and the end.
 

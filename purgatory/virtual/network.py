@@ -401,7 +401,13 @@ class VirtualNetwork(Link):
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"{os.strerror(errno.ECONNREFUSED)}: {address}"
             )
-        served = server.context.run(protocol_factory, server)
+        try:
+            served = server.context.run(protocol_factory, server)
+        except Exception as error:
+            message = "Error on transport creation for incoming connection"
+            context = {"message": message, "exception": error, "server": server}
+            server.context.run(self.loop.call_exception_handler, context)
+            raise _reset_error() from None
         client_end = self._join(address, server, served, client, server_name)
         try:
             await self._cross(client, server_name, address, until_us)

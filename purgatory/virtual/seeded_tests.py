@@ -42,6 +42,7 @@ from purgatory.virtual.schedules import (
     parse_schedule,
 )
 from purgatory.virtual.shrinking import MAX_ATTEMPTS, Shrinking
+from purgatory.virtual.unhandled import RAISE, check_policy
 from purgatory.virtual.world import World
 
 SEEDS: Final = 20
@@ -50,7 +51,9 @@ SEEDS: Final = 20
 MAX_SCHEDULES: Final = 100_000
 """The default limit of an exhaustive search."""
 
-_ARGUMENTS: Final = ("seeds", "schedules", "schedule", "exhaustive")
+_ARGUMENTS: Final = ("seeds", "schedules", "schedule", "exhaustive", "on_unhandled", "max_steps")
+_TEXTS: Final = ("schedule", "on_unhandled")
+_OF_WORLDS: Final = ("on_unhandled", "max_steps")
 
 
 class Plan:
@@ -73,12 +76,15 @@ class Plan:
             if name not in _ARGUMENTS:
                 raise TypeError(f"the mark takes {', '.join(_ARGUMENTS)}, and no {name!r}")
             least = 0 if name == "exhaustive" else 1
-            if name != "schedule" and (type(value) is not int or value < least):
+            if name not in _TEXTS and (type(value) is not int or value < least):
                 raise ValueError(f"{name}={value!r}: a whole number, {least} or more")
         if "seeds" in marked and "schedules" in marked:
             raise TypeError(
                 "each seed has a schedule of its own: give seeds or schedules, not both"
             )
+        self.world_settings = {name: marked[name] for name in _OF_WORLDS if name in marked}
+        """The arguments for each `World`."""
+        check_policy(marked.get("on_unhandled", RAISE))
         schedules = marked.get("schedules")
         default = FIFO if schedules is None else MIXED
         self._default_schedule: str = marked.get("schedule", default)
@@ -190,6 +196,7 @@ class SeededTest:
             plain_network=test.plain_network,
             schedule=schedule,
             story=self._has_story,
+            **self._plan.world_settings,
         )
         self.world.max_elapsed_s = self.max_elapsed_s
         return self.world

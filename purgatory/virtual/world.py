@@ -69,6 +69,7 @@ from purgatory.virtual.sandbox import (
     leave_sandbox,
 )
 from purgatory.virtual.schedules import FIFO, parse_schedule
+from purgatory.virtual.unhandled import RAISE, check_policy, report_never_retrieved
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -106,9 +107,12 @@ class World:
         story: whether `story` records the cause of each step of the program, at some cost.
         allow: exceptions from the sandbox: any of "sockets", "threads", "processes". Their effects
             aren't reproducible.
+        on_unhandled: what an exception does that ends a background task, a callback or a handler,
+            and that nothing retrieves: "raise", from `run` or at the test's end; "record", nothing
+            but be logged and listed in `unhandled`.
 
     Raises:
-        WorldError: ``allow`` or ``schedule`` has an unknown value.
+        WorldError: ``allow``, ``schedule`` or ``on_unhandled`` has an unknown value.
     """
 
     def __init__(
@@ -121,11 +125,13 @@ class World:
         schedule: str = FIFO,
         story: bool = False,
         allow: Iterable[str] = (),
+        on_unhandled: str = RAISE,
     ) -> None:
         self.seed = seed
         self._schedule = parse_schedule(schedule, self._rng("schedule"))
         self._has_story = story
         self._allowed = checked_kinds(allow)
+        self._raises_unhandled = check_policy(on_unhandled) == RAISE
         self._start = start
         self._clock = WorldClock(round(start.timestamp() * US_PER_S))
         self._history = History(self._clock)
@@ -246,6 +252,7 @@ class World:
     def _stop_all(self) -> None:
         """Stop the clusters, and cancel all tasks."""
         loop = self.loop
+        loop.unhandled.is_over = True
         loop.monitors.clear()
         loop.deadline_us = None
         for host in self._hosts.values():
@@ -289,6 +296,7 @@ class World:
         Raises:
             DeadlockError: the coroutine waits for an event that can't happen.
             WorldTimeoutError: the coroutine was not done in time.
+            Exception: the first exception of the run that nothing handled (``on_unhandled``).
             WorldError: the loop is running already.
         """
         __tracebackhide__ = True  # for pytest
@@ -305,9 +313,15 @@ class World:
             end_us = self._begin_us + round(self.max_elapsed_s * US_PER_S)
             loop.deadline_us = min(loop.deadline_us or end_us, end_us)
         try:
-            return loop.run_until_complete(application)
+            result = loop.run_until_complete(application)
+        except BaseException as error:
+            loop.unhandled.add_notes(error, self._tasks())
+            raise
         finally:
             loop.deadline_us = before_us
+        if self._raises_unhandled:
+            loop.unhandled.check()
+        return result
 
     def pass_time(self, duration: str | timedelta) -> None:
         """Run the world for a duration, such as "10min" or a timedelta."""
@@ -545,7 +559,8 @@ class World:
 
         Raises:
             PropertyError: a property did not hold yet.
-            Exception: the exception that ended a `Host`, or that a function of `at` raised.
+            Exception: the exception that ended a `Host`, that a function of `at` raised, or that
+                nothing handled (``on_unhandled``).
         """
         if self._fault_error is not None:
             error, self._fault_error = self._fault_error, None
@@ -555,9 +570,22 @@ class World:
                 ended_by, host.error = host.error, None
                 ended_by.add_note(f"the host {host.name!r} ended by it")
                 raise ended_by
+        report_never_retrieved(self.loop, self._tasks())
+        if self._raises_unhandled:
+            self.loop.unhandled.check()
         pending, self._eventually = self._eventually, []
         for awaited in pending:
             awaited.check_at_end()
+
+    def _tasks(self) -> Iterator[asyncio.Task[Any]]:
+        yield from self.loop.unhandled.tasks
+        for host in self._hosts.values():
+            yield from host.tasks
+
+    @property
+    def unhandled(self) -> Sequence[Mapping[str, Any]]:
+        """The contexts of the exceptions that nothing handled, as exception handlers take them."""
+        return () if self._loop is None else tuple(self._loop.unhandled.contexts)
 
     def check_linearizable(self, model: Callable[[], Any], max_states: int = MAX_STATES) -> None:
         """Check that the operations of `history` look as if each took place at one moment.
