@@ -336,9 +336,12 @@ class VirtualNetwork(Link):
                 if is_own or not is_cut:
                     wire.source.mark_lost(_reset_error())
                 if is_own and is_cut:
+                    wire.drop()
                     wire.send(_reset_error())
                 else:
                     wire.cut()
+                if is_own:
+                    wire.source.end()
             if not is_cut:
                 del self._wires[number]  # the dead end calls no `drop`
 

@@ -97,6 +97,8 @@ class Plan:
                 raise TypeError("exhaustive=2 takes each schedule in turn, all with one seed")
             self.search = ExhaustiveSearch(marked["exhaustive"], schedules or MAX_SCHEDULES)
         seed = options["seed"]
+        self._begins_plain = schedules is not None and seed is None and not options["schedule"]
+        """Whether the first run is in asyncio's order: other orders need not be blamed then."""
         self.seeds: Sequence[int] = range(count)
         if seed is not None or one_run or self.search is not None:
             self.seeds = [seed or 0]
@@ -113,7 +115,8 @@ class Plan:
         )
         if self.search is None:
             for seed in self.seeds:
-                yield replace(first, seed=seed)
+                is_plain = self._begins_plain and seed == self.seeds[0]
+                yield replace(first, seed=seed, schedule=FIFO if is_plain else self._schedule)
         else:
             for deviations in self.search:
                 yield replace(first, schedule=format_deviations(deviations))

@@ -20,6 +20,7 @@ import datetime
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from datetime import timedelta
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -47,7 +48,7 @@ from purgatory.virtual.determinism import (
 )
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
-from purgatory.virtual.hosts import Host, close_dead_tasks
+from purgatory.virtual.hosts import PROCESS, Host, close_dead_tasks, is_dead
 from purgatory.virtual.loop import VirtualLoop
 from purgatory.virtual.network import LOCALHOST, NODE, VirtualNetwork, host_address
 from purgatory.virtual.planned_faults import PlannedFault, rate_per_min
@@ -89,6 +90,10 @@ MAX_DURATION = "24h"
 """The default timeout of a run, in the world's time."""
 
 
+MAX_STEPS = 1_000_000
+"""The default limit of steps without progress of time, a second or two of the machine's."""
+
+
 class World:
     """An event loop, a network, clusters and random numbers, all of one seed. A context manager.
 
@@ -110,6 +115,8 @@ class World:
         on_unhandled: what an exception does that ends a background task, a callback or a handler,
             and that nothing retrieves: "raise", from `run` or at the test's end; "record", nothing
             but be logged and listed in `unhandled`.
+        max_steps: the most steps of the loop without progress of time, until `run` raises
+            `LivelockError`; None: no limit. A program that spins takes 10 us a step.
 
     Raises:
         WorldError: ``allow``, ``schedule`` or ``on_unhandled`` has an unknown value.
@@ -126,11 +133,13 @@ class World:
         story: bool = False,
         allow: Iterable[str] = (),
         on_unhandled: str = RAISE,
+        max_steps: int | None = MAX_STEPS,
     ) -> None:
         self.seed = seed
         self._schedule = parse_schedule(schedule, self._rng("schedule"))
         self._has_story = story
         self._allowed = checked_kinds(allow)
+        self._max_steps = max_steps
         self._raises_unhandled = check_policy(on_unhandled) == RAISE
         self._start = start
         self._clock = WorldClock(round(start.timestamp() * US_PER_S))
@@ -202,6 +211,7 @@ class World:
                 has_threads,
                 self._schedule,
                 self._has_story,
+                self._max_steps,
             )
             self._collector.begin()
             for library in self._deterministic_libraries:
@@ -295,6 +305,7 @@ class World:
 
         Raises:
             DeadlockError: the coroutine waits for an event that can't happen.
+            LivelockError: tasks spin, and the time does not advance (``max_steps``).
             WorldTimeoutError: the coroutine was not done in time.
             Exception: the first exception of the run that nothing handled (``on_unhandled``).
             WorldError: the loop is running already.
@@ -399,7 +410,10 @@ class World:
         fault = PlannedFault(len(self.faults), at_us, text, begin)
         self.faults.append(fault)
         if fault.number not in self.without:
-            self.loop.call_at_us(self._begin_us + at_us, self._begin, fault)
+            context = copy_context()  # a fault begins although the process that planned it ended
+            context.run(PROCESS.set, None)
+            due_us = self._begin_us + at_us
+            self.loop.call_at_us(due_us, self._begin, fault, context=context)
         return fault
 
     def _begin(self, fault: PlannedFault) -> None:
@@ -507,7 +521,8 @@ class World:
     def _new_disk(self, owner: str) -> VirtualDisk:
         from purgatory.virtual.disk import VirtualDisk
 
-        return VirtualDisk(self._rng(f"disk {owner}"), partial(self._history.record, "disk"))
+        record = partial(self._history.record, "disk")
+        return VirtualDisk(self._rng(f"disk {owner}"), record, is_dead)
 
     # Properties.
 
