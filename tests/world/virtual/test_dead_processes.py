@@ -52,6 +52,7 @@ def test_dead_step_changes_no_disk(how: str, change: Callable[[VirtualDisk, int]
     async def run() -> None:
         if disks:  # the process after the restart
             return
+        other, one = hosts
         disks[:] = [one.disk, other.disk]
         files = []
         for disk in disks:
@@ -70,13 +71,11 @@ def test_dead_step_changes_no_disk(how: str, change: Callable[[VirtualDisk, int]
         await asyncio.sleep(60)
 
     async def main() -> None:
-        nonlocal one, other
-        other = world.host("other", idle)
-        one = world.host("one", run)
+        hosts.append(world.host("other", idle))
+        hosts.append(world.host("one", run))
         await asyncio.sleep(1)
 
-    one: Any = None
-    other: Any = None
+    hosts: list[Host] = []
     with World() as world:
         world.run(main())
     assert [error.errno for error in raised] == [errno.EIO] * 2
@@ -88,6 +87,8 @@ def test_dead_step_changes_no_disk(how: str, change: Callable[[VirtualDisk, int]
 def test_world_without_a_late_disk_write_is_the_same() -> None:
     def digest(writes: bool) -> str:
         async def run() -> None:
+            await asyncio.sleep(0)
+            host = hosts[0]
             host.disk.write_bytes("a", b"before")
             host.crash()
             if writes:
@@ -95,13 +96,13 @@ def test_world_without_a_late_disk_write_is_the_same() -> None:
                 host.disk.sync("a")
 
         async def main() -> None:
-            nonlocal host
             host = world.host("one", run)
+            hosts.append(host)
             await asyncio.sleep(1)
             host.restart()
             await asyncio.sleep(1)
 
-        host: Any = None
+        hosts: list[Host] = []
         with World() as world:
             world.run(main())
             return world.digest
@@ -188,18 +189,17 @@ def _events_of_crash(late: Callable[[_Program], Coroutine[Any, Any, None]] | Non
         _, program.writer = await asyncio.open_connection("server", 80)
         program.writer.write(b"early")
         await asyncio.sleep(1)
-        host.crash()
+        hosts[0].crash()
         if late is not None:
             await late(program)
 
     async def main() -> None:
-        nonlocal host
         world.host("server", serve)
         await asyncio.sleep(1)
-        host = world.host("one", run)
+        hosts.append(world.host("one", run))
         await asyncio.sleep(60)
 
-    host: Any = None
+    hosts: list[Host] = []
     with World() as world:
         world.run(main())
         events = [str(event) for event in world.last_events(1_000)]
@@ -276,16 +276,16 @@ def test_fault_planned_by_a_process_outlives_it() -> None:
     async def run() -> None:
         starts.append(world.now_s)
         if len(starts) == 1:
-            world.at("5s", host.restart)
-            host.crash()
+            await asyncio.sleep(1)
+            world.at("5s", hosts[0].restart)
+            hosts[0].crash()
         await asyncio.sleep(60)
 
     async def main() -> None:
-        nonlocal host
-        host = world.host("one", run)
+        hosts.append(world.host("one", run))
         await asyncio.sleep(10)
 
-    host: Any = None
+    hosts: list[Host] = []
     with World() as world:
         world.run(main())
     assert starts == [0, 5]
