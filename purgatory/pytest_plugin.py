@@ -173,8 +173,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the mark."""
     config.addinivalue_line(
         "markers",
-        "virtual(seeds=20, schedules=, schedule=, exhaustive=): run the test, which takes the "
-        "fixture `world`, with so many seeds or schedules, until it fails",
+        "virtual(seeds=20, schedules=, schedule=, exhaustive=, on_unhandled=, max_steps=): run the "
+        "test, which takes the fixture `world`, with so many seeds or schedules, until it fails",
     )
 
 

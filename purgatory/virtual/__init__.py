@@ -5,6 +5,7 @@ from __future__ import annotations
 from purgatory.virtual.consistency import Operation, OperationHistory, Register, Transaction
 from purgatory.virtual.errors import (
     DeadlockError,
+    LivelockError,
     PropertyError,
     SandboxError,
     WorldError,
@@ -19,6 +20,7 @@ __all__ = [
     "DeadlockError",
     "Event",
     "Host",
+    "LivelockError",
     "Operation",
     "OperationHistory",
     "Partition",

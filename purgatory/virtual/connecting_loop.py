@@ -9,6 +9,8 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
 from asyncio import base_events, events, runners, sslproto
@@ -18,7 +20,7 @@ from threading import get_ident
 from typing import Any, Final, NoReturn
 
 from purgatory.virtual.errors import SandboxError
-from purgatory.virtual.hosts import PROCESS, HostLoop
+from purgatory.virtual.hosts import PROCESS, HostLoop, is_dead
 from purgatory.virtual.network import (
     ANY_HOST,
     LOCALHOST,
@@ -109,7 +111,12 @@ class ConnectingLoop(base_events.BaseEventLoop, HostLoop):
             raise
         return encrypted._app_transport, protocol
 
+    async def _stop_if_dead(self) -> None:
+        if is_dead():
+            await self.create_future()
+
     async def _connect(self, host: Any, port: Any) -> VirtualTransport:
+        await self._stop_if_dead()
         address = host_address(_text(host)), int(port)
         if address[0] == LOCALHOST:
             own = host_address(NODE.get()), address[1]
@@ -147,6 +154,7 @@ class ConnectingLoop(base_events.BaseEventLoop, HostLoop):
         Raises:
             OSError: an address is taken.
         """
+        await self._stop_if_dead()
         if sock is not None:
             sock.close()
             (host, port) = sock.getsockname()
@@ -325,6 +333,14 @@ def _socket_class(original: Any) -> Any:
 
         def __init__(self, *kind: Any, **keywords: Any) -> None:
             super().__init__(_Entered.ports, *kind)
+            process = PROCESS.get()
+            if process is not None:
+                process.sockets.add(self)
+
+        def bind(self, address: Any) -> None:
+            if is_dead():
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().bind(address)
 
     return WorldSocket
 

@@ -236,13 +236,15 @@ class NumberedFuture(asyncio.Future[Any]):
 class NumberedTask(asyncio.Task[Any]):
     """A task of a `VirtualLoop`. Its label tells it from other tasks of the same function."""
 
-    __slots__ = ("_number", "label", "last_step", "priority")
+    __slots__ = ("_number", "label", "last_step", "priority", "process")
 
     _number: int
     label: int
     last_step: int
     """Of a `Story`."""
     priority: float
+    process: Any
+    """The `HostProcess` that it belongs to, if any."""
 
     def __hash__(self) -> int:
         try:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import posixpath
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -69,6 +70,17 @@ class DiskVolume:
     def remove_limit(self) -> None:
         """Remove the limit."""
         self._limit_bytes = None
+
+
+DiskPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+"""A path as the functions of `os` take it; the working directory is the root."""
+
+
+def _absolute(path: DiskPath) -> Path:
+    text = os.fsdecode(path)
+    if not text:
+        raise _error(errno.ENOENT)
+    return Path("/" + posixpath.normpath(posixpath.join("/", text)).lstrip("/"))
 
 
 N = TypeVar("N")
@@ -263,13 +275,16 @@ class VirtualDisk:
     Args:
         rng: decides the state after a power cut.
         record: takes events, with a digest.
+        is_dead: whether the caller is a process that has ended, whose calls fail as without power.
     """
 
     def __init__(
         self,
         rng: random.Random,
         record: Callable[[str, bytes], object] = lambda text, data: None,
+        is_dead: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._is_dead = is_dead
         self._rng = rng
         self._record = record
         self._roots: dict[Path, _Folder] = {}
@@ -281,22 +296,24 @@ class VirtualDisk:
 
     # Volumes.
 
-    def add_volume(self, path: Path) -> DiskVolume:
+    def add_volume(self, path: DiskPath) -> DiskVolume:
         """Make a folder a volume, if it isn't one."""
+        path = _absolute(path)
         if path not in self._roots:
             self._roots[path] = _Folder(DiskVolume(path))
         return self._roots[path].volume
 
-    def volume(self, path: Path) -> DiskVolume:
+    def volume(self, path: DiskPath) -> DiskVolume:
         """Return the volume of a path."""
-        return self._find_volume(path)[1].volume
+        return self._find_volume(_absolute(path))[1].volume
 
-    def cut_power(self, path: Path) -> None:
+    def cut_power(self, path: DiskPath) -> None:
         """Cut the power of a volume, and restore it.
 
         Args:
             path: the volume's mount point.
         """
+        path = _absolute(path)
         root = self._roots[path]
         volume = root.volume
         before_bytes = volume.used_bytes
@@ -342,40 +359,40 @@ class VirtualDisk:
 
     # Whole files.
 
-    def read_bytes(self, path: str | Path) -> bytes:
+    def read_bytes(self, path: DiskPath) -> bytes:
         """Return the bytes of a file.
 
         Raises:
             FileNotFoundError: there is none.
         """
-        descriptor = self.open(Path("/", path), os.O_RDONLY)
+        descriptor = self.open(_absolute(path), os.O_RDONLY)
         try:
             return self.pread(descriptor, self.size_of(descriptor), 0)
         finally:
             self.close(descriptor)
 
-    def write_bytes(self, path: str | Path, data: bytes, *, append: bool = False) -> None:
+    def write_bytes(self, path: DiskPath, data: bytes, *, append: bool = False) -> None:
         """Write a file, or append to it; a crash may lose the bytes until `sync`.
 
         Raises:
             OSError: the disk is full.
         """
         flags = os.O_RDWR | os.O_CREAT
-        descriptor = self.open(Path("/", path), flags if append else flags | os.O_TRUNC)
+        descriptor = self.open(_absolute(path), flags if append else flags | os.O_TRUNC)
         try:
             written = self.pwrite(descriptor, data, self.size_of(descriptor) if append else 0)
             if written < len(data):
-                raise _error(errno.ENOSPC, Path("/", path))
+                raise _error(errno.ENOSPC, _absolute(path))
         finally:
             self.close(descriptor)
 
-    def sync(self, path: str | Path) -> None:
+    def sync(self, path: DiskPath) -> None:
         """Force a file, and its name, onto the disk.
 
         Raises:
             FileNotFoundError: there is none.
         """
-        file = Path("/", path)
+        file = _absolute(path)
         for forced, flags in ((file, os.O_RDWR), (file.parent, os.O_RDONLY)):
             descriptor = self.open(forced, flags)
             self.fsync(descriptor)
@@ -383,8 +400,9 @@ class VirtualDisk:
 
     # Descriptors.
 
-    def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
+    def open(self, path: DiskPath, flags: int, mode: int = 0o777) -> int:
         """Open a file, and return its descriptor; a folder can be opened for `fsync`."""
+        path = _absolute(path)
         folder, node = self._find_node(path)
         is_writable = flags & (os.O_WRONLY | os.O_RDWR) != 0
         if node is None:
@@ -450,7 +468,7 @@ class VirtualDisk:
     def fsync(self, descriptor: int) -> None:
         """Force the file onto the disk, or the entries of a folder."""
         node = self._opened(descriptor).node
-        if node.is_powered_off or self.is_off:
+        if node.is_powered_off or self.is_off or self._is_dead():
             raise _error(errno.EIO)
         if isinstance(node, _File):
             node.contents.force()
@@ -468,14 +486,17 @@ class VirtualDisk:
     def lock(self, descriptor: int) -> None:
         """Lock the file until it is closed; fail at once if another descriptor has the lock."""
         file = self._file(descriptor)
+        if self._is_dead():
+            raise _error(errno.EIO)
         if file.lock_owner not in (None, descriptor):
             raise _error(errno.EAGAIN)
         file.lock_owner = descriptor
 
     # Names.
 
-    def replace(self, old: Path, new: Path) -> None:
+    def replace(self, old: DiskPath, new: DiskPath) -> None:
         """Rename a file within its folder, replacing another one."""
+        old, new = _absolute(old), _absolute(new)
         folder, file = self._find_node(old)
         other_folder, other = self._find_node(new)
         if file is None:
@@ -492,8 +513,9 @@ class VirtualDisk:
             self._drop_name(other)
         folder.entries.change({new.name: file, old.name: None})
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: DiskPath) -> None:
         """Remove a name of a file."""
+        path = _absolute(path)
         folder, file = self._find_node(path)
         if file is None:
             raise _error(errno.ENOENT, path)
@@ -502,15 +524,17 @@ class VirtualDisk:
         folder.entries.change({path.name: None})
         self._drop_name(file)
 
-    def mkdir(self, path: Path, mode: int = 0o777) -> None:
+    def mkdir(self, path: DiskPath, mode: int = 0o777) -> None:
         """Make a folder."""
+        path = _absolute(path)
         folder, node = self._find_node(path)
         if node is not None:
             raise _error(errno.EEXIST, path)
         self._add(folder, path, _Folder(folder.volume))
 
-    def rmdir(self, path: Path) -> None:
+    def rmdir(self, path: DiskPath) -> None:
         """Remove an empty folder."""
+        path = _absolute(path)
         folder, node = self._find_node(path)
         if node is None:
             raise _error(errno.ENOENT, path)
@@ -522,8 +546,9 @@ class VirtualDisk:
             raise _error(errno.ENOTEMPTY, path)
         folder.entries.change({path.name: None})
 
-    def listdir(self, path: Path) -> list[str]:
+    def listdir(self, path: DiskPath = "/") -> list[str]:
         """Return the names in a folder, in any order."""
+        path = _absolute(path)
         node = self._find_node(path)[1]
         if node is None:
             raise _error(errno.ENOENT, path)
@@ -532,14 +557,14 @@ class VirtualDisk:
         volumes = [root.name for root in self._roots if root.parent == path and root != path]
         return [*dict.fromkeys([*node.entries, *volumes])]
 
-    def is_folder(self, path: Path) -> bool:
+    def is_folder(self, path: DiskPath) -> bool:
         """Whether there is a folder of that path."""
         try:
-            return isinstance(self._find_node(path)[1], _Folder)
+            return isinstance(self._find_node(_absolute(path))[1], _Folder)
         except OSError:
             return False
 
-    def disk_usage(self, path: Path) -> DiskUsage:
+    def disk_usage(self, path: DiskPath) -> DiskUsage:
         """Return the space of a path's volume."""
         return self.volume(path).usage
 
@@ -553,7 +578,7 @@ class VirtualDisk:
 
     def _find_node(self, path: Path) -> tuple[_Folder, _File | _Folder | None]:
         """Return the folder and the entry of a path; for a volume, its root twice."""
-        if self.is_off:
+        if self.is_off or self._is_dead():
             raise _error(errno.EIO, path)
         place, root = self._find_volume(path)
         folder, node = root, root
@@ -582,7 +607,7 @@ class VirtualDisk:
         if not self._opened(descriptor).is_writable:
             raise _error(error_number)
         file = self._file(descriptor)
-        if file.is_powered_off or self.is_off:
+        if file.is_powered_off or self.is_off or self._is_dead():
             raise _error(errno.EIO)
         return file
 

@@ -18,6 +18,13 @@ class DeadlockError(WorldError):
     """
 
 
+class LivelockError(WorldError):
+    """Callbacks ran again and again, and the time did not advance but for their number.
+
+    The message names them, and has the stack of each task that waits.
+    """
+
+
 class WorldTimeoutError(WorldError, TimeoutError):
     """The application did not finish within its virtual time limit.
 

@@ -79,6 +79,7 @@ class WorldFailure:
         uses_network: whether the kept events have a sent message.
         deviations: see `Schedule.deviations`.
         report: the text of the report.
+        summary: its first lines, which stand before the report of a smaller failure.
     """
 
     test: RepeatedTest
@@ -88,6 +89,7 @@ class WorldFailure:
     uses_network: bool
     deviations: Mapping[int, int]
     report: str
+    summary: str = ""
 
 
 # The kind of a failure, which shrinking has to keep.
@@ -159,6 +161,7 @@ def world_failure(world: World, test: RepeatedTest, error: BaseException | None)
         _uses_network(world),
         dict(world.deviations),
         _report(world, test, begun_faults),
+        _summary(world, test, begun_faults),
     )
 
 
@@ -171,10 +174,25 @@ def _begun_faults(world: World) -> list[int]:
     ]
 
 
+def _summary(world: World, test: RepeatedTest, begun_faults: Sequence[int]) -> str:
+    return "\n".join(
+        [
+            _first_line(world),
+            *[*_schedule_lines(world, test)][:1],
+            *[*_fault_lines(world, begun_faults)][:1],
+            f"repeat it: {test.command}",
+        ]
+    )
+
+
+def _first_line(world: World) -> str:
+    return f"seed {world.seed}, {world.now_s:.6f} s after the world began, digest {world.digest}"
+
+
 def _report(world: World, test: RepeatedTest, begun_faults: Sequence[int]) -> str:
     """Describe a failure: the command to repeat it, its faults and the events before it."""
     lines = [
-        f"seed {world.seed}, {world.now_s:.6f} s after the world began, digest {world.digest}",
+        _first_line(world),
         *([f"network: {world.network}"] if _uses_network(world) else []),
         *_schedule_lines(world, test),
         *_fault_lines(world, begun_faults),

@@ -9,6 +9,9 @@ the same context. A crash stops them where they are. No ``finally`` runs, no ``e
 other ends see their connections reset, and the disk loses unforced writes. Variables outside of the
 main survive, as nothing in Python's memory belongs to one process: the main has to make its own.
 
+A process that crashes itself in the middle of a step runs on to its next ``await``, as nothing can
+stop Python there. Nothing that it does meanwhile has an effect on its disk, the network, or timers.
+
 Ground rules
 ------------
 * Only the world's own thread uses it.
@@ -34,6 +37,7 @@ from weakref import WeakSet
 from purgatory.settings.typed_duration import Duration
 from purgatory.virtual.clocks import WorldClock
 from purgatory.virtual.network import NODE, NetworkLoop, VirtualNetwork
+from purgatory.virtual.sockets import VirtualSocket
 
 if TYPE_CHECKING:
     from purgatory.virtual.disk import VirtualDisk
@@ -48,7 +52,9 @@ class HostProcess:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self.sockets: WeakSet[VirtualSocket] = WeakSet()
         self.is_paused = False
+        self.is_dead = False
         self.held: list[Any] = []
         """The callbacks that were due while it was paused."""
 
@@ -56,6 +62,12 @@ class HostProcess:
         """Keep a callback until the process resumes, or drop it if the process is dead."""
         if self.is_paused:
             self.held.append(handle)
+
+
+def is_dead() -> bool:
+    """Whether the code that runs belongs to a process that has ended."""
+    process = PROCESS.get()
+    return process is not None and process.is_dead
 
 
 class HostLoop(NetworkLoop):
@@ -113,6 +125,11 @@ class Host:
     def disk(self) -> VirtualDisk:
         """Its files. A crash leaves the forced writes, and some of the others."""
         return self._new_disk()
+
+    @property
+    def tasks(self) -> Iterable[asyncio.Task[Any]]:
+        """The tasks of its process."""
+        return () if self._process is None else self._process.tasks
 
     @property
     def state(self) -> str:
@@ -217,12 +234,15 @@ class Host:
         process, self._process = self._process, None
         assert process is not None
         process.is_paused = False
+        process.is_dead = True
         process.held = []
         loop = self._loop
         loop.network.history.record("host", f"{self.name}: {how}")
         loop.stopped.add(process)
         loop.dead_tasks += [task for task in process.tasks if not task.done()]
         loop.network.end_process(self.name, process)
+        for bound in list(process.sockets):
+            bound.close()
 
 
 def skew_us() -> int:

@@ -6,7 +6,7 @@ same microsecond, and the time at which a call on an executor runs.
 
 Computing takes no time. A program that only spins (``while not done: await sleep(0)``) would
 then wait for ever: after `_BUSY_ITERATIONS` iterations at one moment, each further one takes
-`_ITERATION_US`.
+`_ITERATION_US`. After ``max_steps`` of these, or of waits for the shortest time, it is a livelock.
 
 A request takes some twenty handles, so a function fills each at once, where asyncio calls a
 constructor per class. Debug mode, which records where a handle was made, uses asyncio's.
@@ -42,15 +42,17 @@ from purgatory.virtual.connecting_loop import ConnectingLoop
 from purgatory.virtual.determinism import ITERATIONS, NumberedFuture, NumberedTask, WorldCollector
 from purgatory.virtual.errors import (
     DeadlockError,
+    LivelockError,
     PropertyError,
     WorldError,
     WorldTimeoutError,
 )
 from purgatory.virtual.history import History
-from purgatory.virtual.hosts import PROCESS
+from purgatory.virtual.hosts import PROCESS, is_dead
 from purgatory.virtual.network import VirtualNetwork
 from purgatory.virtual.schedules import Schedule, owner_of, unwrapped
 from purgatory.virtual.story import Description, Place, RecordedWire, Story
+from purgatory.virtual.unhandled import UnhandledErrors
 from timer import InlineExecutor, SystemTimer
 
 
@@ -234,6 +236,10 @@ _FAR_FUTURE_S: Final = 1e11
 _THREADS_TIMEOUT_NS: Final = 10_000_000_000
 """The longest wait for threads, on the machine's clock, if nothing else is scheduled."""
 
+_WATCHED_STEPS: Final = 20
+_MAX_SPINNING: Final = 5
+"""The most callbacks that a `LivelockError` names."""
+
 _MAX_JOB_DELAY_US: Final = 200
 _BY_NUMBER: Final = attrgetter("number")
 _EAGER_TASKS: Final = getattr(asyncio, "eager_task_factory", None)
@@ -252,6 +258,7 @@ class VirtualLoop(ConnectingLoop):
         has_threads: whether threads may call it; then it waits for them before a deadlock.
         schedule: chooses the ready callback that runs next; None: the first runs.
         has_story: whether it records which callback made which ready, at half the speed.
+        max_steps: the most iterations without progress of time; None: no limit.
     """
 
     _closed = True  # until the base class is initialized, which an interrupt may prevent
@@ -273,6 +280,7 @@ class VirtualLoop(ConnectingLoop):
         has_threads: bool = False,
         schedule: Schedule | None = None,
         has_story: bool = False,
+        max_steps: int | None = None,
     ) -> None:
         self._asyncgen_hooks = sys.get_asyncgen_hooks()
         self._initial_threads = set(threading.enumerate()) if has_threads else None
@@ -291,11 +299,16 @@ class VirtualLoop(ConnectingLoop):
         self._schedule = schedule
         self.stopped = set()
         self.dead_tasks = []
+        self.unhandled = UnhandledErrors()
         self.closes_dead_tasks = False
         self.monitors: list[Callable[[], None]] = []
         """Functions to call after each callback. An exception of theirs ends `World.run`."""
         self._wheel_us = clock.now_us
         self._busy_iterations = 0
+        self._max_steps = math.inf if max_steps is None else max_steps
+        self._steps = 0
+        """Iterations without another progress of time than theirs."""
+        self._spinning: dict[str, None] = {}
         self.next_number: Callable[[], int] = count(1).__next__
         """Returns the number of a future or a task when it is added to a set."""
         # A request makes a dozen futures: a partial saves a call for each.
@@ -422,8 +435,11 @@ class VirtualLoop(ConnectingLoop):
                 self._busy_iterations += 1
                 if self._busy_iterations > _BUSY_ITERATIONS:
                     clock.now_us += _ITERATION_US
+                    self._steps += 1
                     if self.deadline_us is not None and clock.now_us > self.deadline_us:
                         self._raise_timeout(self.deadline_us)
+                if self._steps >= self._max_steps:
+                    self._watch_spinning()
             else:
                 self._advance_time()
             if clock.now_us != self._wheel_us:
@@ -523,6 +539,7 @@ class VirtualLoop(ConnectingLoop):
             if self.deadline_us is not None and now_us > self.deadline_us:
                 clock.now_us = max(clock.now_us, self.deadline_us)
                 self._raise_timeout(self.deadline_us)
+            self._steps = self._steps + 1 if now_us <= clock.now_us + _MIN_DELAY_US else 0
             clock.now_us = now_us
             self._expire_due()
 
@@ -543,6 +560,22 @@ class VirtualLoop(ConnectingLoop):
         raise WorldTimeoutError(
             f"not done at {done_by_s:g} s of the world's time. Waiting tasks:\n"
             + waiting_stacks(self)
+        )
+
+    def _watch_spinning(self) -> None:
+        """Note what runs in some more steps, as asyncio's own callbacks may take turns with it."""
+        ready = [handle for handle in self._ready if not handle._cancelled]
+        if self._steps == self._max_steps:
+            self._spinning.clear()
+        self._spinning.update(dict.fromkeys(map(self._description, ready)))
+        if self._steps < self._max_steps + _WATCHED_STEPS:
+            return
+        steps, self._steps = self._max_steps, 0
+        names = [name for name in self._spinning if " at " in name] or [*self._spinning]
+        spinning = names[:_MAX_SPINNING] + ["others"] * (len(names) > _MAX_SPINNING)
+        raise LivelockError(
+            f"{steps:,} steps without progress of time (World(max_steps=...) permits more); again "
+            f"and again ran {', '.join(spinning)}. Waiting tasks:\n" + waiting_stacks(self)
         )
 
     def _expire_due(self) -> None:
@@ -584,19 +617,24 @@ class VirtualLoop(ConnectingLoop):
         self._check_closed()
         factory = self.get_task_factory()
         task: asyncio.Task[Any]
+        process = PROCESS.get() if context is None else context.get(PROCESS)
         label = self._labels = self._labels + 1
         if factory is not None and factory is not _EAGER_TASKS:
             task = super().create_task(coro, name=name, context=context, **more)
         else:
             if factory is not None:
-                more["eager_start"] = True
+                more["eager_start"] = not (process is not None and process.is_dead)
             own_name = f"Task-{label}" if name is None else name
             task = NumberedTask(coro, loop=self, name=own_name, context=context, **more)
         if isinstance(task, NumberedTask):
             task.label = label
-        process = PROCESS.get() if context is None else context.get(PROCESS)
-        if process is not None:
+            task.process = process
+        if process is None:
+            self.unhandled.tasks.add(task)
+        else:
             process.tasks.add(task)
+            if process.is_dead and not self.closes_dead_tasks:
+                self.dead_tasks.append(task)
         if self.closes_dead_tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         return task
@@ -608,6 +646,8 @@ class VirtualLoop(ConnectingLoop):
         """
         self._check_closed()
         future = self.create_future()
+        if is_dead():
+            return future
         delay_us = self._rng.randint(0, _MAX_JOB_DELAY_US)
         self._history.record("job", f"in {delay_us} us")
         self.call_at_us(self.clock.now_us + delay_us, self._run_job, future, func, args)
@@ -634,12 +674,30 @@ class VirtualLoop(ConnectingLoop):
             ended_us, self.clock.now_us = self.clock.now_us, began_us
             self._job_began_us = math.inf
         self.call_at_us(ended_us, _complete, future, result, error)
+        del future, result, error  # the error refers to this frame
 
     def set_default_executor(self, executor: Any) -> None:
         """No effect: see `run_in_executor`."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """No effect: there are no threads."""
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Log an exception that nothing handled, as asyncio does, and keep it for `World.run`."""
+        if self._is_of_dead_process(context):
+            return
+        self.unhandled.add(context)
+        super().default_exception_handler(context)
+
+    def _is_of_dead_process(self, context: dict[str, Any]) -> bool:
+        failed = context.get("task") or context.get("future") or context.get("handle")
+        if isinstance(failed, NumberedTask):
+            process = getattr(failed, "process", None)
+        elif isinstance(failed, ReadyHandle | DueHandle):
+            process = failed._context.get(PROCESS)
+        else:
+            process = PROCESS.get()
+        return process is not None and process.is_dead
 
     # Signals, and the end.
 

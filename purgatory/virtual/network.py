@@ -336,9 +336,12 @@ class VirtualNetwork(Link):
                 if is_own or not is_cut:
                     wire.source.mark_lost(_reset_error())
                 if is_own and is_cut:
+                    wire.drop()
                     wire.send(_reset_error())
                 else:
                     wire.cut()
+                if is_own:
+                    wire.source.end()
             if not is_cut:
                 del self._wires[number]  # the dead end calls no `drop`
 
@@ -401,7 +404,13 @@ class VirtualNetwork(Link):
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"{os.strerror(errno.ECONNREFUSED)}: {address}"
             )
-        served = server.context.run(protocol_factory, server)
+        try:
+            served = server.context.run(protocol_factory, server)
+        except Exception as error:
+            message = "Error on transport creation for incoming connection"
+            context = {"message": message, "exception": error, "server": server}
+            server.context.run(self.loop.call_exception_handler, context)
+            raise _reset_error() from None
         client_end = self._join(address, server, served, client, server_name)
         try:
             await self._cross(client, server_name, address, until_us)

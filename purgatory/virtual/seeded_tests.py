@@ -42,6 +42,7 @@ from purgatory.virtual.schedules import (
     parse_schedule,
 )
 from purgatory.virtual.shrinking import MAX_ATTEMPTS, Shrinking
+from purgatory.virtual.unhandled import RAISE, check_policy
 from purgatory.virtual.world import World
 
 SEEDS: Final = 20
@@ -50,7 +51,9 @@ SEEDS: Final = 20
 MAX_SCHEDULES: Final = 100_000
 """The default limit of an exhaustive search."""
 
-_ARGUMENTS: Final = ("seeds", "schedules", "schedule", "exhaustive")
+_ARGUMENTS: Final = ("seeds", "schedules", "schedule", "exhaustive", "on_unhandled", "max_steps")
+_TEXTS: Final = ("schedule", "on_unhandled")
+_OF_WORLDS: Final = ("on_unhandled", "max_steps")
 
 
 class Plan:
@@ -73,12 +76,15 @@ class Plan:
             if name not in _ARGUMENTS:
                 raise TypeError(f"the mark takes {', '.join(_ARGUMENTS)}, and no {name!r}")
             least = 0 if name == "exhaustive" else 1
-            if name != "schedule" and (type(value) is not int or value < least):
+            if name not in _TEXTS and (type(value) is not int or value < least):
                 raise ValueError(f"{name}={value!r}: a whole number, {least} or more")
         if "seeds" in marked and "schedules" in marked:
             raise TypeError(
                 "each seed has a schedule of its own: give seeds or schedules, not both"
             )
+        self.world_settings = {name: marked[name] for name in _OF_WORLDS if name in marked}
+        """The arguments for each `World`."""
+        check_policy(marked.get("on_unhandled", RAISE))
         schedules = marked.get("schedules")
         default = FIFO if schedules is None else MIXED
         self._default_schedule: str = marked.get("schedule", default)
@@ -91,6 +97,8 @@ class Plan:
                 raise TypeError("exhaustive=2 takes each schedule in turn, all with one seed")
             self.search = ExhaustiveSearch(marked["exhaustive"], schedules or MAX_SCHEDULES)
         seed = options["seed"]
+        self._begins_plain = schedules is not None and seed is None and not options["schedule"]
+        """Whether the first run is in asyncio's order: other orders need not be blamed then."""
         self.seeds: Sequence[int] = range(count)
         if seed is not None or one_run or self.search is not None:
             self.seeds = [seed or 0]
@@ -107,7 +115,8 @@ class Plan:
         )
         if self.search is None:
             for seed in self.seeds:
-                yield replace(first, seed=seed)
+                is_plain = self._begins_plain and seed == self.seeds[0]
+                yield replace(first, seed=seed, schedule=FIFO if is_plain else self._schedule)
         else:
             for deviations in self.search:
                 yield replace(first, schedule=format_deviations(deviations))
@@ -190,6 +199,7 @@ class SeededTest:
             plain_network=test.plain_network,
             schedule=schedule,
             story=self._has_story,
+            **self._plan.world_settings,
         )
         self.world.max_elapsed_s = self.max_elapsed_s
         return self.world
@@ -370,6 +380,8 @@ class SeededTest:
             try:
                 shrinking = Shrinking(failure, self._attempt, self._max_attempts)
                 self.sections.append(("virtual world, shrunk", shrinking.run()))
+                if shrinking.is_smaller:  # its report says all that this one does, and less
+                    self.sections[0] = ("virtual world", before + failure.summary)
                 if not shrinking.interrupted:
                     self._report_story(shrinking.smallest)
                 if shrinking.interrupted:

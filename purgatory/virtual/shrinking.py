@@ -77,6 +77,9 @@ _MAX_LISTED_DEVIATIONS: Final = 100
 """The most deviations in a command, which otherwise has the schedule's name, and the seed."""
 
 
+_NO_SMALLER: Final = "no smaller failure was found"
+
+
 class NotReproducedError(WorldError):
     """The unchanged test did not fail in the same way again; the message has its outcome."""
 
@@ -106,7 +109,7 @@ class Shrinking:
         self._max_attempts = max_attempts
 
     def run(self) -> str:
-        """Return the text for the report: the smallest failure, and how it was found."""
+        """Return the text for the report: the smallest failure, if any, and how it was found."""
         end = ""
         try:
             self.shrink()
@@ -119,7 +122,13 @@ class Shrinking:
             self.interrupted = True
             end = ", then it was interrupted"
         text = f"{self.attempts} attempt{'' if self.attempts == 1 else 's'}{end}"
-        return f"{_summary(self.original, self.smallest)} ({text})\n{self.smallest.report}"
+        summary = f"{_summary(self.original, self.smallest)} ({text})"
+        return f"{summary}\n{self.smallest.report}" if self.is_smaller else summary
+
+    @property
+    def is_smaller(self) -> bool:
+        """Whether a smaller failure was found."""
+        return _summary(self.original, self.smallest) != _NO_SMALLER
 
     def shrink(self) -> None:
         """Find ever smaller failures.
@@ -223,7 +232,7 @@ def _summary(original: WorldFailure, smallest: WorldFailure) -> str:
     before, after = len(original.deviations), len(smallest.deviations)
     has_schedule = original.test.schedule != FIFO
     if remaining == planned and not became_plain and (not has_schedule or before == after):
-        return "no smaller failure was found"
+        return _NO_SMALLER
     causes = [f"with {remaining or 'none'} of {planned} faults"] if planned else []
     if became_plain:
         causes.append("on a plain network")

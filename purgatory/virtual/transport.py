@@ -98,6 +98,9 @@ class WireEnd(Protocol):
     def mark_lost(self, error: Exception) -> None:
         """Record that the connection is lost."""
 
+    def end(self) -> None:
+        """Send and receive nothing any more: its process has ended."""
+
     @property
     def has_more(self) -> bool:
         """Whether it has unsent bytes."""
@@ -120,7 +123,7 @@ class Wire:
         """Whether its bytes are encrypted, with random numbers outside of the seed."""
         self._network = network
         self._label = label
-        self._in_transit: deque[bytes | Exception] = deque()
+        self._in_transit: deque[bytes | Exception | None] = deque()
         self._paused_items: deque[bytes | Exception] = deque()
         self._arrives_us = 0
         self._free_us = 0
@@ -168,6 +171,11 @@ class Wire:
         """Drop all segments without an error: the peer is lost."""
         self._dead = True
 
+    def drop(self) -> None:
+        """Drop the segments sent so far."""
+        self._paused_items.clear()
+        self._in_transit = deque([None] * len(self._in_transit))
+
     @property
     def is_dead(self) -> bool:
         """Whether all segments are dropped."""
@@ -192,7 +200,7 @@ class Wire:
 
     def _arrive(self) -> None:
         item = self._in_transit.popleft()
-        if self._dead:
+        if self._dead or item is None:
             return
         if isinstance(item, Exception):
             self._network.history.record("reset", self._label)
@@ -437,6 +445,10 @@ class VirtualTransport(asyncio.Transport):
             self._closing = True
             self._unsent.clear()
             self._loop.call_soon(self._finish, error, context=self.context)
+
+    def end(self) -> None:
+        """Send and receive nothing any more: its process has ended."""
+        self._lost = True
 
     def _abort(self, error: BaseException | None) -> None:
         if not self._lost:

@@ -20,6 +20,7 @@ import datetime
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from datetime import timedelta
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -47,7 +48,7 @@ from purgatory.virtual.determinism import (
 )
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
-from purgatory.virtual.hosts import Host, close_dead_tasks
+from purgatory.virtual.hosts import PROCESS, Host, close_dead_tasks, is_dead
 from purgatory.virtual.loop import VirtualLoop
 from purgatory.virtual.network import LOCALHOST, NODE, VirtualNetwork, host_address
 from purgatory.virtual.planned_faults import PlannedFault, rate_per_min
@@ -69,6 +70,7 @@ from purgatory.virtual.sandbox import (
     leave_sandbox,
 )
 from purgatory.virtual.schedules import FIFO, parse_schedule
+from purgatory.virtual.unhandled import RAISE, check_policy, report_never_retrieved
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -86,6 +88,10 @@ START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 MAX_DURATION = "24h"
 """The default timeout of a run, in the world's time."""
+
+
+MAX_STEPS = 1_000_000
+"""The default limit of steps without progress of time, a second or two of the machine's."""
 
 
 class World:
@@ -106,9 +112,14 @@ class World:
         story: whether `story` records the cause of each step of the program, at some cost.
         allow: exceptions from the sandbox: any of "sockets", "threads", "processes". Their effects
             aren't reproducible.
+        on_unhandled: what an exception does that ends a background task, a callback or a handler,
+            and that nothing retrieves: "raise", from `run` or at the test's end; "record", nothing
+            but be logged and listed in `unhandled`.
+        max_steps: the most steps of the loop without progress of time, until `run` raises
+            `LivelockError`; None: no limit. A program that spins takes 10 us a step.
 
     Raises:
-        WorldError: ``allow`` or ``schedule`` has an unknown value.
+        WorldError: ``allow``, ``schedule`` or ``on_unhandled`` has an unknown value.
     """
 
     def __init__(
@@ -121,11 +132,15 @@ class World:
         schedule: str = FIFO,
         story: bool = False,
         allow: Iterable[str] = (),
+        on_unhandled: str = RAISE,
+        max_steps: int | None = MAX_STEPS,
     ) -> None:
         self.seed = seed
         self._schedule = parse_schedule(schedule, self._rng("schedule"))
         self._has_story = story
         self._allowed = checked_kinds(allow)
+        self._max_steps = max_steps
+        self._raises_unhandled = check_policy(on_unhandled) == RAISE
         self._start = start
         self._clock = WorldClock(round(start.timestamp() * US_PER_S))
         self._history = History(self._clock)
@@ -196,6 +211,7 @@ class World:
                 has_threads,
                 self._schedule,
                 self._has_story,
+                self._max_steps,
             )
             self._collector.begin()
             for library in self._deterministic_libraries:
@@ -246,6 +262,7 @@ class World:
     def _stop_all(self) -> None:
         """Stop the clusters, and cancel all tasks."""
         loop = self.loop
+        loop.unhandled.is_over = True
         loop.monitors.clear()
         loop.deadline_us = None
         for host in self._hosts.values():
@@ -288,7 +305,9 @@ class World:
 
         Raises:
             DeadlockError: the coroutine waits for an event that can't happen.
+            LivelockError: tasks spin, and the time does not advance (``max_steps``).
             WorldTimeoutError: the coroutine was not done in time.
+            Exception: the first exception of the run that nothing handled (``on_unhandled``).
             WorldError: the loop is running already.
         """
         __tracebackhide__ = True  # for pytest
@@ -305,9 +324,15 @@ class World:
             end_us = self._begin_us + round(self.max_elapsed_s * US_PER_S)
             loop.deadline_us = min(loop.deadline_us or end_us, end_us)
         try:
-            return loop.run_until_complete(application)
+            result = loop.run_until_complete(application)
+        except BaseException as error:
+            loop.unhandled.add_notes(error, self._tasks())
+            raise
         finally:
             loop.deadline_us = before_us
+        if self._raises_unhandled:
+            loop.unhandled.check()
+        return result
 
     def pass_time(self, duration: str | timedelta) -> None:
         """Run the world for a duration, such as "10min" or a timedelta."""
@@ -385,7 +410,10 @@ class World:
         fault = PlannedFault(len(self.faults), at_us, text, begin)
         self.faults.append(fault)
         if fault.number not in self.without:
-            self.loop.call_at_us(self._begin_us + at_us, self._begin, fault)
+            context = copy_context()  # a fault begins although the process that planned it ended
+            context.run(PROCESS.set, None)
+            due_us = self._begin_us + at_us
+            self.loop.call_at_us(due_us, self._begin, fault, context=context)
         return fault
 
     def _begin(self, fault: PlannedFault) -> None:
@@ -493,7 +521,8 @@ class World:
     def _new_disk(self, owner: str) -> VirtualDisk:
         from purgatory.virtual.disk import VirtualDisk
 
-        return VirtualDisk(self._rng(f"disk {owner}"), partial(self._history.record, "disk"))
+        record = partial(self._history.record, "disk")
+        return VirtualDisk(self._rng(f"disk {owner}"), record, is_dead)
 
     # Properties.
 
@@ -545,7 +574,8 @@ class World:
 
         Raises:
             PropertyError: a property did not hold yet.
-            Exception: the exception that ended a `Host`, or that a function of `at` raised.
+            Exception: the exception that ended a `Host`, that a function of `at` raised, or that
+                nothing handled (``on_unhandled``).
         """
         if self._fault_error is not None:
             error, self._fault_error = self._fault_error, None
@@ -555,9 +585,22 @@ class World:
                 ended_by, host.error = host.error, None
                 ended_by.add_note(f"the host {host.name!r} ended by it")
                 raise ended_by
+        report_never_retrieved(self.loop, self._tasks())
+        if self._raises_unhandled:
+            self.loop.unhandled.check()
         pending, self._eventually = self._eventually, []
         for awaited in pending:
             awaited.check_at_end()
+
+    def _tasks(self) -> Iterator[asyncio.Task[Any]]:
+        yield from self.loop.unhandled.tasks
+        for host in self._hosts.values():
+            yield from host.tasks
+
+    @property
+    def unhandled(self) -> Sequence[Mapping[str, Any]]:
+        """The contexts of the exceptions that nothing handled, as exception handlers take them."""
+        return () if self._loop is None else tuple(self._loop.unhandled.contexts)
 
     def check_linearizable(self, model: Callable[[], Any], max_states: int = MAX_STATES) -> None:
         """Check that the operations of `history` look as if each took place at one moment.

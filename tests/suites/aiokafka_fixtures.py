@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="class")
 def world() -> Iterator[World]:
     # One of their tests calls the client from another thread.
-    with World(1, allow=["threads"]) as world:
+    with World(1, allow=["threads"], on_unhandled="record") as world:
         yield world
 
 

@@ -9,7 +9,7 @@ import random
 import stat
 import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import given
@@ -461,3 +461,45 @@ def test_power_cut_releases_locks() -> None:
     disk.cut_power(Path("/"))
     make_folder(disk, _PLACE)
     disk.lock(disk.open(_PLACE / "lock", _READ_WRITE))
+
+
+_SPELLINGS: Sequence[Callable[[str], str | bytes | os.PathLike[str]]] = [
+    str,
+    Path,
+    PurePosixPath,
+    os.fsencode,
+    "/{}".format,
+    "./{}".format,
+    "x/..//{}".format,
+    "../{}".format,
+]
+
+
+@pytest.mark.parametrize("spelled", _SPELLINGS)
+def test_path_is_taken_as_os_takes_it(
+    spelled: Callable[[str], str | bytes | os.PathLike[str]],
+) -> None:
+    disk = VirtualDisk(random.Random(0))
+    disk.mkdir(spelled("f"))
+    assert disk.is_folder(spelled("f"))
+    disk.write_bytes(spelled("f/a"), b"data")
+    disk.sync(spelled("f/a"))
+    disk.replace(spelled("f/a"), spelled("f/b"))
+    assert disk.listdir(spelled("f")) == ["b"]
+    assert disk.read_bytes(spelled("f/b")) == disk.read_bytes(Path("/f/b")) == b"data"
+    disk.close(disk.open(spelled("f/b"), os.O_RDONLY))
+    assert disk.add_volume(spelled("v")) is disk.volume(spelled("v/any"))
+    assert disk.disk_usage(spelled("v")) == disk.disk_usage(Path("/v"))
+    disk.cut_power(spelled("v"))
+    disk.unlink(spelled("f/b"))
+    disk.rmdir(spelled("f"))
+    assert disk.listdir() == ["v"]
+
+
+def test_invalid_path_is_refused_as_os_refuses_it() -> None:
+    disk = VirtualDisk(random.Random(0))
+    for call in (disk.mkdir, disk.unlink, disk.rmdir, disk.listdir, disk.read_bytes, disk.sync):
+        with pytest.raises(FileNotFoundError):
+            call("")
+        with pytest.raises(TypeError):
+            call(5)  # type: ignore[arg-type]

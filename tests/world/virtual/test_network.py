@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,10 @@ async def _connect(port: int, tls: ssl.SSLContext | None = None) -> Streams:
 
 
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65_536):
-        writer.write(data)
-        await writer.drain()
+    with suppress(ConnectionError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
     writer.close()
 
 

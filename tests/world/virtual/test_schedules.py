@@ -317,6 +317,30 @@ async def test_order(world):
 """
 
 
+def _plan(marked: dict[str, object], **options: object) -> Plan:
+    names = ("seeds", "seed", "schedule", "plain_network")
+    return Plan(marked, {**dict.fromkeys(names), "without": (), **options})
+
+
+def _planned(marked: dict[str, object], **options: object) -> list[tuple[int, str]]:
+    return [(run.seed, run.schedule) for run in _plan(marked, **options).runs("test_it.py")]
+
+
+def test_first_of_many_schedules_is_that_of_asyncio() -> None:
+    assert _planned({"schedules": 3}) == [(0, "fifo"), (1, "mixed"), (2, "mixed")]
+    assert _planned({"schedules": 1}) == [(0, "fifo")]
+    assert _planned({"schedules": 2, "schedule": "pct"}) == [(0, "fifo"), (1, "pct")]
+    assert _planned({"schedules": 9}, seeds=2) == [(0, "fifo"), (1, "mixed")]
+    assert _planned({"schedules": 9}, seed=0) == [(0, "mixed")]
+    assert _planned({"schedules": 2}, schedule="random") == [(0, "random"), (1, "random")]
+    assert _planned({"seeds": 2, "schedule": "random"}) == [(0, "random"), (1, "random")]
+
+
+def test_command_repeats_the_schedule_of_asyncio() -> None:
+    first = next(_plan({"schedules": 3}).runs("test_it.py"))
+    assert first.command.endswith("pytest test_it.py --virtual-seed 0 --virtual-schedule fifo")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("marked", "schedule"),

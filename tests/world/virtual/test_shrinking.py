@@ -41,6 +41,8 @@ def test_command_repeats_the_smallest_failure(tmp_path: Path) -> None:
     assert status == 1
     assert "1 failed" in said
     assert "2 passed before this one" in said
+    for once in ("last events:", "faults: 5 of 5", "(Where the program iterates", "set.add(1)"):
+        assert said.count(once) == 1, once
     shrunk = _shrunk(said)
     assert shrunk.startswith("it fails with 2 of 5 faults, too (")
     assert "\n   1      2.000000 s  set.add(1)\n   3      4.000000 s  set.add(3)\nlast ev" in shrunk

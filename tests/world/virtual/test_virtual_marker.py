@@ -183,7 +183,7 @@ _OPTIONS = dict.fromkeys(("seeds", "seed", "schedule", "without", "plain_network
 @pytest.mark.parametrize(
     ("marked", "advice"),
     [
-        ({"runs": 5}, "the mark takes seeds, schedules, schedule, exhaustive, and no 'runs'"),
+        ({"runs": 5}, "exhaustive, on_unhandled, max_steps, and no 'runs'"),
         ({"seeds": "5"}, "seeds='5': a whole number, 1 or more"),
         ({"seeds": True}, "seeds=True: a whole number, 1 or more"),
         ({"exhaustive": -1}, "exhaustive=-1: a whole number, 0 or more"),
