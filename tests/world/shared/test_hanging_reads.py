@@ -64,9 +64,7 @@ def run(body: Body, resync: float = 5.0, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("ignores_cancels", [False, True])
-def test_other_keys_are_read_though_one_read_hangs(
-    ignores_cancels: bool, logs: list[Any]
-) -> None:
+def test_other_keys_are_read_though_one_read_hangs(ignores_cancels: bool, logs: list[Any]) -> None:
     async def body(purgatory: SharedPurgatory, store: HangingStore, hub: Hub) -> None:
         store.values, store.hanging = {"a": 1, "b": 1}, {"a"}
         store.ignores_cancels = ignores_cancels
