@@ -51,6 +51,6 @@ def test_purgatory_refuses_calls_on_another_loop() -> None:
             shared.wait_for_threshold("k", 1, 0),
             shared.wait(["k"], lambda: True),
         ):
-            with pytest.raises(RuntimeError, match="another event loop|asyncio"):
+            with pytest.raises(RuntimeError, match=r"another event loop|asyncio"):
                 asyncio.run(call)  # type: ignore[arg-type]
         assert not shared.relay.watched_keys

@@ -1,4 +1,4 @@
-"""A read that hangs is given up, logged, and holds up no other; one of a wait without time is done."""
+"""A read that hangs is given up, logged, and holds up no other; a wait without time reads."""
 
 from __future__ import annotations
 
