@@ -19,8 +19,9 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from purgatory.shared.relay import Relay, RelayError
-from timer.durations import checked_interval_s
+from purgatory.core.keys import checked_number
+from purgatory.shared.arguments import check_key, checked_heartbeat_s, checked_text
+from purgatory.shared.relay import Relay, RelayError, sent_key
 
 if TYPE_CHECKING:
     import psycopg
@@ -33,6 +34,8 @@ _REFUSALS = (
     "no password supplied",
     "no pg_hba.conf entry",
 )
+_LONGEST_CHANNEL = 63
+"""Bytes: LISTEN cuts a longer name, and pg_notify refuses it."""
 _NOTIFY = b"SELECT pg_notify($1, $2)"
 _NOTIFY_ALL = b"SELECT pg_notify($1, payload) FROM json_array_elements_text($2::json) AS payload"
 
@@ -42,10 +45,15 @@ class PostgresRelay(Relay):
 
     Args:
         dsn: what psycopg connects to; not a pooler's address.
-        channel: processes with the same one hear each other.
+        channel: processes with the same one, on the same database, hear each other: 63 bytes of
+            UTF-8 at most.
         heartbeat: seconds without a word from the server after which it is asked, and as many for
             its response: a dead connection is noticed within twice that.
         session_pooling: whether the DSN is that of a pooler that keeps a session's server for it.
+
+    Raises:
+        RelayError: psycopg is missing.
+        TypeError, ValueError: an argument can't work.
 
     `attach` raises RelayError if the DSN is that of another pooler, the password is wrong, or the
     database does not exist; it does not if nothing answers there: that may start later.
@@ -60,9 +68,9 @@ class PostgresRelay(Relay):
         session_pooling: bool = False,
     ) -> None:
         super().__init__()
-        self._dsn = dsn
-        self.channel = channel
-        self._heartbeat_s = checked_interval_s("heartbeat", heartbeat)
+        self._dsn = _checked_dsn(dsn)
+        self.channel = _checked_channel(channel)
+        self._heartbeat_s = checked_heartbeat_s(heartbeat)
         self._session_pooling = session_pooling
         self._session: _Session | None = None
 
@@ -74,10 +82,16 @@ class PostgresRelay(Relay):
         session = _Session(connection.pgconn, process, self._received_text)
         try:
             connection.add_notify_handler(lambda message: self._received_text(message.payload))
+            import psycopg
             from psycopg import sql
 
             listen = sql.SQL("LISTEN {}").format(sql.Identifier(self.channel))
-            await self._execute(connection, listen)
+            try:
+                await self._execute(connection, listen)
+            except psycopg.DataError as error:  # a character that the database does not have
+                raise RelayError(
+                    f"this database can't have the channel {self.channel!r}: {str(error).strip()}"
+                ) from error
             self._session = session
             session.start()
             self.connected()
@@ -89,16 +103,15 @@ class PostgresRelay(Relay):
 
     async def _connect(self) -> tuple[psycopg.AsyncConnection[Any], int]:
         """Connect; return the server's process beside the connection, which a pooler hides."""
-        try:
-            import psycopg
-        except ImportError:
-            raise RelayError(
-                "a PostgresRelay needs psycopg: pip install 'kafka-purgatory[postgres]'"
-            ) from None
+        import psycopg
+
         try:
             async with asyncio.timeout(2 * self._heartbeat_s):
                 connection = await psycopg.AsyncConnection.connect(
-                    self._dsn, autocommit=True, application_name=f"purgatory {os.getpid()}"
+                    self._dsn,
+                    autocommit=True,
+                    application_name=f"purgatory {os.getpid()}",
+                    client_encoding="UTF8",  # as payloads and channels are sent here
                 )
         except psycopg.OperationalError as error:
             text = str(error)
@@ -166,18 +179,30 @@ class PostgresRelay(Relay):
             return self._session.execute(_NOTIFY, self.channel, payloads[0])
         return self._session.execute(_NOTIFY_ALL, self.channel, json.dumps(payloads))
 
-    async def notify_in(self, transaction: Any, key: str, number: int | None = None) -> None:
+    async def notify_in(
+        self, transaction: Any, name: str, key: str, number: int | None = None
+    ) -> None:
         """Tell all processes of a number if, and when, a transaction commits.
 
         Args:
             transaction: a connection or cursor of psycopg's (``AsyncConnection``), in its
                 transaction. For another client, use `notify_args`.
-        """
-        await transaction.execute("SELECT pg_notify(%s, %s)", self.notify_args(key, number))
+            name: of the purgatories in which it ends waits: "Fetch".
+            key: theirs.
+            number: of 64 bits; without it, as ``SharedPurgatory.notify``.
 
-    def notify_args(self, key: str, number: int | None = None) -> tuple[str, str]:
+        Raises:
+            TypeError, ValueError: as ``SharedPurgatory.advance``, before anything is executed.
+        """
+        await transaction.execute("SELECT pg_notify(%s, %s)", self.notify_args(name, key, number))
+
+    def notify_args(self, name: str, key: str, number: int | None = None) -> tuple[str, str]:
         """Return the arguments of ``SELECT pg_notify($1, $2)``, for other clients than psycopg."""
-        return self.channel, self._payload(self.sent_key(key), number)
+        checked_text("name", name)
+        check_key(key)
+        if number is not None:
+            number = checked_number("value", key, number)
+        return self.channel, self._payload(sent_key(name, key), number)
 
     @staticmethod
     def _payload(key: str, number: int | None) -> str:
@@ -185,6 +210,43 @@ class PostgresRelay(Relay):
 
     async def close(self) -> None:
         """Nothing outlives `listen`."""
+
+
+def _checked_dsn(dsn: object) -> str:
+    text = checked_text("dsn", dsn)
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+        from psycopg.pq import PGconn
+    except ImportError:
+        raise RelayError(
+            "a PostgresRelay needs psycopg: pip install 'kafka-purgatory[postgres]'"
+        ) from None
+    try:
+        options: dict[str, Any] = conninfo_to_dict(text)
+        int(options.get("connect_timeout") or 0)
+    except (ProgrammingError, ValueError) as error:
+        raise ValueError(f"a PostgresRelay can't use this DSN: {str(error).strip()}") from error
+    # libpq checks the values when it connects: here it does to no socket, on no host.
+    hosts = str(options.get("host") or options.pop("hostaddr", "")).split(",")
+    options |= {"host": ",".join(["/nonexistent"] * len(hosts)), "hostaddr": None}
+    connection = PGconn.connect_start(make_conninfo(**options).encode())
+    reason = connection.error_message.decode(errors="replace").strip()
+    connection.finish()
+    if any(part in reason for part in ("invalid", "could not match", "not found")):
+        raise ValueError(f"a PostgresRelay can't use this DSN: {reason}")
+    return text
+
+
+def _checked_channel(channel: object) -> str:
+    text = checked_text("channel", channel)
+    size = len(text.encode())
+    if not 1 <= size <= _LONGEST_CHANNEL:
+        raise ValueError(
+            f"channel must have 1 to {_LONGEST_CHANNEL} bytes, as PostgreSQL's names have, "
+            f"not {size}"
+        )
+    return text
 
 
 class _Session:

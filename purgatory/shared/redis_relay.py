@@ -25,9 +25,10 @@ from collections.abc import (
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
+from purgatory.shared.arguments import checked_heartbeat_s, checked_text
 from purgatory.shared.relay import Relay, RelayError, cancel, finish
-from timer.durations import checked_interval_s
 
 _MOST_CHANNELS = 500
 """In one command."""
@@ -38,13 +39,17 @@ class RedisRelay(Relay):
 
     Args:
         url: what redis-py connects to: ``redis://``, ``rediss://`` or ``unix://``.
-        prefix: of the channels; processes with the same one hear each other.
+        prefix: of the channels; processes with the same one, on the same database, hear each other.
         heartbeat: seconds after which the server is asked if it is there, and as many for its
             response: a dead connection is noticed within twice that.
         cluster: whether it is a Redis Cluster.
 
-    `attach` raises RelayError if the password is wrong, the user may not subscribe, it is no
-    cluster although it should be one, or redis-py is missing.
+    Raises:
+        RelayError: redis-py is missing.
+        TypeError, ValueError: an argument can't work.
+
+    `attach` raises RelayError if the password is wrong, the user may not subscribe, the server has
+    no such database, or it is no cluster although it should be one.
     """
 
     def __init__(
@@ -56,10 +61,15 @@ class RedisRelay(Relay):
         cluster: bool = False,
     ) -> None:
         super().__init__()
-        self._url = url
-        self.prefix = prefix
-        self._heartbeat_s = self._call_s = checked_interval_s("heartbeat", heartbeat)
+        self._heartbeat_s = self._call_s = checked_heartbeat_s(heartbeat)
         self._is_cluster = cluster
+        self._place = self._checked_place(checked_text("url", url))
+        self.prefix = checked_text("prefix", prefix)
+        # Redis' channels are the server's: those of another database have another name. No prefix
+        # and database have that of others, for the first "@" is ours.
+        quoted = self.prefix.replace("%", "%25").replace("@", "%40")
+        self.channels = f"{quoted}@{self._place.get('db', 0)}:"
+        """What all channels of this relay begin with."""
         self._links: dict[str, _Link] = {}
         self._slots: dict[int, Any] = {}
         self._ended: asyncio.Future[None] | None = None
@@ -68,19 +78,15 @@ class RedisRelay(Relay):
         return f"RedisRelay(prefix={self.prefix!r})"
 
     async def listen(self) -> None:
-        try:
-            from redis import exceptions
-        except ImportError:
-            raise RelayError(
-                "a RedisRelay needs redis-py: pip install 'kafka-purgatory[redis]'"
-            ) from None
+        from redis import exceptions
+
         self._ended = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(2 * self._heartbeat_s):
                 if self._is_cluster:
                     self._slots = await self._find_slots()
                 # This link notices the server's end, although no wait uses it.
-                await self._subscribe(self._node_of(self.prefix), [self.prefix])
+                await self._subscribe(self._node_of(self.channels), [self.channels])
                 await self.subscribe(self.keys(), ())
             self.connected()
             await self._ended
@@ -92,6 +98,8 @@ class RedisRelay(Relay):
                 raise RelayError(
                     "there is no Redis Cluster at this URL: use RedisRelay without cluster=True"
                 ) from error
+            if isinstance(cause, exceptions.ResponseError) and _is_for_good(str(cause)):
+                raise RelayError(f"Redis refuses the relay: {cause}") from error
             raise
         finally:
             links, self._links = self._links, {}
@@ -103,19 +111,62 @@ class RedisRelay(Relay):
         """Return the primary of each slot, from one node. If that changes, the session ends."""
         from redis.asyncio import RedisCluster
 
-        cluster = RedisCluster.from_url(self._url, **self._options())
+        cluster = RedisCluster(**self._options())
         try:
             await cluster.initialize()
             return {slot: nodes[0] for slot, nodes in cluster.nodes_manager.slots_cache.items()}
         finally:
             await finish(_close_cluster(cluster))
 
+    def _checked_place(self, url: str) -> dict[str, Any]:
+        """Return what a URL says, as arguments of redis-py's connections."""
+        try:
+            from redis.asyncio import connection
+        except ImportError:
+            raise RelayError(
+                "a RedisRelay needs redis-py: pip install 'kafka-purgatory[redis]'"
+            ) from None
+        try:
+            place: dict[str, Any] = dict(connection.parse_url(url))
+            path = urlsplit(url).path.strip("/")
+            if urlsplit(url).scheme != "unix" and path and not path.isdecimal():
+                raise ValueError(f"its database must be a number, not {path!r}")
+            if place.get("db", 0) < 0:
+                raise ValueError(f"its database must be a number from 0, not {place['db']}")
+            if urlsplit(url).scheme == "unix" and not path:
+                raise ValueError("it has no path of a socket")
+            if self._is_cluster and (place.get("db") or "path" in place):
+                raise ValueError("a cluster has one database, 0, and an address of TCP")
+            self._pool(place).make_connection()  # as later, which does not connect yet
+        except Exception as error:  # of an option that nobody knows, too
+            raise ValueError(f"a RedisRelay can't use this URL: {error}") from error
+        return place
+
+    def _pool(self, place: Mapping[str, Any]) -> Any:
+        from redis.asyncio import ConnectionPool
+
+        return ConnectionPool(**{**place, **self._always()})
+
     def _options(self) -> dict[str, Any]:
+        """Return the arguments of a cluster's client."""
+        from redis.asyncio.connection import SSLConnection
+
+        place = dict(self._place)
+        is_secure = place.pop("connection_class", None) is SSLConnection
+        address = {"host": "localhost", "port": 6379}  # as without a cluster
+        return {**address, **place, "ssl": is_secure, **self._always()}
+
+    def _always(self) -> dict[str, Any]:
+        """Return what holds whatever the URL says."""
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
 
         return {
             "protocol": 2,  # read sooner, and all that pub/sub needs
+            "encoding": "utf-8",  # as those of other processes
+            "decode_responses": False,
+            "max_connections": 2**31,  # each link has two
+            "health_check_interval": 0,  # the heartbeat is one
             "socket_timeout": None,  # each call here has a timeout of its own
             "socket_connect_timeout": self._heartbeat_s,
             "retry": Retry(NoBackoff(), 0),  # one that ended is noticed, and all is read again
@@ -125,7 +176,7 @@ class RedisRelay(Relay):
         for keys, change in ((added, self._subscribe), (removed, self._unsubscribe)):
             by_node: dict[str, list[str]] = {}
             for key in keys:
-                channel = self.prefix + key
+                channel = self.channels + key
                 by_node.setdefault(self._node_of(channel), []).append(channel)
             for node, channels in by_node.items():
                 for first in range(0, len(channels), _MOST_CHANNELS):
@@ -167,30 +218,35 @@ class RedisRelay(Relay):
         from redis import asyncio as redis
 
         if not self._is_cluster:
-            return redis.Redis.from_url(self._url, **self._options())
+            return redis.Redis.from_pool(self._pool(self._place))
         node = next(node for node in self._slots.values() if node.name == name)
-        options = {**node.connection_kwargs, **self._options()}
+        options = {**node.connection_kwargs, **self._always()}
         pool = redis.ConnectionPool(connection_class=node.connection_class, **options)
         return redis.Redis.from_pool(pool)
 
     def _received_message(self, channel: str, data: bytes) -> None:
-        if not channel.startswith(self.prefix):
+        if not channel.startswith(self.channels):
             return
         try:
             number = int(data) if data else None
         except ValueError:
             return  # somebody else's, on the same channel
-        self.receive(channel[len(self.prefix) :], number)
+        self.receive(channel[len(self.channels) :], number)
 
     def publish(self, numbers: Mapping[str, int | None]) -> asyncio.Future[Any]:
         by_node: dict[str, dict[str, int | None]] = {}
         for key, number in numbers.items():
-            channel = self.prefix + key
+            channel = self.channels + key
             by_node.setdefault(self._node_of(channel), {})[channel] = number
         return asyncio.gather(*(self._link(node).publish(some) for node, some in by_node.items()))
 
     async def close(self) -> None:
         """Nothing outlives `listen`."""
+
+
+def _is_for_good(text: str) -> bool:
+    """Whether a server will refuse the same again: for its URL, or since it is too old."""
+    return any(part in text.lower() for part in ("db index", "client names", "unknown command"))
 
 
 async def _close_cluster(cluster: Any) -> None:

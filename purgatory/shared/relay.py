@@ -4,11 +4,16 @@ A message is a key and a number: the value of the key is at least that. Or a key
 happened. No wait depends on a message; it only ends sooner by one. Hence a message that can't be
 sent is dropped and counted, and numbers of one key that wait to be sent become one, the highest.
 
+A key is sent with the name of its purgatory, so that those of other names don't hear it. Relays
+take both for one text, here a *sent key*.
+
 Ground rules
 ------------
-* All of a relay runs on one event loop: that of the first purgatory that was attached.
-* `_watched` counts the purgatories that watch a key. `_added` and `_removed` are the changes of
-  which the session has yet to learn; `sync_subscriptions` passes them on, one call at a time.
+* All of a relay runs on one event loop, `_loop`: that of the first purgatory that was attached,
+  until the last one has left.
+* `_watched` counts the purgatories that watch a sent key, and `_keys` tells whose it is. `_added`
+  and `_removed` are the changes of which the session has yet to learn; `sync_subscriptions` passes
+  them on, one call at a time.
 * A relay is live from when all watched keys were read after its connection stood, until that ends.
   Keys are subscribed first, then read: a value that rises in between arrives as a message.
 """
@@ -24,7 +29,9 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
+from urllib.parse import quote
 
 from purgatory.core.recent_errors import log_safely
 
@@ -33,7 +40,7 @@ _LONGEST_DELAY_S = 5.0
 MOST_UNSENT = 10_000
 """The keys with unsent numbers at which `send` begins to wait."""
 LONGEST_KEY = 200
-"""Bytes of UTF-8; a longer key is sent as its hash."""
+"""Bytes of UTF-8, with the purgatory's name; a longer key is sent as its hash."""
 
 
 _relays: weakref.WeakSet[Relay] = weakref.WeakSet()
@@ -46,6 +53,25 @@ def relays() -> list[Relay]:
     with _relays_lock:
         found = list(_relays)
     return [relay for relay in found if relay.state.name != "closed"]
+
+
+def sent_key(name: str, key: str) -> str:
+    """Return a purgatory's key as it is sent: a hash of it, if it is long.
+
+    Different pairs have different texts: in a quoted name is no colon, nor the hashes' `#`.
+    """
+    sent = f"{_quoted(name)}:{key}"
+    try:
+        if len(sent.encode()) <= LONGEST_KEY:
+            return sent
+    except UnicodeEncodeError:
+        pass  # half of a surrogate pair, which Redis could not be sent
+    return f"#{hashlib.sha256(sent.encode(errors='surrogatepass')).hexdigest()}"
+
+
+@lru_cache(maxsize=1_000)
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
 
 
 def fits_64_bits(number: int) -> bool:
@@ -64,7 +90,7 @@ class RelayState(NamedTuple):
         name: `live`; `deaf` while its connection is down, or its keys are being read again after
             that; `refused` if it could not begin, and trying again is of no use; `closed` while no
             purgatory uses it.
-        since: when that began, in seconds of `time.time()`.
+        since: when that began, in seconds of `time.time()`: a time to show, for that clock jumps.
         error: what ended the connection; None if live or closed.
     """
 
@@ -95,6 +121,10 @@ class _Publication(NamedTuple):
 class Receiver(Protocol):
     """A purgatory, as a relay sees it."""
 
+    @property
+    def name(self) -> str:
+        """Its name: it gets the messages of purgatories of the same name."""
+
     def receive(self, key: str, number: int | None) -> None:
         """Take a message, on the loop's thread."""
 
@@ -115,11 +145,14 @@ class Relay(ABC):
         self._watched: Counter[str] = Counter()
         self._added: set[str] = set()
         self._removed: set[str] = set()
-        self._hashed: dict[str, str] = {}
+        self._keys: dict[str, tuple[str, str]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._claiming = threading.Lock()
         self._unsent: dict[str, int | None] = {}
         self._begun: _Publication | None = None
         self._begins_at_once = not asyncio.iscoroutinefunction(self.publish)
         self._state = RelayState("closed", time.time())
+        self._since_s = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self._listening: asyncio.Future[None] | None = None
         self._closing: asyncio.Event | None = None
@@ -173,7 +206,7 @@ class Relay(ABC):
         """
         self._added.clear()
         self._removed.clear()
-        return [self.sent_key(key) for key in self._watched]
+        return list(self._watched)
 
     def connected(self) -> None:
         """Begin to read all watched keys again; the relay is live after that."""
@@ -184,7 +217,7 @@ class Relay(ABC):
         self._catching_up = asyncio.create_task(self._catch_up())
 
     def receive(self, key: object, number: object) -> None:
-        """Pass a message to the purgatories; `key` as it was sent.
+        """Pass a message to the purgatories of its name; `key` as it was sent.
 
         Messages of an unknown form are ignored: others may write to a channel or a socket, too.
         """
@@ -194,19 +227,11 @@ class Relay(ABC):
             return
         self._received += 1
         self._observe("received", 1)
-        key = self._hashed.get(key, key)
-        for receiver in self._receivers:
-            receiver.receive(key, number)
-
-    @staticmethod
-    def sent_key(key: str) -> str:
-        """Return a key as it is sent: a hash of it, if it is long."""
-        try:
-            if len(key.encode()) <= LONGEST_KEY:
-                return key
-        except UnicodeEncodeError:
-            pass  # half of a surrogate pair, which Redis could not be sent
-        return f"sha256:{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}"
+        if key in self._keys:
+            name, key = self._keys[key]
+            for receiver in self._receivers:
+                if receiver.name == name:
+                    receiver.receive(key, number)
 
     # Users read these.
 
@@ -220,13 +245,13 @@ class Relay(ABC):
         """Its counts since it was made."""
         deaf_s = self._deaf_s
         if self._state.name == "deaf":
-            deaf_s += time.time() - self._state.since
+            deaf_s += time.monotonic() - self._since_s
         reconnects = max(0, self._sessions - 1)
         return RelayCounts(self._sent, self._received, self._lost, reconnects, deaf_s)
 
     @property
     def watched_keys(self) -> int:
-        """Keys with a wait in this process. O(1)."""
+        """Keys with a wait in this process, those of each purgatory's name. O(1)."""
         return len(self._watched)
 
     # Purgatories call these.
@@ -238,9 +263,12 @@ class Relay(ABC):
 
         Raises:
             RelayError: it can't work as it was set up.
+            RuntimeError: purgatories of another event loop use it.
         """
+        self._claim()
         while self._closing is not None:
             await self._closing.wait()
+            self._claim()
         self._receivers.append(receiver)
         if not self._tasks:
             self._subscribing = asyncio.Lock()
@@ -259,6 +287,17 @@ class Relay(ABC):
             await self.detach(receiver)
             raise
 
+    def _claim(self) -> None:
+        """Take the relay for this event loop, from any thread."""
+        loop = asyncio.get_running_loop()
+        with self._claiming:
+            if self._loop not in (None, loop):
+                raise RuntimeError(
+                    f"{self!r} is used by purgatories of another event loop: make a relay for each "
+                    "loop, and for each ThreadedSharedPurgatory, which has one of its own"
+                )
+            self._loop = loop
+
     async def detach(self, receiver: Receiver) -> None:
         """Send a purgatory nothing more; the last one ends the relay."""
         self._receivers.remove(receiver)
@@ -274,8 +313,9 @@ class Relay(ABC):
                 try:
                     await self._end()
                 finally:
-                    self._closing.set()
-                    self._closing = None
+                    closing, self._closing = self._closing, None
+                    self._loop = None
+                    closing.set()
 
     async def _end(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -293,25 +333,23 @@ class Relay(ABC):
         self._set_state("closed", None)
         await self.close()
 
-    def watch(self, key: str) -> None:
-        """Get messages of a key after the next `sync_subscriptions`."""
-        self._watched[key] += 1
-        if self._watched[key] == 1:
-            sent = self.sent_key(key)
-            if sent is not key:
-                self._hashed[sent] = key
+    def watch(self, name: str, key: str) -> None:
+        """Get messages of a purgatory's key after the next `sync_subscriptions`."""
+        sent = sent_key(name, key)
+        self._watched[sent] += 1
+        if self._watched[sent] == 1:
+            self._keys[sent] = (name, key)
             if sent in self._removed:
                 self._removed.discard(sent)  # it is still subscribed
             else:
                 self._added.add(sent)
 
-    def unwatch(self, key: str) -> None:
+    def unwatch(self, name: str, key: str) -> None:
         """Get none of them any more."""
-        self._watched[key] -= 1
-        if not self._watched[key]:
-            del self._watched[key]
-            sent = self.sent_key(key)
-            self._hashed.pop(sent, None)
+        sent = sent_key(name, key)
+        self._watched[sent] -= 1
+        if not self._watched[sent]:
+            del self._watched[sent], self._keys[sent]
             if sent in self._added:
                 self._added.discard(sent)
             else:
@@ -350,19 +388,20 @@ class Relay(ABC):
     async def send(self, key: str, number: int | None, sender: Receiver) -> None:
         """Send a message soon; waits only where too many keys wait to be sent.
 
-        Other purgatories of this process get it at once. While none is attached, it is lost.
+        Other purgatories of its name in this process get it at once. While none is attached, it is
+        lost.
         """
         for receiver in self._receivers:
-            if receiver is not sender:
+            if receiver is not sender and receiver.name == sender.name:
                 receiver.receive(key, number)
         if not self._tasks:
             self._lost += 1
             self._observe("lost", 1)
             return
-        key = self.sent_key(key)
-        waiting = self._unsent.get(key)
+        sent = sent_key(sender.name, key)
+        waiting = self._unsent.get(sent)
         if waiting is None or (number is not None and number > waiting):
-            self._unsent[key] = number
+            self._unsent[sent] = number
         if self._begins_at_once and self._begun is None and not self._sending.locked():
             self._begun = self._begin()
         self._to_send.set()
@@ -413,16 +452,23 @@ class Relay(ABC):
 
     async def _catch_up(self) -> None:
         delay_s = _FIRST_DELAY_S
+        unread = self._receivers[:]
         while True:
-            try:
-                await self.sync_subscriptions()  # to keys that came while it was connecting
-                for receiver in self._receivers[:]:
-                    await receiver.read_all()
+            await self.sync_subscriptions()  # to keys that came while it was connecting
+            found = await asyncio.gather(
+                *(receiver.read_all() for receiver in unread), return_exceptions=True
+            )
+            # What a read raised is logged by its purgatory; the others have read.
+            unread = [
+                receiver
+                for receiver, error in zip(unread, found, strict=True)
+                if error is not None and receiver in self._receivers
+            ]
+            if not unread:
                 break
-            except Exception:  # logged by the purgatory
-                await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-        was_deaf_s = time.time() - self._state.since
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+        was_deaf_s = time.monotonic() - self._since_s
         self._set_state("live", None)
         log_safely("info", "relay_live", relay=repr(self), after_s=round(was_deaf_s, 3))
         self._attempted.set()
@@ -430,15 +476,15 @@ class Relay(ABC):
     def _set_state(
         self, name: Literal["closed", "deaf", "live", "refused"], error: BaseException | None
     ) -> None:
-        now_s = time.time()
+        now_s = time.monotonic()
         if self._state.name == "deaf":
-            deaf_s = max(0.0, now_s - self._state.since)
             if name == "deaf":
                 self._state = RelayState(name, self._state.since, error)
                 return
-            self._deaf_s += deaf_s
-            self._observe("deaf_s", deaf_s)
-        self._state = RelayState(name, now_s, error)
+            self._deaf_s += now_s - self._since_s
+            self._observe("deaf_s", now_s - self._since_s)
+        self._since_s = now_s
+        self._state = RelayState(name, time.time(), error)
         self._observe("deaf", name in ("deaf", "refused"))
 
     def _observe(self, event: str, amount: float) -> None:

@@ -11,7 +11,7 @@ Promises
 * Safe: no wait completes by a value that the store, or a caller of `advance`, never had.
 * Live: if the store has a value of n or more, a wait for n ends within the latency of the relay or
   the resync interval, whichever is longer, also if messages were lost, the relay was down, or this
-  process was deaf; and the time that `read` takes.
+  process was deaf; and the time that `read` takes, which has a limit.
 * Nothing else: a bare `notify` may get lost (the next resync looks at the condition again), keys
   have no order among each other, and nothing is delivered exactly once.
 
@@ -21,8 +21,9 @@ Ground rules
 * `_waits` counts the waits on each key; `_conditions` those among them that wait for a condition.
   The relay watches a key as long as it stands in `_waits`, and its value is forgotten after that.
 * The first wait on a key puts it into `_unread`. One task takes all of it, subscribes, and only
-  then reads, so a value that rises meanwhile is read, or arrives as a message. `_read_keys` are
-  those that were read since the first wait on them.
+  then reads, so a value that rises meanwhile is read, or arrives as a message. `_read_at` has
+  the number of the last read of each key since the first wait on it.
+* `_late` are calls of `read` that were cancelled, and have yet to end.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any, NoReturn, Self, TypeVar
 
 from purgatory.core.async_purgatory import AsyncPurgatory
@@ -43,8 +45,9 @@ from purgatory.core.closing import ClosePolicy
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.keys import KeyCollection, checked_number
 from purgatory.core.recent_errors import log_safely
-from purgatory.shared.relay import Relay, cancel
-from timer.durations import checked_interval_s
+from purgatory.shared.arguments import check_key, check_read, checked_batch, checked_text
+from purgatory.shared.relay import Relay, cancel, sent_key
+from timer.durations import checked_interval_s, checked_timeout_s
 from timer.errors import not_copied_error
 from timer.former_names import former_argument
 
@@ -53,8 +56,13 @@ T = TypeVar("T")
 Read = Callable[[list[str]], Mapping[str, int | None] | Awaitable[Mapping[str, int | None]]]
 """Reads the values of keys from the store; those that it does not have may be missing, or None."""
 
+ReadOnThread = Callable[[list[str]], Mapping[str, int | None]]
+
 _LAST_READ_S = 1.0
 """How long a wait may read after its time was up, if the store was not read before."""
+
+_MOST_LATE = 8
+"""Calls of `read` that were given up, and still run; `read` is not called while there are more."""
 
 _END_S = 1.0
 """How long waits of other threads may take to end when their purgatory was closed."""
@@ -66,18 +74,22 @@ class SharedPurgatory:
     Make it inside a coroutine, on the loop that will use it, and enter it: ``async with``.
 
     Args:
-        name: names it in logs and metrics: "Fetch".
+        name: what it holds: "Fetch". Purgatories of one name hear each other; logs and metrics have
+            it, too.
         relay: carries messages to and from the other processes.
         read: returns the values of the keys it is given, as the store has them now; a coroutine
             function, or a plain one that does not block. A value may only rise.
         resync: seconds between two reads of all keys that are watched, or a timedelta.
+        read_timeout: seconds that a call of ``read`` may take, or a timedelta; after that it is
+            cancelled, has failed, and others go on. A plain function has no limit here.
         batch: how many keys ``read`` gets at most.
         max_pending: how many waits there may be at the same time; None for any number.
         broker_id: tells purgatories of one name apart.
 
     Raises:
         RuntimeError: no event loop is running.
-        ValueError: resync is not positive, or batch or max_pending is below 1.
+        TypeError: an argument is none of these; the relay is no relay, or read takes no list.
+        ValueError: resync or read_timeout is not positive, or batch or max_pending is below 1.
     """
 
     def __init__(
@@ -87,24 +99,30 @@ class SharedPurgatory:
         read: Read,
         resync: float | timedelta = 5.0,
         *,
+        read_timeout: float | timedelta = 5.0,
         batch: int = 1_000,
         max_pending: int | None = None,
         broker_id: int = 0,
     ) -> None:
-        resync = checked_interval_s("resync", resync)
-        if batch < 1:
-            raise ValueError(f"batch must be 1 or more keys, not {batch}")
+        checked_text("name", name)
+        if not isinstance(relay, Relay):
+            raise TypeError(f"relay must be a relay, as UnixRelay('/run/myservice'), not {relay!r}")
+        check_read(read)
+        self._resync_s = checked_interval_s("resync", resync)
+        self._read_timeout_s = checked_interval_s("read_timeout", read_timeout)
+        self._batch = checked_batch(batch)
         self.relay = relay
         self.local = AsyncPurgatory(name, broker_id=broker_id, max_pending=max_pending)
         """The purgatory in which the coroutines of this process wait."""
         self.reads = self.read_failures = 0
         self._read_values = read
-        self._resync_s = resync
-        self._batch = batch
+        self._loop = asyncio.get_running_loop()
+        self._one_at_a_time: AbstractAsyncContextManager[None] = nullcontext()
         self._waits: Counter[str] = Counter()
         self._conditions: Counter[str] = Counter()
         self._unread: dict[str, None] = {}
-        self._read_keys: set[str] = set()
+        self._read_at: dict[str, int] = {}
+        self._late: set[asyncio.Future[object]] = set()
         self._has_changed = asyncio.Event()
         self._read_failed = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -142,13 +160,16 @@ class SharedPurgatory:
             ValueError: the number has more than 64 bits.
         """
         number = checked_number("threshold", key, number)
+        reads = self.reads
         with self._watching([key], is_condition=False):
             try:
                 return await self.local.wait_for_threshold(key, number, timeout)
             except TimeoutError:
-                if key in self._read_keys or self.local.core.is_closed:
+                # Its time may have been up before the store had been read; if it had none at all, a
+                # read for others that began before it doesn't count.
+                since = reads if checked_timeout_s(timeout) <= 0 else 0
+                if self._read_at.get(key, 0) > since or self.local.core.is_closed:
                     raise
-                # Its time, perhaps none at all, was up before the store had been read.
                 with suppress(Exception):
                     async with asyncio.timeout(_LAST_READ_S):
                         await self._read([key])
@@ -185,7 +206,7 @@ class SharedPurgatory:
             if is_condition:
                 self._conditions[key] += 1
             if self._waits[key] == 1:
-                self.relay.watch(key)
+                self.relay.watch(self.name, key)
             # A condition can't tell the value, so the first wait for a number has it read.
             if self._waits[key] - (0 if is_condition else self._conditions[key]) == 1:
                 self._unread[key] = None
@@ -202,8 +223,8 @@ class SharedPurgatory:
                 if not self._waits[key]:
                     del self._waits[key]
                     self._unread.pop(key, None)
-                    self._read_keys.discard(key)
-                    self.relay.unwatch(key)
+                    self._read_at.pop(key, None)
+                    self.relay.unwatch(self.name, key)
                     self.local.forget(key)
                     self._has_changed.set()
 
@@ -211,6 +232,11 @@ class SharedPurgatory:
         if not (self._tasks or self.local.core.is_closed):
             raise RuntimeError(
                 f"purgatory {self.name!r} is not entered: async with SharedPurgatory(...) as it"
+            )
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                f"purgatory {self.name!r} is of another event loop: make one on each loop, with a "
+                "relay of its own"
             )
 
     # Waking.
@@ -286,12 +312,9 @@ class SharedPurgatory:
         self._read_failed = False
 
     async def _read_batch(self, keys: list[str]) -> None:
-        self.reads += 1
         failure: Exception | None = None
         try:
-            found = self._read_values(keys)
-            if isawaitable(found):
-                found = await found
+            number, found = await self._call_read(keys)
             if not isinstance(found, Mapping):
                 raise TypeError(f"read must return a mapping, as {{key: 42}}, not {found!r}")
             for key, value in found.items():
@@ -302,13 +325,47 @@ class SharedPurgatory:
                         failure = error  # and the other values hold
             if failure is not None:
                 raise failure
-            self._read_keys.update(key for key in keys if key in self._waits)
+            for key in keys:
+                if key in self._waits:
+                    self._read_at[key] = max(number, self._read_at.get(key, 0))
         except Exception as error:
             self.read_failures += 1
             if not self._read_failed:
                 self._read_failed = True
                 log_safely("error", "read_failed", purgatory=self.name, exc_info=error)
             raise
+
+    async def _call_read(self, keys: list[str]) -> tuple[int, object]:
+        """Return the number of a read, and what it found.
+
+        Raises what ``read`` does, and TimeoutError after its time.
+        """
+        async with self._one_at_a_time:
+            self.reads += 1
+            number = self.reads
+            if len(self._late) >= _MOST_LATE:
+                raise TimeoutError(f"{len(self._late)} calls of read have yet to end")
+            found = self._read_values(keys)
+            if not isawaitable(found):
+                return number, found
+            reading: asyncio.Future[object] = asyncio.ensure_future(found)
+            try:
+                await asyncio.wait({reading}, timeout=self._read_timeout_s)
+            finally:
+                if not reading.done():  # and nobody waits until it has been cancelled
+                    reading.cancel()
+                    self._late.add(reading)
+                    reading.add_done_callback(self._forget_late)
+        if not reading.done():
+            raise TimeoutError(f"read did not return within {self._read_timeout_s} s")
+        if reading.cancelled():
+            raise RuntimeError("read was cancelled")
+        return number, reading.result()
+
+    def _forget_late(self, reading: asyncio.Future[object]) -> None:
+        self._late.discard(reading)
+        if not reading.cancelled():
+            reading.exception()  # not to be logged by the loop
 
     async def _read_unread(self) -> None:
         while True:
@@ -357,52 +414,82 @@ class SharedPurgatory:
                 finally:
                     if tasks:
                         await self.relay.detach(self)
+                    if self._late:
+                        await asyncio.wait(self._late, timeout=_END_S)
 
     def _check(self) -> None:
         """Assert all invariants, on the loop's thread. O(keys)."""
         assert set(self.local.keys()) <= self._waits.keys()
         assert self._conditions <= self._waits
-        assert self._unread.keys() | self._read_keys <= self._waits.keys()
-        assert all(self.relay._watched[key] >= 1 for key in self._waits)
+        assert self._unread.keys() | self._read_at.keys() <= self._waits.keys()
+        assert all(self.relay._watched[sent_key(self.name, key)] for key in self._waits)
         self.local.core._check()
 
 
-def check_key(key: object) -> None:
-    """Raise TypeError if a relay can't send ``key``."""
-    if not isinstance(key, str):
-        raise TypeError(f"a key that processes share is a str, not {key!r}")
+class _Reader(threading.Thread):
+    """One call of a plain ``read``. A daemon: one that hangs keeps no process from ending."""
+
+    def __init__(self, read: ReadOnThread, keys: list[str], name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.found: Future[Mapping[str, int | None]] = Future()
+        self.found.set_running_or_notify_cancel()
+        self.started_s = time.monotonic()
+        self._read = read
+        self._keys = keys
+
+    def run(self) -> None:
+        try:
+            found = self._read(self._keys)
+        except BaseException as error:
+            self.found.set_exception(error)
+        else:
+            self.found.set_result(found)
+
+    def join_until(self, end_s: float) -> None:
+        """Wait until it has ended, or a time of the monotonic clock."""
+        self.join(min(threading.TIMEOUT_MAX, max(0.0, end_s - time.monotonic())))
 
 
 class ThreadedSharedPurgatory:
     """A `SharedPurgatory` for threads: it has an event loop on a thread of its own.
 
     Use it as a context manager, or close it. Its arguments are those of `SharedPurgatory`, but
-    ``read`` is a plain function, which may block: it is called on a thread, one call at a time.
-    After a fork, make another one in the child.
+    ``read`` is a plain function, which may block: it is called on a thread, one call at a time. One
+    that has not returned within ``read_timeout`` is given up: it stays on its thread, and the next
+    has another. After a fork, make another one in the child.
 
     Raises:
         RelayError: the relay can't work as it was set up.
+        RuntimeError: purgatories of another event loop use the relay.
+        TypeError, ValueError: as `SharedPurgatory`; or ``read`` is a coroutine function.
     """
 
     def __init__(
         self,
         name: str,
         relay: Relay,
-        read: Callable[[list[str]], Mapping[str, int | None]],
+        read: ReadOnThread,
         resync: float | timedelta = 5.0,
         *,
+        read_timeout: float | timedelta = 5.0,
         batch: int = 1_000,
         max_pending: int | None = None,
         broker_id: int = 0,
     ) -> None:
-        reading = threading.Lock()
+        if iscoroutinefunction(read):
+            raise TypeError(f"read must be a plain function here, which may block, not {read!r}")
 
-        def read_alone(keys: list[str]) -> Mapping[str, int | None]:
-            with reading:
-                return read(keys)
+        check_read(read)
+        self._readers: list[_Reader] = []
 
         async def read_on_thread(keys: list[str]) -> Mapping[str, int | None]:
-            return await asyncio.to_thread(read_alone, keys)
+            self._readers = [reader for reader in self._readers if reader.is_alive()]
+            if len(self._readers) >= _MOST_LATE:
+                raise TimeoutError(f"{len(self._readers)} calls of read have yet to return")
+            reader = _Reader(read, keys, f"{self._thread.name}-read")
+            self._readers.append(reader)
+            reader.start()
+            return await asyncio.wrap_future(reader.found)
 
         async def make() -> SharedPurgatory:
             shared = SharedPurgatory(
@@ -410,10 +497,12 @@ class ThreadedSharedPurgatory:
                 relay,
                 read_on_thread,
                 resync,
+                read_timeout=read_timeout,
                 batch=batch,
                 max_pending=max_pending,
                 broker_id=broker_id,
             )
+            shared._one_at_a_time = asyncio.Lock()
             return await shared.__aenter__()
 
         self.relay = relay
@@ -465,7 +554,8 @@ class ThreadedSharedPurgatory:
 
     @former_argument("pending", "policy")
     def close(self, policy: ClosePolicy = "fail", timeout: float | timedelta | None = 10.0) -> int:
-        """Complete all waits, leave the relay, and end the thread, once ``read`` has returned.
+        """Complete all waits, leave the relay, and end the thread, once ``read`` has returned, or
+        its time is up.
 
         Raises what `AsyncPurgatory.aclose` does.
         """
@@ -478,6 +568,8 @@ class ThreadedSharedPurgatory:
             finally:
                 if self.shared.local.core.is_closed:
                     self._end_thread()
+                    for reader in self._readers:
+                        reader.join_until(reader.started_s + self.shared._read_timeout_s)
 
     async def _close(self, policy: ClosePolicy, timeout: float | timedelta | None) -> int:
         pending = await self.shared.aclose(policy, timeout)

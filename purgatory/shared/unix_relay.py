@@ -21,6 +21,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from purgatory.shared.relay import MOST_UNSENT, Relay, RelayError
 
@@ -28,8 +29,14 @@ _MOST_BYTES = 32_000
 """Of a datagram: a socket's buffer holds some 200,000."""
 _AGAIN_S = 0.005
 _LOOK_S = 1.0
-_TICK_NS = 50_000_000
-"""More than a tick of a file system's clock."""
+_LONGEST_TICK_S = 2.0
+"""Of a file system's clock, in which it tells when a folder was changed."""
+_MAY_CHANGE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE),
+    *(errno.ENOMEM, errno.ENOBUFS, errno.EIO, errno.EAGAIN),
+}
+"""Errors that may be over the next time a socket is made."""
+_NO_ROOM = {errno.ENOBUFS, errno.ENOMEM}
 _LONGEST_PATH = 100
 """Bytes; a socket's path may have 107 on Linux, 103 on macOS."""
 
@@ -41,6 +48,12 @@ class UnixRelay(Relay):
         folder: for the sockets; made if it is not there, for this user alone. A short path: 70
             bytes at most.
 
+    Raises:
+        TypeError, ValueError: it is no path, or a long one.
+
+    `attach` raises RelayError if no socket can be made there; it does not if there is no room on
+    the disk, or for another file: that may change.
+
     A relay may be created before a fork. Messages are missed only while its socket is missing from
     the folder, which the relay notices within a second.
     """
@@ -49,6 +62,8 @@ class UnixRelay(Relay):
         super().__init__()
         self.folder = Path(folder)
         self._folder = os.fspath(self.folder)
+        if "\0" in self._folder:
+            raise ValueError(f"folder must have no NUL: {self._folder!r}")
         self._path = self._new_path()
         if len(os.fsencode(self._path)) > _LONGEST_PATH:
             raise ValueError(
@@ -56,7 +71,8 @@ class UnixRelay(Relay):
             )
         self._socket: socket.socket | None = None
         self._others: dict[str, _Other] = {}
-        self._seen_ns = -1
+        self._seen = _Seen(-1, 0.0)
+        self._is_settled = False
 
     def __repr__(self) -> str:
         return f"UnixRelay({os.fspath(self.folder)!r})"
@@ -68,12 +84,15 @@ class UnixRelay(Relay):
         self._path = self._new_path()
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setblocking(False)
             self._socket.bind(os.fspath(self._path))
         except OSError as error:
             if self._socket is not None:
                 self._socket.close()
                 self._socket = None
+            if error.errno in _MAY_CHANGE:
+                raise
             raise RelayError(
                 f"a UnixRelay needs a folder in which it can make a socket: {error}"
             ) from error
@@ -115,13 +134,14 @@ class UnixRelay(Relay):
                 self._send(name, other)
 
     def _find_others(self) -> None:
-        """Find the other processes, if the folder has changed. O(1) if it has not."""
+        """Find the other processes, if the folder has changed. O(1) if it has not for 2 s."""
         changed_ns = os.stat(self._folder).st_mtime_ns
-        if changed_ns == self._seen_ns:
+        if changed_ns != self._seen.changed_ns:
+            self._seen = _Seen(changed_ns, time.monotonic())
+        elif self._is_settled:
             return
-        # The file system's clock has ticks: within one, another change would look like this one.
-        is_over = changed_ns < time.time_ns() - _TICK_NS
-        self._seen_ns = changed_ns if is_over else -1
+        # A file system's clock has ticks: within one, another change would look like this one.
+        self._is_settled = time.monotonic() >= self._seen.since_s + _LONGEST_TICK_S
         names = {name for name in os.listdir(self.folder) if name.endswith(".sock")}
         names.discard(self._path.name)
         for name in self._others.keys() - names:
@@ -139,7 +159,10 @@ class UnixRelay(Relay):
             try:
                 self._socket.sendto(datagram, other.path)
             except (BlockingIOError, OSError) as error:
-                if isinstance(error, BlockingIOError) or error.errno == errno.ENOBUFS:
+                if error.errno == errno.EMSGSIZE and len(keys) > 1:
+                    other.most_bytes = len(datagram) // 2  # macOS has room for 2,000
+                    continue
+                if isinstance(error, BlockingIOError) or error.errno in _NO_ROOM:
                     other.is_sending = True
                     asyncio.get_running_loop().call_later(_AGAIN_S, self._send, name, other)
                     return
@@ -154,18 +177,26 @@ class UnixRelay(Relay):
 
     async def close(self) -> None:
         self._others.clear()
-        self._seen_ns = -1
+        self._seen = _Seen(-1, 0.0)
+
+
+class _Seen(NamedTuple):
+    """When the folder was changed, by the file system's clock, and since when that is known."""
+
+    changed_ns: int
+    since_s: float
 
 
 class _Other:
     """Another process: what it has yet to be sent, and whether a timer will do so."""
 
-    __slots__ = ("is_sending", "path", "unsent")
+    __slots__ = ("is_sending", "most_bytes", "path", "unsent")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.unsent: dict[str, int | None] = {}
         self.is_sending = False
+        self.most_bytes = _MOST_BYTES
 
     def add(self, numbers: Mapping[str, int | None]) -> int:
         """Return how many of them there is no room for: the process may have stopped for long."""
@@ -186,7 +217,7 @@ class _Other:
         for key, number in self.unsent.items():
             part = json.dumps([key, number])
             size += len(part) + 1
-            if keys and size > _MOST_BYTES:
+            if keys and size > self.most_bytes:
                 break
             keys.append(key)
             parts.append(part)

@@ -90,7 +90,7 @@ class RealDisk:
     pwrite = staticmethod(os.pwrite)
     ftruncate = staticmethod(os.ftruncate)
     fsync = staticmethod(os.fsync)
-    fdatasync = staticmethod(os.fdatasync)
+    fdatasync = staticmethod(getattr(os, "fdatasync", os.fsync))  # macOS has none
     replace = staticmethod(os.replace)
     unlink = staticmethod(os.unlink)
     mkdir = staticmethod(os.mkdir)

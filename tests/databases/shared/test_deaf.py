@@ -21,7 +21,6 @@ import pytest
 
 from purgatory.shared import PostgresRelay, RedisRelay, Relay, RelayError, SharedPurgatory
 from purgatory.shared.unix_relay import UnixRelay
-from tests.databases.cdc.lasting_port import lasting_port
 from tests.databases.shared.servers import (
     PausablePostgres,
     Redis,
@@ -348,7 +347,6 @@ async def test_errors_that_postgres_raises_end_the_relay(postgres: PausablePostg
     assert 'database "missing" does not exist; give' in await _refusal(missing)
     nobody = PostgresRelay(f"postgresql://nobody@{address}/postgres")
     assert 'role "nobody" does not exist; give' in await _refusal(nobody)
-    assert "can't use this DSN" in await _refusal(PostgresRelay("postgresql://%zz"))
     assert postgres.connections() == 0
 
 
@@ -426,16 +424,18 @@ async def test_a_transaction_notifies_when_it_commits(postgres: PausablePostgres
             await other.advance("later", number)
             await eventually(lambda: one.local.core.value("later") == number, "arrived")
 
-        await other.relay.notify_in(connection, key, 5)  # type: ignore[attr-defined]
+        await other.relay.notify_in(connection, "Fetch", key, 5)  # type: ignore[attr-defined]
         await connection.rollback()
         await all_has_arrived(0)
         assert not wait.done()
-        await other.relay.notify_in(connection, key, 7)  # type: ignore[attr-defined]
+        await other.relay.notify_in(connection, "Fetch", key, 7)  # type: ignore[attr-defined]
         await all_has_arrived(1)
         assert not wait.done()
         await connection.commit()
         assert await in_time(wait) == 7
-        await connection.execute("SELECT pg_notify(%s, %s)", relays[1].notify_args("later", 8))
+        await connection.execute(
+            "SELECT pg_notify(%s, %s)", relays[1].notify_args("Fetch", "later", 8)
+        )
         await connection.commit()
         assert await in_time(later) == 8
 
@@ -516,8 +516,9 @@ async def test_a_stopped_process_blocks_no_other_and_gets_the_highest_numbers(
                 await asyncio.sleep(0)
             assert await in_time(asyncio.gather(*waits)) == [299] * 20
             sent = sender.relay.counts.sent
+            sent_keys = {f"Fetch:{key}" for key in keys}
             others = sender.relay._others.values()  # type: ignore[attr-defined]
-            assert [other.unsent.keys() for other in others if other.is_sending] == [set(keys)]
+            assert [other.unsent.keys() for other in others if other.is_sending] == [sent_keys]
             os.kill(process.pid, signal.SIGCONT)
             assert process.stdout is not None
             line = await in_time(asyncio.to_thread(process.stdout.readline))
@@ -526,19 +527,13 @@ async def test_a_stopped_process_blocks_no_other_and_gets_the_highest_numbers(
             assert 20 <= int(received) < sent  # what waited for the process became fewer messages
 
 
-def test_a_heartbeat_is_positive() -> None:
-    for make in (PostgresRelay, RedisRelay):
-        with pytest.raises(ValueError, match="heartbeat must be more than 0 seconds, not 0"):
-            make(f"redis://127.0.0.1:{lasting_port()}", heartbeat=0)
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("told_first", ["old", "new"])
 @on_loop
 async def test_a_slot_that_moves_takes_its_keys_along(tmp_path: Path, told_first: str) -> None:
     """The old node unsubscribes who listens, and refuses who sends; both find the new one."""
     with running_cluster(tmp_path) as cluster:
-        channel = "{here}k"
+        channel = "{here}@0:Fetch:k"
         relay = RedisRelay(cluster.url(), "{here}", _HEARTBEAT_S, cluster=True)
         other_relay = RedisRelay(cluster.url(), "{here}", _HEARTBEAT_S, cluster=True)
         store = Store()

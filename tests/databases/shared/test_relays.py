@@ -18,7 +18,7 @@ import pytest
 from purgatory import PurgatoryClosedError
 from purgatory.shared import PostgresRelay, RedisRelay, Relay, RelayError, SharedPurgatory
 from purgatory.shared.redis_relay import _begin
-from purgatory.shared.relay import LONGEST_KEY, MOST_UNSENT
+from purgatory.shared.relay import LONGEST_KEY, MOST_UNSENT, sent_key
 from purgatory.shared.unix_relay import UnixRelay
 from tests.databases.shared.servers import (
     PausablePostgres,
@@ -59,9 +59,16 @@ class Network:
 
 
 _DOCUMENTS = [
-    *(b"", b"x", b"5", b"null", b"NaN", b"[]", b"{}", b"[[]]", b'"k"', b'["k"]', b"[1, 2]"),
-    *(b'["k", "1"]', b'["k", 1.5]', b'["k", NaN]', b'["k", true]', b'[["k"], 1]', b'["k", 1, 1]'),
-    *(b'{"k": 1}', b'["k", [1]]', b"[" * 7000),
+    *(b"", b"x", b"5", b"null", b"NaN", b"[]", b"{}", b"[[]]", b'"k"', b'["Fetch:k"]', b"[1, 2]"),
+    *(
+        b'["Fetch:k", "1"]',
+        b'["Fetch:k", 1.5]',
+        b'["Fetch:k", NaN]',
+        b'["Fetch:k", true]',
+        b'[["Fetch:k"], 1]',
+        b'["Fetch:k", 1, 1]',
+    ),
+    *(b'{"Fetch:k": 1}', b'["Fetch:k", [1]]', b"[" * 7000),
 ]
 
 
@@ -83,10 +90,10 @@ class UnixNetwork(Network):
 
     def garbage(self) -> list[bytes]:
         wrapped = [b"[%b]" % document for document in _DOCUMENTS]
-        return [*_DOCUMENTS, *wrapped, b"\xff\xfe", b'[["k", 0], 5]']
+        return [*_DOCUMENTS, *wrapped, b"\xff\xfe", b'[["Fetch:k", 0], 5]']
 
     def message(self, key: str, number: int) -> bytes:
-        return json.dumps([[key, number]]).encode()
+        return json.dumps([[sent_key("Fetch", key), number]]).encode()
 
 
 class PostgresNetwork(Network):
@@ -108,7 +115,7 @@ class PostgresNetwork(Network):
         return _DOCUMENTS
 
     def message(self, key: str, number: int) -> bytes:
-        return json.dumps([key, number]).encode()
+        return json.dumps([sent_key("Fetch", key), number]).encode()
 
 
 class RedisNetwork(Network):
@@ -129,7 +136,7 @@ class RedisNetwork(Network):
 
     def subscriptions(self, key: str) -> int:
         """Return how many relays subscribe to a key."""
-        channel = self.prefix + key
+        channel = f"{self.prefix}@0:{sent_key('Fetch', key)}"
         if isinstance(self.server, RedisCluster):
             found = self.server.node_of(channel).call("PUBSUB", "SHARDNUMSUB", channel)
         else:
@@ -137,7 +144,7 @@ class RedisNetwork(Network):
         return int(dict(found)[channel.encode()] if isinstance(found[0], tuple) else found[1])
 
     def write(self, key: str, texts: list[bytes]) -> None:
-        channel = self.prefix + key
+        channel = f"{self.prefix}@0:{sent_key('Fetch', key)}"
         for text in texts:
             if isinstance(self.server, RedisCluster):
                 self.server.node_of(channel).call("SPUBLISH", channel, text)
@@ -145,7 +152,17 @@ class RedisNetwork(Network):
                 self.server.call("PUBLISH", channel, text)
 
     def garbage(self) -> list[bytes]:
-        return [b"x", b"1.5", b"nan", b"True", b"\xff\xfe", b"[1]", b'{"k": 1}', b"9" * 5000, b"\0"]
+        return [
+            b"x",
+            b"1.5",
+            b"nan",
+            b"True",
+            b"\xff\xfe",
+            b"[1]",
+            b'{"Fetch:k": 1}',
+            b"9" * 5000,
+            b"\0",
+        ]
 
     def message(self, key: str, number: int) -> bytes:
         return str(number).encode()
@@ -290,10 +307,10 @@ def _is_subscribed(one: SharedPurgatory) -> bool:
 
 @on_loop
 async def test_a_long_key_is_sent_as_its_hash(network: Network) -> None:
-    store, relay = Store(), network.make()
+    store = Store()
     keys = ["é" * 250, "é" * 249 + "e"]
     for key in keys:
-        assert len(relay.sent_key(key).encode()) <= LONGEST_KEY
+        assert len(sent_key("Fetch", key).encode()) <= LONGEST_KEY
     async with process(network, store) as one, process(network, store) as other:
         waits = [asyncio.create_task(one.wait_for_threshold(key, 1, 60)) for key in keys]
         await eventually(lambda: store.has_read(*keys), "subscribed")
@@ -302,7 +319,7 @@ async def test_a_long_key_is_sent_as_its_hash(network: Network) -> None:
         assert not waits[0].done()
         await other.advance(keys[0], 3)
         assert await in_time(waits[0]) == 3
-    assert one.relay._hashed == {}
+    assert one.relay._keys == {}
 
 
 _ODD_KEYS = [
@@ -475,7 +492,9 @@ async def test_two_purgatories_share_the_connection_of_a_relay(network: Network)
                 isinstance(network, RedisNetwork) and len(network.nodes()) > 1
             )
             await other.advance("k", 1)
-            assert await in_time(asyncio.gather(*waits)) == [1, 1]
+            assert await in_time(waits[0]) == 1
+            await second.advance("k", 2)
+            assert await in_time(waits[1]) == 2
             last = asyncio.create_task(first.wait_for_threshold("k", 2, 60))
             await eventually(lambda: len(store.reads) == 3, "read")
         assert relay.state.name == "live"
@@ -489,8 +508,8 @@ async def test_one_purgatory_leaves_a_relay_while_another_comes(network: Network
     store, relay = Store(), network.make()
     async with process(network, store) as other:
         for number in range(1, 8):
-            old = SharedPurgatory("Old", relay, store.read, HOUR_S)
-            new = SharedPurgatory("New", relay, store.read, HOUR_S)
+            old = SharedPurgatory("Fetch", relay, store.read, HOUR_S)
+            new = SharedPurgatory("Fetch", relay, store.read, HOUR_S)
             await old.__aenter__()
             await old.advance("x", number)
             leaving = asyncio.create_task(old.aclose())
@@ -672,9 +691,9 @@ async def test_redis_hears_of_a_number_before_the_loop_turns(redis: Redis) -> No
         await one.advance("other", 1)  # connects
         await eventually(lambda: one.relay.counts.sent == 1, "sent")
         with client.Redis(port=redis.port) as subscriber, subscriber.pubsub() as subscription:
-            subscription.subscribe(f"{one.relay.prefix}k")  # type: ignore[attr-defined]
+            subscription.subscribe(f"{network.prefix}@0:Fetch:k")
             assert subscription.get_message(timeout=20)["type"] == "subscribe"
-            sent = one.relay.publish({"k": 7})
+            sent = one.relay.publish({"Fetch:k": 7})
             message = subscription.get_message(timeout=20)  # nothing else runs meanwhile
             assert message is not None
             assert message["data"] == b"7"
@@ -716,7 +735,7 @@ async def test_a_send_that_begins_at_once_continues_in_its_task() -> None:
 
 
 def test_all_processes_hash_a_key_alike() -> None:
-    assert Relay.sent_key("k" * 200) == "k" * 200
-    assert Relay.sent_key("k" * 201) == (
-        "sha256:ebf0ead0a3b837bc388d6a36c93833fff64a0a8bc8198fc0f1b7b5031dddd254"
+    assert sent_key("Fetch", "k" * 194) == "Fetch:" + "k" * 194
+    assert sent_key("Fetch", "k" * 195) == (
+        "#07a39c397c7d0e100f68ebb5ab0e093e8eba6fcfe3ab5825e37ba2a5204122ef"
     )

@@ -108,7 +108,7 @@ def run(body: Body, resync: float = 5.0, **options: Any) -> None:
             purgatory._check()
         await asyncio.sleep(0.01)
         assert not (purgatory._waits or purgatory._conditions or purgatory._unread)
-        assert not (relay._watched or relay._hashed or relay._unsent or relay._tasks)
+        assert not (relay._watched or relay._keys or relay._unsent or relay._tasks)
         assert not purgatory.local.core._state.values
         assert state_of(relay) == "closed"
         assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -211,7 +211,7 @@ def test_keys_of_any_text_and_numbers_of_64_bits_pass() -> None:
             assert await purgatory.wait_for_threshold(key, value, 1) == value
             waiting = asyncio.create_task(purgatory.wait_for_threshold(key, value + 1))
             await asyncio.sleep(0.1)
-            (sent,) = relay._watched and [relay.sent_key(key) for key in relay._watched]
+            (sent,) = relay._watched
             assert len(sent.encode()) <= relay_module.LONGEST_KEY
             relay.receive(sent, value + 1)
             assert await waiting == value + 1
@@ -233,7 +233,7 @@ def test_numbers_that_no_store_holds_are_refused_and_ignored(number: int, logs: 
         store.values |= {"k": number, "l": 3}
         waiting = asyncio.create_task(purgatory.wait_for_threshold("k", 1, 5))
         assert await purgatory.wait_for_threshold("l", 3, 5) == 3
-        relay.receive("k", number)
+        relay.receive("Fetch:k", number)
         with pytest.raises(TimeoutError):
             await waiting
 
@@ -247,12 +247,12 @@ def test_a_key_is_subscribed_before_it_is_read() -> None:
         relay.may_subscribe.clear()
         waiting = asyncio.create_task(purgatory.wait_for_threshold("k", 5))
         await asyncio.sleep(0.1)
-        assert relay.calls == [("listen", []), ("subscribe", ["k"], [])]
+        assert relay.calls == [("listen", []), ("subscribe", ["Fetch:k"], [])]
         relay.may_subscribe.set()
         assert await waiting == 5
         assert relay.calls[2:] == [("subscribed",), ("read", ["k"])]
         await asyncio.sleep(0.1)
-        assert relay.calls[4:] == [("subscribe", [], ["k"]), ("subscribed",)]
+        assert relay.calls[4:] == [("subscribe", [], ["Fetch:k"]), ("subscribed",)]
 
     run(body)
 
@@ -262,10 +262,10 @@ def test_a_message_ends_a_wait_while_its_key_is_read() -> None:
         store.may_read.clear()
         waiting = asyncio.create_task(purgatory.wait_for_threshold("k", 5))
         await asyncio.sleep(0.1)
-        relay.receive("k", 4)
+        relay.receive("Fetch:k", 4)
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        relay.receive("k", 6)
+        relay.receive("Fetch:k", 6)
         assert await waiting == 6
         store.may_read.set()
 
@@ -332,7 +332,7 @@ def test_waits_time_out_are_cancelled_and_are_refused() -> None:
         await asyncio.sleep(0.1)
         with pytest.raises(PurgatoryFullError):
             await purgatory.wait_for_threshold("m", 1)
-        assert set(relay._watched) == {"k", "l"}
+        assert set(relay._watched) == {"Fetch:k", "Fetch:l"}
         assert len(purgatory.local.cancel_for_key("k")) == 2
         for wait in waits:
             with pytest.raises(WaitCancelledError):
@@ -507,7 +507,7 @@ def test_a_lower_value_takes_nothing_back() -> None:
         high = asyncio.create_task(purgatory.wait_for_threshold("k", 9))
         await asyncio.sleep(0.1)
         store.values["k"] = 2  # of a replica that lags
-        relay.receive("k", 1)
+        relay.receive("Fetch:k", 1)
         await asyncio.sleep(6)
         assert await purgatory.wait_for_threshold("k", 5, 0) == 5
         assert await purgatory.advance("k", 9) == 1
@@ -535,7 +535,7 @@ def test_a_relay_is_live_once_all_keys_were_read_again(logs: list[Any]) -> None:
         store.may_read.clear()
         relay.is_up.set()
         await asyncio.sleep(1)
-        assert relay.calls[-2:] == [("listen", ["k"]), ("read", ["k"])]
+        assert relay.calls[-2:] == [("listen", ["Fetch:k"]), ("read", ["k"])]
         assert relay.state == state, "deaf until all is read"
         assert relay.counts.deaf_s == pytest.approx(2)
         store.may_read.set()
@@ -630,7 +630,7 @@ def test_a_subscription_that_fails_begins_another_connection(logs: list[Any]) ->
         relay.may_subscribe.clear()  # for longer than it may take
         wait = asyncio.create_task(purgatory.wait_for_threshold("k", 1))
         await asyncio.sleep(20)
-        assert relay.named("listen") == [("listen", []), ("listen", ["k"])]
+        assert relay.named("listen") == [("listen", []), ("listen", ["Fetch:k"])]
         assert state_of(relay) == "live"
         assert "relay_subscribe_failed" in [entry["event"] for entry in logs]
         relay.may_subscribe.set()
@@ -653,8 +653,8 @@ def test_pending_numbers_of_a_key_become_the_highest() -> None:
         relay.may_publish.set()
         await asyncio.sleep(0.1)
         assert [numbers for _, numbers in relay.named("publish")] == [
-            {"first": 1},
-            {"k": 7, "event": None, "negative": -2},
+            {"Fetch:first": 1},
+            {"Fetch:k": 7, "Fetch:event": None, "Fetch:negative": -2},
         ]
         assert relay.counts.sent == 4
 
@@ -729,8 +729,9 @@ def test_purgatories_share_a_relay_until_the_last_one_is_closed() -> None:
         assert len(relay.named("listen")) == 1
         waits = [asyncio.create_task(one.wait_for_threshold("k", 1)) for one in (fetch, join)]
         await asyncio.sleep(0.1)
-        relay.receive("k", 1)
-        assert await asyncio.gather(*waits) == [1, 1]
+        relay.receive("Fetch:k", 1)
+        relay.receive("Join:k", 2)
+        assert await asyncio.gather(*waits) == [1, 2]
         await fetch.aclose()
         assert state_of(relay) == "live"
         await join.aclose()
@@ -752,13 +753,13 @@ def test_a_purgatory_that_closes_while_it_subscribes_leaves_the_keys_of_others()
             for purgatory, key in ((fetch, "a"), (join, "b"))
         ]
         await asyncio.sleep(0.1)
-        assert relay.named("subscribe") == [("subscribe", ["a", "b"], [])]
+        assert relay.named("subscribe") == [("subscribe", ["Fetch:a", "Join:b"], [])]
         await fetch.aclose()  # whose task that is
-        assert relay.named("subscribe")[-1] == ("subscribe", ["b"], ["a"])
+        assert relay.named("subscribe")[-1] == ("subscribe", ["Join:b"], ["Fetch:a"])
         relay.may_subscribe.set()
         await asyncio.sleep(0.1)
         assert relay.named("subscribed") == [("subscribed",)]
-        relay.receive("b", 1)
+        relay.receive("Join:b", 1)
         assert await waits[1] == 1
         await join.aclose()
         with pytest.raises(PurgatoryClosedError):
@@ -779,7 +780,7 @@ def test_a_relay_that_is_ending_is_begun_again() -> None:
                 assert state_of(relay) == "live"
                 wait = asyncio.create_task(join.wait_for_threshold("k", 1))
                 await asyncio.sleep(0.01)
-                relay.receive("k", 1)
+                relay.receive("Join:k", 1)
                 assert await wait == 1
             await closing
             closing = asyncio.create_task(join.aclose())
@@ -826,8 +827,8 @@ def test_purgatories_of_one_process_hear_each_other_without_the_relay(folder: st
         relay = UnixRelay(folder)  # which sends nothing back
         values: dict[str, int] = {}
         async with (
-            SharedPurgatory("first", relay, lambda _: values, 3_600) as first,
-            SharedPurgatory("second", relay, lambda _: values, 3_600) as second,
+            SharedPurgatory("Fetch", relay, lambda _: values, 3_600) as first,
+            SharedPurgatory("Fetch", relay, lambda _: values, 3_600) as second,
         ):
             poll = asyncio.create_task(first.wait_for_threshold("k", 1, timeout=30))
             while not first.reads:
@@ -843,8 +844,8 @@ def test_a_socket_that_was_removed_is_made_again(folder: str) -> None:
         values: dict[str, int] = {}
         place = f"{folder}/s"
         async with (
-            SharedPurgatory("first", UnixRelay(place), lambda _: values, 3_600) as first,
-            SharedPurgatory("second", UnixRelay(place), lambda _: values, 3_600) as second,
+            SharedPurgatory("Fetch", UnixRelay(place), lambda _: values, 3_600) as first,
+            SharedPurgatory("Fetch", UnixRelay(place), lambda _: values, 3_600) as second,
         ):
             poll = asyncio.create_task(first.wait_for_threshold("k", 1, timeout=60))
             shutil.rmtree(place)

@@ -114,4 +114,4 @@ class MisbehavingRelay(Relay):
 
     def watched(self) -> set[str]:
         """The keys that purgatories watch, as they are sent."""
-        return {self.sent_key(key) for key in self._watched}
+        return set(self._watched)

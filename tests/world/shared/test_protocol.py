@@ -95,7 +95,7 @@ class Process:
         self.random = hub.random
         self.name = name
         self.relay = MisbehavingRelay(hub, name)
-        self.purgatory = SharedPurgatory(name, self.relay, self.read, resync, batch=BATCH)
+        self.purgatory = SharedPurgatory("Fetch", self.relay, self.read, resync, batch=BATCH)
         self.waits: list[Wait] = []
         self.bad_read_s = 0.0
         """When the last read that did not tell the truth ended."""
@@ -165,7 +165,7 @@ class Process:
         assert not purgatory._tasks
         assert not purgatory.local.core._state.values
         assert not (purgatory.local.watched or purgatory.local.num_delayed)
-        assert not (relay._watched or relay._hashed or relay._unsent)
+        assert not (relay._watched or relay._keys or relay._unsent)
         assert not (relay._receivers or relay._tasks or relay.subscribed)
         assert relay.state.name == "closed"
         assert relay.times_closed == 1
