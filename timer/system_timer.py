@@ -101,9 +101,6 @@ class Timer(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.size} pending>"
 
-    def __reduce__(self) -> NoReturn:
-        raise not_copied_error(self)
-
     @property
     @abstractmethod
     def size(self) -> int:
@@ -534,6 +531,9 @@ class SystemTimer(TimerBase, Timer):
     def __repr__(self) -> str:
         closed = " closed" if self._closed else ""
         return f"<{type(self).__name__} {self.name!r}{closed}: {self.size} pending>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
 
     def _start_empty(self) -> None:
         self._sleepers = {}
