@@ -101,9 +101,6 @@ class Timer(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.size} pending>"
 
-    def __reduce__(self) -> NoReturn:
-        raise not_copied_error(self)
-
     @property
     @abstractmethod
     def size(self) -> int:
@@ -136,6 +133,7 @@ class _PureTimer:
         self._now_ns = now_ns
         self._call_type = call_type
         self._lock = threading.RLock()
+        self._owns_lock: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         self._was_driven_inside = False
         self._queue = DelayQueue(on_earlier=self._wake_driver)
         self._wheel = TimingWheel(tick_ms, wheel_size, now_ns() // NS_PER_MS, self._queue)
@@ -302,7 +300,7 @@ class _PureTimer:
     # Driving. Each step may be interrupted, and is then repeated by the next call.
 
     def _is_inside(self) -> bool:
-        self._was_driven_inside = self._lock._is_owned()  # type: ignore[attr-defined]
+        self._was_driven_inside = self._owns_lock()
         return self._was_driven_inside
 
     def _has_due(self) -> bool:
@@ -534,6 +532,9 @@ class SystemTimer(TimerBase, Timer):
     def __repr__(self) -> str:
         closed = " closed" if self._closed else ""
         return f"<{type(self).__name__} {self.name!r}{closed}: {self.size} pending>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied_error(self)
 
     def _start_empty(self) -> None:
         self._sleepers = {}

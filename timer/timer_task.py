@@ -130,6 +130,8 @@ class CallLater(Call, TimerTask):  # type: ignore[misc]
 
     __slots__ = ()
 
+    __reduce__ = TimerTask.__reduce__  # before that of the native task
+
 
 class TimerTaskEntry:
     """A task with its absolute expiration, while it waits.

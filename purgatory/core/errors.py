@@ -112,12 +112,13 @@ def is_interrupt(function: object, error: BaseException) -> bool:
     if not isinstance(code, CodeType):
         return False  # of a function in C that can't be told
     caller = error.__traceback__
-    for one in (caller, None if caller is None else caller.tb_next):
+    called = None if caller is None else caller.tb_next
+    for one in (caller, called):
         if one is not None and one.tb_frame.f_code is code:
             # CPython looks for signals at this first instruction, in the frame of the function.
             return code.co_code[one.tb_lasti] == _RESUME and code.co_code[one.tb_lasti + 1] == 0
     # It has no frame: the stack is at its end, or the function has returned.
-    return isinstance(error, RecursionError)
+    return called is None and isinstance(error, RecursionError)
 
 
 _RESUME = opmap["RESUME"]

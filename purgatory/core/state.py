@@ -167,8 +167,8 @@ class _PureState(Generic[W]):
 
     def forget_pending(self, operation: W) -> None:
         """Forget ``operation``, which stays pending."""
-        self.pending.pop(id(operation), None)
         self.admitted.discard(id(operation))
+        self.pending.pop(id(operation), None)  # last: an interrupted close finds it again
 
 
 if TYPE_CHECKING or not NATIVE:

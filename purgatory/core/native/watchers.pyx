@@ -362,7 +362,8 @@ cdef class NativeWatcherList:
             for operation in operations:
                 self.remove_from_lists(operation)
                 self.watch(operation)
-            watchers.is_dropped = watchers.count == 0
+            if watchers.count == 0:
+                watchers.is_dropped = True
         return 0
 
     # Reading, and repairing: under the lock.
