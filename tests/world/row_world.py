@@ -93,6 +93,7 @@ class _RowWorld:
                 initial_rebalance_delay_ms=1_000,
                 consumer_session_timeout_ms=session_ms,
                 share_session_timeout_ms=session_ms,
+                share_record_lock_duration_ms=session_ms,
                 consumer_heartbeat_interval_ms=2_500,
                 share_heartbeat_interval_ms=2_500,
             ),
@@ -276,4 +277,4 @@ class _RowWorld:
         ]
 
     async def _read_for_the_audit(self) -> None:
-        await read_all(self._client("auditor", True, ADMIN))
+        await read_all(self._client("auditor", True, ADMIN), self._row)

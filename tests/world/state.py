@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from purgatory.cluster.records import Record
 from purgatory.kafka.errors import ErrorCode
 from tests.world.acts import CHANGED_CONFIG, COMPACTED_CONFIG
 from tests.world.history import Description, History, Partition
@@ -43,20 +44,33 @@ _CLASSIC = ("classic", "static")
 # Records.
 
 
-async def read_all(client: WireClient) -> dict[int, tuple[int, int, str]]:
-    """Read the topic to its ends; return each partition's end, records, and their hash."""
+async def read_all(client: WireClient, row: Row) -> dict[int, tuple[int, int, str]]:
+    """Read the topic to its ends; return each partition's end, records, and their hash.
+
+    Of a compacted topic, whose replicas are compacted each by itself, the last records of keys
+    count alone, and with transactions none: aborted ones go as well.
+    """
     count = (await client.refresh([TOPIC]))[TOPIC]
     ends = await _offsets(client, count, _LATEST)
     positions = await _offsets(client, count, _EARLIEST)
-    records, hashes = dict.fromkeys(ends, 0), {number: hashlib.sha256() for number in ends}
+    records: dict[int, dict[object, Record]] = {number: {} for number in ends}
+    is_compacted = row["topic"] == "compacted"
     async with asyncio.timeout(120):
         while left := {one: at for one, at in positions.items() if at < ends[one]}:
             for number, fetched in (await fetch(client, TOPIC, left, 500)).items():
                 positions[number] = max(positions[number], fetched.next_offset)
-                records[number] += len(fetched.records)
                 for record in fetched.records:
-                    hashes[number].update(repr(record).encode())
-    return {one: (ends[one], records[one], hashes[one].hexdigest()[:12]) for one in ends}
+                    records[number][record.key if is_compacted else record.offset] = record
+    if is_compacted and row["producer"] == "transactional":
+        records = {number: {} for number in ends}
+    return {
+        number: (end, len(records[number]), _hash(records[number].values()))
+        for number, end in ends.items()
+    }
+
+
+def _hash(records: Iterable[Record]) -> str:
+    return hashlib.sha256(repr(sorted(records)).encode()).hexdigest()[:12]
 
 
 async def _offsets(client: WireClient, count: int, timestamp: int) -> dict[int, int]:
@@ -284,7 +298,7 @@ async def snapshot(admin: WireClient, row: Row) -> Mapping[str, Any]:
         f"controller: {name}": (str(admin.topic_ids[name]), count) for name, count in counts.items()
     }
     found["topic settings: data"] = await _configs(admin)
-    for number, read in (await read_all(admin)).items():
+    for number, read in (await read_all(admin, row)).items():
         found[f"log: data-{number}"] = read
         found[f"producer state: data-{number}"] = await _producers(admin, number)
     if row["group"] in ("classic", "static", "consumer"):

@@ -7,6 +7,7 @@ import time
 from binascii import crc32
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import cast
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -103,8 +104,8 @@ def test_cluster_keeps_its_invariants(row: Row) -> None:
 @pytest.fixture(scope="module")
 def audited(request: pytest.FixtureRequest) -> Mapping[str, History]:
     """The histories of the rows whose audits were selected: one audit for all of them."""
-    rows = [
-        item.callspec.params["row"]
+    rows: list[Row] = [
+        cast(Row, item.callspec.params["row"])
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.originalname == _AUDIT_TEST
     ]
@@ -140,7 +141,7 @@ def test_cluster_keeps_invariants_in_triples(part: int) -> None:
         for row, seed in zip(rows, seeds, strict=True)
     ]
     runs = list(zip(rows, seeds, commands, strict=True))
-    histories = {row_id(row): _run(row, *how, SHUFFLED_S) for row, *how in runs}
+    histories = {row_id(row): _run(row, seed, command, SHUFFLED_S) for row, seed, command in runs}
     audit_rows(histories)
     for row, seed, command in runs:
         with suppress(KnownDifferenceError):

@@ -410,6 +410,7 @@ class ShareMember(WireMember):
         self._epoch = 0
         self._assigned: dict[UUID, list[int]] = {}
         self._sessions: dict[int, int] = {}
+        self._asked: dict[int, list[tuple[UUID, int]]] = {}
         self._accepted: dict[tuple[UUID, int], list[tuple[int, int]]] = {}
 
     async def _stay(self) -> None:
@@ -446,10 +447,14 @@ class ShareMember(WireMember):
             await self._fetch(leader, partitions, 1_000 // len(by_leader))
 
     async def _fetch(self, leader: int, partitions: list[tuple[UUID, int]], wait_ms: int) -> None:
-        epoch = self._sessions.get(leader, 0)
+        # With other partitions, a session begins anew: the former ones would still be delivered.
+        epoch = self._sessions.get(leader, 0) if self._asked.get(leader) == partitions else 0
+        self._asked[leader] = partitions
         topics: dict[UUID, list[dict[str, Any]]] = {}
         for topic_id, number in partitions:
-            accepted = self._accepted.pop((topic_id, number), []) if epoch else []
+            accepted = self._accepted.pop((topic_id, number), [])
+            if epoch == 0:  # those of a former session: they are delivered again
+                accepted = []
             batches = [
                 {"first_offset": first, "last_offset": last, "acknowledge_types": [1]}
                 for first, last in accepted

@@ -143,6 +143,7 @@ class SharePartition:
         self._last_lock = NO_LOCK
         self._is_writing = False
         self._is_dirty = False
+        self._saved_start = UNKNOWN_START_OFFSET
         self._is_dropped = False
         self._waiting: list[RespondCode] = []
 
@@ -184,6 +185,7 @@ class SharePartition:
 
     def _begin(self, state: ShareState) -> None:
         config = self._config
+        self._saved_start = state.start_offset
         self.in_flight = InFlightRecords(
             state, config.share_delivery_count_limit, config.share_partition_max_record_locks
         )
@@ -300,6 +302,14 @@ class SharePartition:
 
     # Persistence.
 
+    def save_start(self) -> None:
+        """Persist a start offset that no acknowledgement will: markers and aborted records moved
+        it, which no member sees. Otherwise the group would seem to lag behind them."""
+        in_flight = self.in_flight
+        if in_flight is not None and in_flight.start_offset > self._saved_start:
+            self._is_dirty = True
+            self._write_if_idle()
+
     def _write_if_idle(self) -> None:
         in_flight = self.in_flight
         if in_flight is None or self._is_writing or not (self._waiting or self._is_dirty):
@@ -312,6 +322,9 @@ class SharePartition:
             self._is_writing = False
             before = in_flight.locks()
             in_flight.complete_write(number, code is ErrorCode.NONE)
+            if code is ErrorCode.NONE:
+                self._saved_start = state.start_offset
+                self._is_dirty |= in_flight.start_offset > state.start_offset
             if code in _FENCED:
                 self._on_end(self)
             self._check_locks(before - in_flight.locks())

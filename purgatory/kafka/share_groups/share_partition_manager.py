@@ -308,6 +308,7 @@ class SharePartitionManager:
             params.exactly,
         )
         if not acquired:
+            share_partition.save_start()
             return _NO_RECORDS
         first, last = acquired[0].first, acquired[-1].last
         sent = tuple(

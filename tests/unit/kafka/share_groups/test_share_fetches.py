@@ -307,6 +307,21 @@ def test_read_committed_skips_markers_and_aborted_records(
     assert world.kept.start_offset == 6
 
 
+def test_start_offset_is_saved_behind_a_marker(world: ShareWorld) -> None:
+    batch = RecordBatch(
+        0, 2, 100, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    world.broker.produce(batch, acks=1)
+    assert world.acquired("a") == [(0, 1, 1)]
+    assert world.say("a", 0, 1, ACCEPT) == DONE
+    marker = RecordBatch.end_transaction(1, 0, TransactionResult.COMMIT, coordinator_epoch=0)
+    world.broker.manager.append_records(
+        0, 1, {TP: marker}, lambda _: None, AppendOrigin.COORDINATOR
+    )
+    assert world.acquired("a") == [], "no member sees it"
+    assert world.kept.start_offset == 3
+
+
 def test_invalid_acknowledgements_are_refused(world: ShareWorld) -> None:
     world.produce(5)
     world.acquired("a")
