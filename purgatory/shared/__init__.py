@@ -4,11 +4,14 @@
         value = await fetches.wait_for_threshold("log:7", 43, timeout=20)
         await fetches.advance("log:7", 43)    # in any worker, after the commit
 
+Purgatories of one name, on relays of one database or folder, hear each other.
+
 The truth stays in a store that all workers read. A relay may lose, double and reorder messages: a
 value only rises, and is read again every `resync`, so a wait is late at most, never wrong.
 
 `shared_purgatory` has the purgatory, for event loops and for threads; `relay` what relays have in
-common; `unix_relay`, `postgres_relay` and `redis_relay` one relay each.
+common, and `arguments` what they refuse; `unix_relay`, `postgres_relay` and `redis_relay` one relay
+each.
 """
 
 from __future__ import annotations

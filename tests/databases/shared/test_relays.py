@@ -397,6 +397,72 @@ async def test_a_number_sent_right_before_the_end_arrives(network: Network) -> N
         assert await in_time(asyncio.gather(*waits)) == [1, 1, 1]
 
 
+# Channels.
+
+
+@on_loop
+async def test_purgatories_of_other_names_hear_nothing(network: Network) -> None:
+    store = Store()
+    async with (
+        process(network, store) as fetches,
+        process(network, store, name="Jobs") as jobs,
+        process(network, store) as others,
+    ):
+        wait = asyncio.create_task(fetches.wait_for_threshold("7", 5, timeout=60))
+        job = asyncio.create_task(jobs.wait_for_threshold("7", 9, timeout=60))
+        await eventually(lambda: len(store.reads) == 2, "subscribed")
+        await jobs.advance("7", 8)
+        await others.advance("7", 4)
+        await eventually(lambda: fetches.local.value("7") == 4, "heard")
+        assert not wait.done()
+        await others.advance("7", 10)
+        assert await in_time(wait) == 10
+        assert jobs.local.value("7") == 8
+        job.cancel()
+
+
+@on_loop
+async def test_databases_of_one_redis_hear_nothing_of_each_other(redis: Redis) -> None:
+    store, prefix = Store(), f"test {next(_NUMBERS)}:"
+
+    def on_database(number: int) -> SharedPurgatory:
+        relay = RedisRelay(f"{redis.url()}/{number}", prefix)
+        return SharedPurgatory("Fetch", relay, store.read, HOUR_S)
+
+    async with on_database(0) as one, on_database(3) as other, on_database(3) as third:
+        wait = asyncio.create_task(third.wait_for_threshold("k", 5, timeout=60))
+        await eventually(lambda: store.has_read("k"), "subscribed")
+        await one.advance("k", 9)
+        await other.advance("k", 4)
+        await eventually(lambda: third.local.value("k") == 4, "heard")
+        await other.advance("k", 5)
+        assert await in_time(wait) == 5
+        assert third.relay.counts.received == 2
+
+
+@pytest.mark.parametrize("rest", ["/99", "?client_name=a%20b"])
+@on_loop
+async def test_url_that_redis_refuses_is_refused(redis: Redis, rest: str) -> None:
+    one = SharedPurgatory("Fetch", RedisRelay(redis.url() + rest), Store().read)
+    with pytest.raises(RelayError, match="Redis refuses the relay"):
+        await one.__aenter__()
+
+
+@on_loop
+async def test_channel_of_any_characters_is_heard(postgres: PausablePostgres) -> None:
+    store, channel = Store(), '"é" %s ' + "c" * 54
+    dsn = f"{postgres.url()}?client_encoding=LATIN1"
+    assert len(channel.encode()) == 62
+    async with (
+        SharedPurgatory("Fetch", PostgresRelay(dsn, channel), store.read, HOUR_S) as one,
+        SharedPurgatory("Fetch", PostgresRelay(dsn, channel), store.read, HOUR_S) as other,
+    ):
+        wait = asyncio.create_task(one.wait_for_threshold("é", 5, timeout=60))
+        await eventually(lambda: store.has_read("é"), "subscribed")
+        await other.advance("é", 5)
+        assert await in_time(wait) == 5
+
+
 # Leftovers.
 
 

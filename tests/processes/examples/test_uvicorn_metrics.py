@@ -74,13 +74,14 @@ def test_gauges_of_a_killed_worker_vanish(url: str) -> None:
 
     eventually(lambda: wait(0) is not None, "a worker responds")
     with ThreadPoolExecutor(WAITS) as pool:
+        found: set[int] = set()
 
-        def workers() -> set[int | None]:
-            return set(pool.map(lambda _: wait(0.05), range(WAITS)))
+        def both_respond() -> bool:
+            found.update(filter(None, pool.map(lambda _: wait(0.05), range(WAITS))))
+            return len(found) == 2
 
-        found: set[int | None] = set()
-        eventually(lambda: len(found.update(workers()) or found - {None}) == 2, "both respond")  # type: ignore[func-returns-value]
-        killed = min(worker for worker in found if worker is not None)
+        eventually(both_respond, "both workers respond")
+        killed = min(found)
         waits = [pool.submit(wait, 25) for _ in range(WAITS)]
         eventually(lambda: pending(url) == WAITS, "all wait")
         os.kill(killed, signal.SIGKILL)

@@ -52,5 +52,5 @@ def test_purgatory_refuses_calls_on_another_loop() -> None:
             shared.wait(["k"], lambda: True),
         ):
             with pytest.raises(RuntimeError, match=r"another event loop|asyncio"):
-                asyncio.run(call)  # type: ignore[arg-type]
+                asyncio.run(call)
         assert not shared.relay.watched_keys

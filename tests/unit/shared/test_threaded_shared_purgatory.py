@@ -228,3 +228,47 @@ def test_every_coroutine_is_awaited(recwarn: pytest.WarningsRecorder) -> None:
         purgatory.notify("k")
     assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
     assert not asyncio.all_tasks(purgatory._loop)
+
+
+def test_a_read_that_hangs_holds_up_no_other(logs: list[Any]) -> None:
+    may_return, calls = threading.Event(), []
+
+    def read(keys: list[str]) -> dict[str, int]:
+        calls.append(keys)
+        if keys == ["a"]:
+            may_return.wait(60)
+        return dict.fromkeys(keys, 1)
+
+    relay = MisbehavingRelay(Hub(Random(0)), "relay")
+    made = ThreadedSharedPurgatory("Fetch", relay, read, HOUR_S, read_timeout=0.2, batch=1)
+    with made as purgatory, ThreadPoolExecutor(2) as pool:
+        hanging = pool.submit(purgatory.wait_for_threshold, "a", 1)
+        until(lambda: calls)
+        assert purgatory.wait_for_threshold("b", 1, 30) == 1
+        assert not hanging.done()
+        assert [entry["event"] for entry in logs].count("read_failed") == 1
+        assert purgatory.advance("a", 1) == 1
+        assert hanging.result(30) == 1
+        began_s = time.monotonic()
+        purgatory.close()
+        assert time.monotonic() < began_s + 20  # though the call has yet to return
+        may_return.set()
+    until(lambda: not any(reader.is_alive() for reader in made._readers))
+
+
+def test_reads_that_never_return_are_bounded() -> None:
+    may_return, calls = threading.Event(), []
+
+    def read(keys: list[str]) -> dict[str, int]:
+        calls.append(keys)
+        may_return.wait(60)
+        return dict.fromkeys(keys, 1)
+
+    relay = MisbehavingRelay(Hub(Random(0)), "relay")
+    made = ThreadedSharedPurgatory("Fetch", relay, read, 0.01, read_timeout=0.01)
+    with made as purgatory, ThreadPoolExecutor(1) as pool:
+        wait = pool.submit(purgatory.wait_for_threshold, "a", 1)
+        until(lambda: purgatory.shared.read_failures >= 20)
+        assert len(calls) == 8
+        may_return.set()
+        assert wait.result(30) == 1

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -65,7 +66,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def is_reading(node: ast.AST) -> bool:
+def is_reading(node: ast.AST) -> TypeGuard[ast.Call]:
     """Whether an expression calls the wall clock, however its module is named."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return isinstance(node, ast.Call) and ast.unparse(node.func) in {"time_ns", "utcnow"}

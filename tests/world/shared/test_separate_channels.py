@@ -43,7 +43,12 @@ def test_purgatory_hears_its_own_name_alone(shares_relay: bool) -> None:
             purgatory("Fetch", relays[2]) as others,
         ):
             checks: list[int] = []
-            condition = asyncio.create_task(fetches.wait(["7"], lambda: checks.append(1) or 0))  # type: ignore[func-returns-value]
+
+            def check() -> bool:
+                checks.append(1)
+                return False
+
+            condition = asyncio.create_task(fetches.wait(["7"], check))
             wait = asyncio.create_task(fetches.wait_for_threshold("7", 5))
             await asyncio.sleep(1)
             before = len(checks)
