@@ -55,6 +55,7 @@ from timer.errors import (
 )
 from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
+from timer.locks import ScopedLock
 from timer.log import log_safely, safe_repr
 from timer.snapshot import LevelState, QueuedState, TimerSnapshot, take_snapshot
 from timer.timer_task import NOWHERE, CallLater, Entries, TimerTask, TimerTaskEntry
@@ -126,7 +127,7 @@ class _PureTimer:
         """Initialize an empty wheel, whose clock is ``now_ns``."""
         self._now_ns = now_ns
         self._call_type = call_type
-        self._lock = threading.RLock()
+        self._lock = ScopedLock()
         self._queue = DelayQueue(on_earlier=self._wake_driver)
         self._wheel = TimingWheel(tick_ms, wheel_size, now_ns() // NS_PER_MS, self._queue)
         self._immediate: Entries = {}
@@ -700,7 +701,7 @@ class _PolledBucket:
     def __init__(self, cascaded: list[TimerTaskEntry], entries: Entries) -> None:
         self.cascaded = cascaded
         self.entries = entries
-        self.lock = threading.Lock()
+        self.lock = ScopedLock(threading.Lock())
         """Held while a driver cascades the entries; always released."""
 
 

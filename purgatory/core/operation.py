@@ -89,6 +89,7 @@ from timer import SystemTimer, TimerClosedError, TimerTask
 from timer.backend import describe_as
 from timer.durations import checked_delay_ms, checked_timeout_s
 from timer.former_names import FormerName
+from timer.locks import module_lock
 from timer.log import safe_repr
 from timer.wake import Wake
 
@@ -103,7 +104,7 @@ _ABANDONED: Caller = [0]
 _CANCEL: ForcedOutcome = (CANCELLED, None)
 _FIRST = (0,)
 
-_listeners_lock = threading.Lock()
+_listeners_lock = module_lock()
 
 
 class _PureOperation(TimerTask):

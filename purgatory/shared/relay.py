@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -27,6 +26,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from purgatory.core.recent_errors import log_safely
+from timer.locks import module_lock
 
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 5.0
@@ -37,7 +37,7 @@ LONGEST_KEY = 200
 
 
 _relays: weakref.WeakSet[Relay] = weakref.WeakSet()
-_relays_lock = threading.RLock()
+_relays_lock = module_lock()
 """Reentrant: a finalizer that runs while relays are listed may make one."""
 
 
