@@ -15,6 +15,7 @@ Ground rules
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -146,7 +147,7 @@ class SingleThreadExecutor:
         thread = self._worker
         if thread is None or not thread.is_alive():
             self._work()  # the leftovers of a thread that could not go on
-        elif thread is not threading.current_thread():
+        elif thread is not threading.current_thread() and not sys.is_finalizing():
             thread.join(None if limit_s > threading.TIMEOUT_MAX else limit_s)
             if thread.is_alive():
                 log_safely("timer", "error", "executor_still_runs", executor=self._name)

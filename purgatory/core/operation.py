@@ -460,6 +460,7 @@ class _PureOperation(TimerTask):
                     del claims["owner"]
                 if retry is not None and self._op_is_deferred_to(retry):
                     break
+                retry = None  # on 3.14 the jump back of an `if` lies outside of the `try`
         except BaseException:
             if "owner" in claims and claims["owner"] is me:
                 del claims["owner"]

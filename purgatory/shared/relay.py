@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import random
 import time
 import weakref
@@ -118,7 +119,7 @@ class Relay(ABC):
         self._hashed: dict[str, str] = {}
         self._unsent: dict[str, int | None] = {}
         self._begun: _Publication | None = None
-        self._begins_at_once = not asyncio.iscoroutinefunction(self.publish)
+        self._begins_at_once = not inspect.iscoroutinefunction(self.publish)
         self._state = RelayState("closed", time.time())
         self._tasks: list[asyncio.Task[None]] = []
         self._listening: asyncio.Future[None] | None = None
