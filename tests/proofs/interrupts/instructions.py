@@ -46,6 +46,17 @@ def place_of(code: CodeType, offset: int) -> Place:
     return Place(file, code.co_qualname, line, offset, instruction)
 
 
+@cache
+def marks(code: CodeType) -> frozenset[int]:
+    """Return the offsets of marks, which do nothing, and before which nothing can come in between.
+
+    From 3.14 on, one after each conditional jump tells ``sys.monitoring`` of its branch. The
+    compiler leaves them out of the ``try`` around.
+    """
+    made = dis.get_instructions(code)
+    return frozenset(one.offset for one in made if one.opname == "NOT_TAKEN")
+
+
 def code_of(source: str) -> list[CodeType]:
     """Return the code of a module and of all functions in it."""
     found = [compile(source, "source", "exec")]
