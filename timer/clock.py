@@ -12,16 +12,18 @@ Ground rules
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
 from timer.durations import checked_ms
+from timer.locks import module_lock
 from timer.wake import Wake
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
+
+_lock = module_lock()
 
 
 class Clock(ABC):
@@ -74,7 +76,6 @@ class ManualClock(Clock):
 
     def __init__(self, start_ms: int | timedelta = 0) -> None:
         self._now_ns = checked_ms("start_ms", start_ms, 0) * NS_PER_MS
-        self._lock = threading.RLock()
         # One item for each thread that waits. A list, changed in single steps of the interpreter:
         # a finalizer that runs in the middle meets no lock.
         self._waiting: list[Wake] = []
@@ -92,7 +93,7 @@ class ManualClock(Clock):
         delta_ns = checked_ms("delta_ms", delta_ms) * NS_PER_MS
         if delta_ns < 0:
             raise ValueError(f"a clock does not go back: delta_ms={delta_ms!r} is below 0")
-        with self._lock:
+        with _lock:
             self._now_ns += delta_ns
         if self._waiting:
             self._wake()
@@ -112,7 +113,7 @@ class ManualClock(Clock):
         Raises:
             ValueError: that time has passed already.
         """
-        with self._lock:
+        with _lock:
             if now_ns < self._now_ns:
                 raise ValueError(
                     f"a clock does not go back: {now_ns} ns was asked for, it is {self._now_ns} ns"

@@ -15,6 +15,7 @@ Ground rules
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,8 +26,11 @@ from types import GeneratorType
 from typing import Any, Protocol, TypeAlias, cast
 
 from timer.durations import checked_timeout_s
+from timer.locks import ScopedLock, module_lock
 from timer.log import log_safely
 from timer.wake import Wake
+
+_lock = module_lock()
 
 Calls = deque[Callable[[], Any]]
 Runner: TypeAlias = "GeneratorType[bool, None, None]"
@@ -45,14 +49,13 @@ class InlineExecutor:
     A task submitted while another one runs waits for that one's end and runs on its thread.
     """
 
-    __slots__ = ("_due", "_lock", "_runner")
+    __slots__ = ("_due", "_runner")
 
     def __init__(self) -> None:
         self._after_fork()
 
     def _after_fork(self) -> None:
         self._due: Calls = deque()
-        self._lock = threading.RLock()
         self._runner = _new_runner(self._due)
 
     def __repr__(self) -> str:
@@ -72,7 +75,7 @@ class InlineExecutor:
 
     def _replace(self, finished: Runner) -> None:
         """Create a new runner if ``finished``, which was interrupted, is still the current one."""
-        with self._lock:
+        with _lock:
             if self._runner is finished:
                 self._runner = _new_runner(self._due)
 
@@ -110,7 +113,7 @@ class SingleThreadExecutor:
         """In the child: nothing is queued, and the next task starts a thread."""
         self._due: Calls = deque()
         self._wake = Wake()
-        self._lock = threading.RLock()
+        self._lock = ScopedLock()
         self._worker: threading.Thread | None = None
 
     def __repr__(self) -> str:
@@ -146,7 +149,7 @@ class SingleThreadExecutor:
             interrupt = self._work()  # the leftovers of a thread that could not go on
             if interrupt is not None:
                 raise interrupt
-        elif thread is not threading.current_thread():
+        elif thread is not threading.current_thread() and not sys.is_finalizing():
             thread.join(None if limit_s > threading.TIMEOUT_MAX else limit_s)
             if thread.is_alive():
                 log_safely("timer", "error", "executor_still_runs", executor=self._name)

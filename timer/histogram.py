@@ -10,16 +10,18 @@ Ground rules
 from __future__ import annotations
 
 import math
-import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from timer.backend import NATIVE, describe_as
+from timer.locks import module_lock
 
 MAX_PENDING = 50
 """How many values are kept before they are counted."""
+
+_lock = module_lock()
 
 
 class HistogramSnapshot(NamedTuple):
@@ -52,7 +54,7 @@ class HistogramSnapshot(NamedTuple):
 class _PureHistogram:
     """The counts, in pure Python."""
 
-    __slots__ = ("_bounds_ms", "_bounds_ns", "_counts", "_lock", "_pending_ns", "_sum_ns")
+    __slots__ = ("_bounds_ms", "_bounds_ns", "_counts", "_pending_ns", "_sum_ns")
 
     def __init__(self, bounds_ms: Sequence[float]) -> None:
         self._bounds_ms = tuple(bounds_ms)
@@ -60,19 +62,18 @@ class _PureHistogram:
         self._counts = [0] * (len(bounds_ms) + 1)
         self._sum_ns = 0
         self._pending_ns: deque[int] = deque()
-        self._lock = threading.RLock()
 
     def observe(self, value_ns: int) -> None:
         """Count a duration of ``value_ns`` nanoseconds. O(log buckets)."""
         pending_ns = self._pending_ns
         pending_ns.append(value_ns)
         if len(pending_ns) > MAX_PENDING:
-            with self._lock:
+            with _lock:
                 self._count_pending()
 
     def counted(self) -> tuple[tuple[int, ...], int]:
         """Return the counts, and the sum in nanoseconds."""
-        with self._lock:
+        with _lock:
             self._count_pending()
             return tuple(self._counts), self._sum_ns
 

@@ -56,6 +56,7 @@ from timer.errors import (
 )
 from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
+from timer.locks import ScopedLock
 from timer.log import log_safely, safe_repr
 from timer.snapshot import LevelState, QueuedState, TimerSnapshot, take_snapshot
 from timer.timer_task import NOWHERE, CallLater, Entries, TimerTask, TimerTaskEntry
@@ -132,8 +133,8 @@ class _PureTimer:
         """Initialize an empty wheel, whose clock is ``now_ns``."""
         self._now_ns = now_ns
         self._call_type = call_type
-        self._lock = threading.RLock()
-        self._owns_lock: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
+        self._lock = ScopedLock()
+        self._owns_lock: Callable[[], bool] = self._lock._is_owned
         self._was_driven_inside = False
         self._queue = DelayQueue(on_earlier=self._wake_driver)
         self._wheel = TimingWheel(tick_ms, wheel_size, now_ns() // NS_PER_MS, self._queue)
@@ -722,7 +723,7 @@ class _PolledBucket:
     def __init__(self, cascaded: list[TimerTaskEntry], entries: Entries) -> None:
         self.cascaded = cascaded
         self.entries = entries
-        self.lock = threading.Lock()
+        self.lock = ScopedLock(threading.Lock())
         """Held while a driver cascades the entries; always released."""
 
 

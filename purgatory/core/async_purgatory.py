@@ -12,6 +12,9 @@ Ground rules
 * ``_notifications`` is appended to by any thread and emptied by the loop's. A notification comes
   first, then the look at ``_is_scheduled``; the loop clears that first, then looks at the
   notifications.
+* ``_unbegun`` are the youngest events, and the youngest values, by key: under ``_notes_lock``, one
+  more of the same key is merged with it, until the loop begins with it. An event that came after a
+  value is checked after it, so a new value ends the merging of events.
 * Each callback is scheduled twice, and one that wakes a task is called again if it raises: an
   interrupt may meet the first call before its first step. A call too many does no harm. A
   notification is removed only after it has been handled.
@@ -24,9 +27,11 @@ import sys
 from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from contextvars import Context
 from datetime import timedelta
 from threading import get_ident
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from purgatory.core.closing import ClosePolicy
 from purgatory.core.counters import CountersSnapshot
@@ -47,6 +52,7 @@ from timer import Clock, InlineExecutor, SystemTimer
 from timer.durations import checked_timeout_s
 from timer.errors import not_copied_error
 from timer.former_names import FormerName, former_argument
+from timer.locks import ScopedLock
 from timer.log import safe_repr
 
 T = TypeVar("T")
@@ -65,12 +71,19 @@ def _advice() -> str:
     )
 
 
-class _Notification(NamedTuple):
+MOST_IN_A_TURN = 100
+"""How many notifications a turn of the loop handles; the others come in the next."""
+
+
+class _Notification:
     """A report of another thread: an event on a key, or the key's value."""
 
-    key: Hashable
-    value: int | None
-    failed_before: bool = False
+    __slots__ = ("failed_before", "key", "value")
+
+    def __init__(self, key: Hashable, value: int | None) -> None:
+        self.key = key
+        self.value = value
+        self.failed_before = False
 
 
 class AsyncPurgatory:
@@ -124,6 +137,8 @@ class AsyncPurgatory:
         self._reaper = LoopReaper(self._timer, self._loop)
         self.core.reaper = self._reaper
         self._notifications: deque[_Notification] = deque()
+        self._notes_lock = ScopedLock()
+        self._unbegun: tuple[dict[Hashable, _Notification], ...] = ({}, {})
         self._is_scheduled = False
 
     # Waiting.
@@ -340,7 +355,7 @@ class AsyncPurgatory:
         if get_running_loop() is not self._loop:
             raise self._of_another_loop("make one on the loop that waits in it")
         if self._notifications:
-            self._loop.call_soon(self._handle_notifications)  # interrupts may have met both calls
+            self._handle_notifications_soon()  # interrupts may have met both calls
         # An operation that was submitted before is not ours to cancel; nor is another object.
         is_ours = is_new(operation)
         try:
@@ -377,7 +392,7 @@ class AsyncPurgatory:
         if self._loop.is_closed():
             raise self._loop_closed()
         try:
-            self._notifications.append(_Notification(key, value))
+            self._note(key, value)
             if not self._is_scheduled:
                 self._is_scheduled = True
                 self._have_loop_call(self._handle_notifications)
@@ -390,9 +405,41 @@ class AsyncPurgatory:
             self._have_loop_call(self._handle_notifications)
             raise
 
+    def _note(self, key: Hashable, value: int | None) -> None:
+        events, values = self._unbegun
+        with self._notes_lock:
+            same = None
+            with suppress(Exception):  # the key's __eq__ raises: the loop says so
+                same = (events if value is None else values).get(key)
+            if same is None:
+                same = _Notification(key, value)
+                self._notifications.append(same)
+                with suppress(Exception):
+                    if value is None:
+                        events[key] = same
+                    else:
+                        events.clear()
+                        values[key] = same
+            elif value is not None and same.value is not None and value > same.value:
+                same.value = value
+
+    def _begin(self, notification: _Notification) -> None:
+        """Let nothing be merged with it any more."""
+        unbegun = self._unbegun[notification.value is not None]
+        with self._notes_lock:
+            try:
+                if unbegun.get(notification.key) is notification:
+                    del unbegun[notification.key]
+            except Exception:  # the key's __eq__ raises
+                unbegun.clear()
+
     def _have_loop_call(self, function: Callable[..., object], *args: object) -> None:
-        self._loop.call_soon_threadsafe(function, *args)
-        self._loop.call_soon_threadsafe(function, *args)
+        context = Context()  # not that of whoever says so
+        self._loop.call_soon_threadsafe(function, *args, context=context)
+        self._loop.call_soon_threadsafe(function, *args, context=context)
+
+    def _handle_notifications_soon(self) -> None:
+        self._loop.call_soon(self._handle_notifications, context=Context())
 
     def _handle_notifications(self) -> None:
         self._is_scheduled = False
@@ -400,11 +447,14 @@ class AsyncPurgatory:
         checked: set[Hashable] = set()
         try:
             # No more than there are now: later ones are scheduled anew, and others have their turn.
-            for _ in range(len(notifications)):
+            for _ in range(min(len(notifications), MOST_IN_A_TURN)):
+                self._begin(notifications[0])
                 self._handle(notifications[0], checked)
                 notifications.popleft()
+            if notifications:
+                self._handle_notifications_soon()
         except BaseException:
-            self._loop.call_soon(self._handle_notifications)  # the others
+            self._handle_notifications_soon()  # the others
             raise
 
     def _handle(self, notification: _Notification, checked: set[Hashable]) -> None:
@@ -418,8 +468,9 @@ class AsyncPurgatory:
         except Exception as error:
             # Either the key's __eq__ raised, or an interrupt did: one more try tells.
             if not notification.failed_before:
-                self._notifications.append(notification._replace(failed_before=True))
-                self._loop.call_soon(self._handle_notifications)
+                notification.failed_before = True
+                self._notifications.append(notification)
+                self._handle_notifications_soon()
                 return
             log_safely(
                 "error",

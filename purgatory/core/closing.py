@@ -18,6 +18,7 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -104,7 +105,8 @@ class Closing:
         Returns:
             How many operations were pending.
         """
-        deadline_s = time.monotonic() + timeout_s
+        # At the interpreter's end other threads are frozen, and whatever they hold or do stays so.
+        deadline_s = time.monotonic() + (0.0 if sys.is_finalizing() else timeout_s)
         closer = self._closer()
         try:
             self._enter(closer)

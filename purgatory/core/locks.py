@@ -2,14 +2,10 @@
 
 The state's lock
 ----------------
-* Taken by ``with`` only; reentrant, as ``interrupts`` says: it is an RLock, which CPython takes and
-  gives back in one step each.
+* Taken by ``with`` only, reentrant (see ``interrupts``), and never left taken (``timer.locks``).
 * No thread waits *in* it. A thread that did would be handed the lock while it does not run, and
   from then on each section would cost a switch of threads: two threads took five times as long for
   the same work. A thread that finds it taken sleeps for a moment, and tries again.
-* From the step that takes it to the body's first, no code of Python runs, or an interrupt there
-  would leave it taken. Hence ``__enter__`` is ``any((take, wait))``, in C: each is true once it has
-  taken the lock.
 * Nothing is waited for under it, and no code of a user runs, except a key's ``__hash__`` and
   ``__eq__``, and finalizers.
 
@@ -32,8 +28,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import compress, cycle
 from operator import call, methodcaller
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
+from timer.locks import ScopedLock
 from timer.log import safe_repr
 
 _NOT_WAITING = (False,)
@@ -42,27 +39,17 @@ _PAUSE_S = 50e-6
 _release = methodcaller("release")
 
 
-class StateLock:
+class StateLock(ScopedLock):
     """The lock of one purgatory's state, in pure Python."""
 
-    # `with` looks for these on the class, finds that they are slots, and calls what is in them: C.
-    __slots__ = ("__enter__", "__exit__", "_is_owned")
+    __slots__ = ()
 
-    if TYPE_CHECKING:
-
-        def __enter__(self) -> object: ...
-        def __exit__(self, *exception: object) -> None: ...
-        def _is_owned(self) -> bool: ...
-
-    else:
-
-        def __init__(self) -> None:
-            lock = RLock()
-            take = partial(lock.acquire, False)
-            wait = partial(next, filter(None, map(call, cycle((partial(_pause, lock), take)))))
-            self.__enter__ = partial(any, (_Truth(take), _Truth(wait)))
-            self.__exit__ = lock.__exit__
-            self._is_owned = lock._is_owned
+    def __new__(cls) -> Self:
+        lock = RLock()
+        take = partial(lock.acquire, False)
+        pauses: Iterator[Callable[[], Any]] = cycle((partial(_pause, lock), take))
+        wait = partial(next, filter(None, map(call, pauses)))
+        return super().__new__(cls, lock, take, wait)
 
 
 def _pause(lock: Any) -> None:
@@ -70,15 +57,6 @@ def _pause(lock: Any) -> None:
         lock._at_fork_reinit()  # a thread that will never run again may have it
     else:
         time.sleep(_PAUSE_S)
-
-
-class _Truth:
-    """True as soon as its function, which is called each time, returns True."""
-
-    __slots__ = ("__bool__",)
-
-    def __init__(self, ask: Callable[[], bool]) -> None:
-        self.__bool__ = ask
 
 
 class LockLike(Protocol):

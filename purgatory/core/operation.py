@@ -91,6 +91,7 @@ from timer import SystemTimer, TimerClosedError, TimerTask
 from timer.backend import describe_as
 from timer.durations import checked_delay_ms, checked_timeout_s
 from timer.former_names import FormerName
+from timer.locks import module_lock
 from timer.log import safe_repr
 from timer.wake import Wake
 
@@ -105,7 +106,7 @@ _ABANDONED: Caller = [0]
 _CANCEL: ForcedOutcome = (CANCELLED, None)
 _FIRST = (0,)
 
-_listeners_lock = threading.Lock()
+_listeners_lock = module_lock()
 
 
 class _PureOperation(TimerTask):
@@ -465,6 +466,7 @@ class _PureOperation(TimerTask):
                     del claims["owner"]
                 if retry is not None and self._op_is_deferred_to(retry):
                     break
+                retry = None  # on 3.14 the jump back of an `if` lies outside of the `try`
         except BaseException:
             if "owner" in claims and claims["owner"] is me:
                 del claims["owner"]

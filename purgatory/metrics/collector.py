@@ -12,8 +12,6 @@ Ground rules
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from collections.abc import Iterable, Iterator
 
@@ -25,8 +23,9 @@ from purgatory.core.async_purgatory import AsyncPurgatory, core_of
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.metrics import multiprocess
 from purgatory.metrics.families import Families, Reported
+from timer.locks import module_lock
 
-_lock = threading.RLock()
+_lock = module_lock()
 _collectors: weakref.WeakKeyDictionary[CollectorRegistry, PurgatoryCollector] = (
     weakref.WeakKeyDictionary()
 )
@@ -146,12 +145,3 @@ class PurgatoryCollector(Collector):
         for entry in sorted(reported, key=lambda entry: entry.name):
             families.add(entry)
         yield from families.all()
-
-
-def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - the parent's may be held for ever
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

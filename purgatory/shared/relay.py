@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import random
-import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -34,6 +34,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import quote
 
 from purgatory.core.recent_errors import log_safely
+from timer.locks import module_lock
 
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 5.0
@@ -44,7 +45,7 @@ LONGEST_KEY = 200
 
 
 _relays: weakref.WeakSet[Relay] = weakref.WeakSet()
-_relays_lock = threading.RLock()
+_relays_lock = module_lock()
 """Reentrant: a finalizer that runs while relays are listed may make one."""
 
 
@@ -150,7 +151,7 @@ class Relay(ABC):
         self._claiming = threading.Lock()
         self._unsent: dict[str, int | None] = {}
         self._begun: _Publication | None = None
-        self._begins_at_once = not asyncio.iscoroutinefunction(self.publish)
+        self._begins_at_once = not inspect.iscoroutinefunction(self.publish)
         self._state = RelayState("closed", time.time())
         self._since_s = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []

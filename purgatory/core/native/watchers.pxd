@@ -34,9 +34,15 @@ cdef enum Membership:  # where an operation stands in the state
 
 cdef class NativeLock:
     cdef size_t holder  # the system's number of the thread that has it, or 0
-    cdef readonly Py_ssize_t nested  # how often that thread has it once more, by ``with``
 
     cdef bint wait(self, size_t me) except -1
+
+
+cdef class NativeHold:
+    cdef NativeLock lock
+    cdef bint entered  # False where this thread had it before
+
+    cdef void give_back(self) noexcept
 
 
 cdef inline bint enter(NativeLock lock) except -1:

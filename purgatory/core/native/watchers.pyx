@@ -71,14 +71,15 @@ cdef class NativeLock:
         return True
 
     def __enter__(self):
-        if not enter(self):
-            self.nested += 1
+        return None
 
-    def __exit__(self, kind, error, traceback):
-        if self.nested:
-            self.nested -= 1
-        else:
-            self.holder = 0
+    @property
+    def __exit__(self):
+        """Take it: `with` looks this up first, and holds it as long as what it gets, as `timer.locks` says."""
+        cdef NativeHold hold = NativeHold.__new__(NativeHold)
+        hold.entered = enter(self)
+        hold.lock = self
+        return hold
 
     def _is_owned(self):
         """Whether this thread has it."""
@@ -86,6 +87,23 @@ cdef class NativeLock:
 
     def __bool__(self):
         return self.holder != 0
+
+
+@cython.freelist(8)
+@cython.no_gc
+cdef class NativeHold:
+    """What `with` holds the lock by: it is given back at the end, or when this goes."""
+
+    def __call__(self, kind, error, traceback):
+        self.give_back()
+
+    def __dealloc__(self):
+        self.give_back()
+
+    cdef inline void give_back(self) noexcept:
+        if self.lock is not None:
+            leave(self.lock, self.entered)
+            self.entered = False
 
 
 @cython.freelist(64)

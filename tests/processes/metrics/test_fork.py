@@ -13,7 +13,9 @@ from prometheus_client import CollectorRegistry
 
 from purgatory import DelayedOperationPurgatory, metrics
 from purgatory.metrics import collector
+from purgatory.shared import relay
 from tests.unit.core.probe import Setting
+from timer import histogram
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -60,7 +62,7 @@ def test_a_childs_lateness_starts_from_zero_with_a_free_lock() -> None:
     setting.timer.call_later(5, len, "")
     setting.pass_time(5)
     assert setting.timer.lateness.snapshot().total == 1
-    with held_elsewhere(setting.timer.lateness._lock):
+    with held_elsewhere(histogram._lock):
         assert in_child(lambda: setting.timer.lateness.snapshot().total) == "0"
 
 
@@ -75,3 +77,8 @@ def test_a_child_can_scrape_while_the_parent_did() -> None:
                 )
             )
     assert told == "0"
+
+
+def test_a_child_lists_relays_while_the_parent_did() -> None:
+    with held_elsewhere(relay._relays_lock):
+        assert in_child(relay.relays) == "[]"

@@ -447,7 +447,7 @@ class Phoenix:
 class SignallingPhoenix(Phoenix):
     """Has no code of Python in its finalizer, in which the signal's handler would run."""
 
-    __del__ = _raise_signal
+    __del__ = staticmethod(_raise_signal)  # from 3.14 on a partial is bound
 
 
 class Places:

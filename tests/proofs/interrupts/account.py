@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import threading
 
+from timer.locks import ScopedLock
+
 
 class Account:
     """Two numbers that change together under a lock, and a call that is careful or careless."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = ScopedLock(threading.Lock())
+        self.plain_lock = threading.Lock()
         self.moves: list[int] = []
 
     def move_carefully(self) -> None:
         with self.lock:
             self.moves.append(1)
 
+    def move_and_return(self) -> int:
+        with self.lock:
+            return len(self.moves)
+
     def move_and_fail(self) -> None:
         with self.lock:
             raise LookupError
 
     def move_carelessly(self) -> None:
-        self.lock.acquire()
-        try:
+        with self.plain_lock:
             self.moves.append(1)
-        finally:
-            self.lock.release()
 
     def move_in_two_steps(self) -> None:
         try:

@@ -1,8 +1,8 @@
-"""The instructions of a function before which an interrupt can come, and the others.
+"""The instructions of a function, before each of which an interrupt may come.
 
 CPython looks for signals where a function begins, where a loop jumps back and after calls, not
-before every instruction. The tests are stricter: they interrupt before *every* one but those listed
-by ``uncovered``, where no code could be correct, and CPython never looks.
+before every instruction, and where exactly is another matter in each version. The tests are
+stricter: they interrupt before *every* one.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import sys
 from functools import cache
 from types import CodeType
 from typing import NamedTuple
-
-LEAVING = "the body of a `with` has ended and `__exit__` is about to be called"
-LEAVING_BY_AN_ERROR = "the body of a `with` has raised and `__exit__` is about to be called"
 
 
 class Place(NamedTuple):
@@ -50,32 +47,14 @@ def place_of(code: CodeType, offset: int) -> Place:
 
 
 @cache
-def uncovered(code: CodeType) -> dict[int, str]:
-    """Return the offsets where no interrupt can come, each with the reason.
+def marks(code: CodeType) -> frozenset[int]:
+    """Return the offsets of marks, which do nothing, and before which nothing can come in between.
 
-    They are found by what the compiler makes of a ``with``: it calls ``__exit__`` with three times
-    None, on the way out by an error by an instruction of its own.
+    From 3.14 on, one after each conditional jump tells ``sys.monitoring`` of its branch. The
+    compiler leaves them out of the ``try`` around.
     """
-    found: dict[int, str] = {}
-    made = list(dis.get_instructions(code))
-    names = [instruction.opname for instruction in made]
-    for at, instruction in enumerate(made):
-        if instruction.opname == "WITH_EXCEPT_START":
-            _mark(found, made, at - (names[at - 1] == "PUSH_EXC_INFO"), at, LEAVING_BY_AN_ERROR)
-        elif instruction.opname == "CALL" and instruction.arg == 2:
-            first = at - 3 - (names[at - 1] == "PRECALL")
-            if first >= 0 and all(
-                one.opname == "LOAD_CONST" and one.argval is None for one in made[first : first + 3]
-            ):
-                _mark(found, made, first - (names[first - 1] == "SWAP"), at, LEAVING)
-    return found
-
-
-def _mark(
-    found: dict[int, str], made: list[dis.Instruction], first: int, last: int, reason: str
-) -> None:
-    for instruction in made[first : last + 1]:
-        found[instruction.offset] = reason
+    made = dis.get_instructions(code)
+    return frozenset(one.offset for one in made if one.opname == "NOT_TAKEN")
 
 
 def code_of(source: str) -> list[CodeType]:

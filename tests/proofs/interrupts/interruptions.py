@@ -49,13 +49,11 @@ class Report:
     Attributes:
         interrupts: how many runs were interrupted.
         places: the instructions before which that was.
-        passed: the instructions that were executed where no interrupt can come, and why.
         failures: the runs that failed: where they were interrupted, and by what they failed.
     """
 
     interrupts: int = 0
     places: set[Place] = field(default_factory=set)
-    passed: dict[Place, str] = field(default_factory=dict)
     failures: list[tuple[list[Place], BaseException]] = field(default_factory=list)
 
     def raise_failures(self) -> None:
@@ -154,7 +152,6 @@ def _run(
         interrupted_from_outside.add_note(f"interrupted at {' and '.join(map(str, tracer.raised))}")
         raise
     report.places.update(tracer.raised)
-    report.passed.update(tracer.passed)
     report.interrupts += bool(tracer.raised)
     return bool(tracer.raised)
 

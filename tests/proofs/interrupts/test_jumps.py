@@ -24,6 +24,7 @@ HOLD_NOTHING = {
     "Closing._waited_for": "a comprehension, which puts a local back",
     "Closing.close_on_loop": "3.12's second way out of an await",
     "_PureCounters.__init__": "a comprehension, which puts a local back",
+    "PurgatoryState.check": "asserts, and changes nothing",
     "PurgatoryState.waiting_for_locks": "comprehensions, which put a local back",
     "PurgatoryState._values_waited_for": "passes over a key that can't be compared",
     "_PureState.oldest": "looks again after a change in between",
@@ -58,13 +59,23 @@ def test_a_jump_back_lies_inside_the_try_of_its_loop(folder: str) -> None:
 
 def test_a_jump_outside_of_its_try_is_found() -> None:
     held = """
-def held():
+def of_a_condition():
     take()
     try:
         while more():
             if again():
                 continue
             work()
+    except BaseException:
+        give_back()
+
+def of_an_if_at_the_end():
+    take()
+    try:
+        while True:
+            work()
+            if ended is not None and again():
+                break
     except BaseException:
         give_back()
 """

@@ -149,6 +149,8 @@ def _outside(frame: FrameType | None) -> FrameType:
 
 def _name_of_lock() -> str:
     frame = _outside(sys._getframe())
+    while Path(frame.f_code.co_filename).name == "locks.py" and frame.f_back is not None:
+        frame = frame.f_back
     path = frame.f_code.co_filename
     line = linecache.getline(path, frame.f_lineno)
     attribute = re.search(r"(\w+) = ", line)

@@ -6,11 +6,16 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from purgatory import AsyncPurgatory
+from purgatory.core.async_purgatory import MOST_IN_A_TURN
 from tests.unit.core.probe import core_logs
 from tests.unit.event_loop.conftest import Main, run_ready
 
@@ -190,6 +195,62 @@ def test_a_key_is_checked_once_for_many_notifications_and_again_after_an_advance
         return seen
 
     assert asyncio.run(main()) == [None, 7]
+
+
+def test_notifications_of_one_key_wait_as_one() -> None:
+    async def main() -> tuple[int, int]:
+        async with AsyncPurgatory("Fetch") as purgatory:
+            on_a_thread(
+                *[lambda: purgatory.notify_threadsafe("log")] * 1_000,
+                *[partial(purgatory.advance_threadsafe, "hw", value) for value in range(1_000)],
+            )
+            waiting = len(purgatory._notifications)
+            await run_ready()
+            return waiting, purgatory.value("hw") or 0
+
+    assert asyncio.run(main()) == (2, 999)
+
+
+def test_a_turn_of_the_loop_handles_so_many_notifications() -> None:
+    async def main() -> list[int]:
+        left = []
+        async with AsyncPurgatory("Fetch") as purgatory:
+            keys = range(3 * MOST_IN_A_TURN)
+            on_a_thread(*[partial(purgatory.notify_threadsafe, key) for key in keys])
+            while purgatory._notifications:
+                left.append(len(purgatory._notifications))
+                await asyncio.sleep(0)
+        return left
+
+    left = asyncio.run(main())
+    assert all(more - fewer <= 2 * MOST_IN_A_TURN for more, fewer in pairwise(left))
+    assert len(left) > 1
+
+
+def test_callbacks_of_the_loop_run_in_no_requests_context() -> None:
+    request = ContextVar("request", default="none")
+    seen: list[str] = []
+
+    def until() -> bool:
+        seen.append(request.get())
+        return False
+
+    async def ask(purgatory: AsyncPurgatory, name: str, timeout: float) -> None:
+        request.set(name)
+        with suppress(TimeoutError):
+            await purgatory.wait(["log"], until, timeout)
+
+    async def main() -> None:
+        async with AsyncPurgatory("Fetch") as purgatory:
+            asks = [asyncio.create_task(ask(purgatory, name, 0.01)) for name in "ab"]
+            await run_ready()
+            assert set(seen) == {"a", "b"}, "each is asked first in its own"
+            seen.clear()
+            on_a_thread(lambda: request.set("thread"), lambda: purgatory.notify_threadsafe("log"))
+            await asyncio.gather(*asks)
+
+    asyncio.run(main())
+    assert set(seen) == {"none"}
 
 
 def test_notifications_during_handling_are_handled() -> None:

@@ -38,11 +38,11 @@ class Watch:
     def __enter__(self) -> None:
         self.moves_in_this_hold = 0
         self.holds += 1
-        self.lock.acquire()
+        self.hold = self.lock.__exit__  # which takes it
 
     def __exit__(self, *_: object) -> None:
         self.most_moves_in_a_hold = max(self.most_moves_in_a_hold, self.moves_in_this_hold)
-        self.lock.release()
+        del self.hold  # which gives it back
 
     def add(self, entry: TimerTaskEntry) -> bool:
         self.moves_in_this_hold += 1

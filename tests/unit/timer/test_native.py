@@ -114,7 +114,8 @@ def test_a_task_of_call_later_is_freed_with_its_function(
 def test_a_task_of_call_later_leaves_nothing_behind() -> None:
     timer, clock = new_timer()
     argument = object()
-    before = sys.getrefcount(argument), sys.getrefcount(test_which := print)
+    test_which = print
+    before = sys.getrefcount(argument), sys.getrefcount(test_which)
     for _ in range(50):
         task = timer.call_later(5, print, argument)
         task.cancel()
