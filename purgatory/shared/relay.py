@@ -34,7 +34,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import quote
 
 from purgatory.core.recent_errors import log_safely
-from timer.locks import module_lock
+from timer.locks import ScopedLock, module_lock
 
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 5.0
@@ -148,7 +148,7 @@ class Relay(ABC):
         self._removed: set[str] = set()
         self._keys: dict[str, tuple[str, str]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._claiming = threading.Lock()
+        self._claiming = ScopedLock()
         self._unsent: dict[str, int | None] = {}
         self._begun: _Publication | None = None
         self._begins_at_once = not inspect.iscoroutinefunction(self.publish)
