@@ -161,7 +161,9 @@ class Loop:
 
     call_soon_threadsafe = call_soon
 
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Any:
+    def call_later(
+        self, delay_s: float, callback: Callable[[], object], context: Any = None
+    ) -> Any:
         itself: Any = self
         return asyncio.TimerHandle(delay_s, callback, (), itself)  # the clock stands still
 
