@@ -262,6 +262,8 @@ class _PureOperation(TimerTask):
         claims = self._op_claims
         me = [threading.get_ident()]
         try:
+            if resuming:
+                claims["resumer"] = me  # whoever has the claim for a moment sees it then
             if claims.setdefault("completer", me) is not me:
                 # The winner may not have set the outcome yet: the owner must not go round and round
                 # on these until then.
@@ -275,6 +277,8 @@ class _PureOperation(TimerTask):
                 self._op_outcome = outcome
             elif self._op_stage == DONE or (self._op_stage == DEFERRED and not resuming):
                 del claims["completer"]
+                if self._op_stage == DEFERRED and "resumer" in claims:
+                    self._op_complete(self._op_outcome, resuming=True)
                 return False
             trampoline = this_thread.trampoline
             if self._op_stage <= DEFERRED:
@@ -285,6 +289,7 @@ class _PureOperation(TimerTask):
                     del claims["completer"]
                     return won
             self._op_finish(trampoline, me)
+            claims.pop("resumer", None)
             return won
         except BaseException as interrupt:
             if "completer" in claims and claims["completer"] is me:
