@@ -22,9 +22,9 @@ Of each bucket that is in use: when it begins, and its tasks::
                                level 2, from 24 s: 27 s: 7
 
 Task 3 is due at 23.558 s, beyond level 1, which ends at 23 s. Its bucket of level 2 begins at 21 s:
-then it is emptied, and the task *cascades* to the bucket of 23 s. With a tick of 1 s a task runs
-when its bucket begins, up to 1 s early; with the default tick of 1 ms it never runs early, since an
-expiration is rounded up to a whole millisecond.
+then it is emptied, and the task *cascades* to the bucket of 23 s (`system_timer` moves it). With a
+tick of 1 s a task runs when its bucket begins, up to 1 s early; with the default tick of 1 ms it
+never runs early, since an expiration is rounded up to a whole millisecond.
 
 Ground rules
 ------------

@@ -1,4 +1,4 @@
-"""A broker's logs: loaded at its start, deleted by retention and compacted while it lives.
+"""A broker's logs: loaded at its start, and compacted while it lives.
 
 Ground rules
 ------------

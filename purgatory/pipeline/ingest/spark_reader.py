@@ -1,4 +1,4 @@
-"""The rows of one table of many traces: the good ones, and the bad ones with reason and location.
+"""The rows of traces' tables in Spark: the good ones, and the quarantine of the bad ones.
 
 Spark processes all rows, lazily. Files that have the same columns of the same types are read
 together, so that a plan grows with the kinds of files and not with their number. The run of a file
@@ -8,6 +8,7 @@ is looked up by its path, in a table that is sent to all tasks.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -20,6 +21,7 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.engines.spark.connect import local_table
+from purgatory.pipeline.engines.spark.interrupts import job_threads
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import (
     ColumnMapping,
@@ -48,6 +50,7 @@ from purgatory.pipeline.ingest.row_rules import (
 from purgatory.pipeline.ingest.stores import TracePath, parse_location, resolve_locations
 from purgatory.pipeline.ingest.trace_set import (
     QUARANTINE,
+    RowCheck,
     Trace,
     TraceSet,
     first_error,
@@ -509,6 +512,43 @@ def trace_tables(session: SparkSession, trace_set: TraceSet) -> TraceTables:
         quarantine=quarantine_table(session, trace_set),
         runs=session.createDataFrame([_run(trace) for trace in trace_set.traces], RUNS),
     )
+
+
+def check_rows(
+    session: SparkSession, trace_set: TraceSet, table_rows: Mapping[str, TableRows]
+) -> RowCheck:
+    """Check all rows of some tables in one pass; in two where ids are texts.
+
+    Raises:
+        TraceError: two texts became the same number.
+    """
+    tables = table_rows.keys()
+    with job_threads(session) as submit:
+        counting = [submit(_row_counts, rows) for rows in table_rows.values()]
+        counts = [row for ended in counting for row in ended.result()]
+    good: dict[str, dict[str, int]] = {table: {} for table in tables}
+    bad: Counter[tuple[str, str, str]] = Counter()
+    last_ends_us: dict[str, int] = {}
+    has_texts = False
+    for row in counts:
+        run_id, table = row["run_id"], row["table"]
+        has_texts |= row["has_texts"]
+        # Files of other columns are counted apart.
+        if row["reason"] is not None:
+            bad[run_id, table, row["reason"]] += row["rows"]
+            continue
+        good[table][run_id] = good[table].get(run_id, 0) + row["rows"]
+        if row["end_us"] is not None:
+            last_ends_us[run_id] = max(row["end_us"], last_ends_us.get(run_id, row["end_us"]))
+    quarantined = [file for file in trace_set.quarantined if file.table in (None, *tables)]
+    if has_texts:
+        require_distinct_ids(id_texts(session, trace_set.traces, tables))
+    return RowCheck(good, bad, quarantined, last_ends_us, has_texts)
+
+
+def _row_counts(rows: TableRows) -> list[dict[str, Any]]:
+    counts: list[dict[str, Any]] = rows.row_counts().toArrow().to_pylist()
+    return counts
 
 
 def quarantine_table(

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.ingest.column_mapping import ColumnMapping, parse_mapping, read_mapping
 from purgatory.pipeline.ingest.duckdb_reader import read_tables, require_none
-from purgatory.pipeline.ingest.spark_quarantine import check_rows
-from purgatory.pipeline.ingest.spark_reader import TableRows, TraceTables, read_traces
+from purgatory.pipeline.ingest.spark_reader import TableRows, TraceTables, check_rows, read_traces
 from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.result_rows import Row
 from purgatory.trace.trace_schema import TABLES

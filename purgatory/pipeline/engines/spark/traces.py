@@ -23,9 +23,9 @@ from purgatory.pipeline.engines.spark.sql_engine import SparkEngine, sql_setting
 from purgatory.pipeline.engines.traces import OpenedTraces
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
-from purgatory.pipeline.ingest.spark_quarantine import check_rows
 from purgatory.pipeline.ingest.spark_reader import (
     TableRows,
+    check_rows,
     id_texts,
     quarantine_table,
     require_none,
