@@ -148,8 +148,9 @@ class _PureTimer:
 
     # Not on the path of each task: implemented by `SystemTimer`.
 
-    def advance_clock(self, timeout_ms: int | timedelta = 0) -> bool:
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def advance_clock(self, timeout_ms: int | timedelta = 0) -> bool: ...
 
     def _wake_driver(self) -> None:
         raise NotImplementedError
