@@ -83,9 +83,6 @@ def close_occupancy(
         }
     )
     inputs = {"parked": session.createDataFrame(parked), "spans": session.createDataFrame(spans)}
-    if not session.catalog.functionExists("int_div"):
-        for macro in spark_macros():
-            session.sql(macro)
     chain = [
         *chain_of("closing_waits.sql", from_us=from_us),
         *read_chain("occupancy/size_changes.sql", "occupancy/bucket_changes.sql"),
@@ -93,4 +90,8 @@ def close_occupancy(
         *read_chain("occupancy/occupancy.sql"),
         *chain_of("occupancy.sql"),
     ]
+    for name, macro in spark_macros().items():
+        is_named = any(f"{name}(" in one.query for one in chain)
+        if is_named and not session.catalog.functionExists(name):
+            session.sql(macro)
     return views_of(session, inputs, chain)["parked_sizes"].toArrow()
