@@ -28,8 +28,12 @@ def would_do(target: str, folder: Path, *settings: str) -> str:
     python_of_version(venv / "bin/python", "3.11")
     for name in (".ready", ".ready-demo"):
         (venv / name).touch()
+    # As from a shell: make tells what it was called with to the make below it.
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     command = ["make", "--dry-run", target, f"VENV={venv}", *settings]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
     return ran.stdout
 
 

@@ -20,6 +20,7 @@ from timer.system_timer import _PureTimer
 from timer.timer_task import _PureTask
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.own_process
 PAIRS = [(TimerTask, _PureTask), (SystemTimer, _PureTimer), (Histogram, _PureHistogram)]
 
 
@@ -36,12 +37,10 @@ def native_in(**environment: str) -> str:
     return told.stdout.strip()
 
 
-@pytest.mark.own_process
 def test_the_environment_forces_pure_python() -> None:
     assert native_in(PURGATORY_PURE="1") == "False"
 
 
-@pytest.mark.own_process
 def test_the_native_parts_run_where_they_can_be_built() -> None:
     header = Path(sysconfig.get_path("include")) / "Python.h"
     missing = shutil.which("cc") is None or not header.exists()
