@@ -209,6 +209,11 @@ def _apply(change: SchemaChange, tables: dict[str, list[str]]) -> None:
             elif step["do"] == "add-column" and step["name"] not in columns:
                 columns.append(step["name"])
         names = {step["name"]: step["to"] for step in steps if step["do"] == "rename-column"}
+        names |= {
+            step["was"]: step["name"]
+            for step in steps
+            if step["do"] == "change-column" and "was" in step
+        }
         tables[(change.new_name or ("", table))[1]] = [names.get(name, name) for name in columns]
 
 
