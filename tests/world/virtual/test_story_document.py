@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def own_steps(document: Document) -> list[int]:
 
 async def serve() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(await reader.readline())
+        with suppress(ConnectionError):  # where a segment is lost
+            writer.write(await reader.readline())
         await asyncio.sleep(60)
         writer.close()
 

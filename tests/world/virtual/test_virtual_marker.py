@@ -208,7 +208,7 @@ def test_plan_combines_the_mark_and_the_command_line() -> None:
     assert runs(None, seed=7, schedule="3:1") == [(7, "3:1")]
     assert len(runs({})) == 20
     assert runs({"seeds": 2}) == [(0, "fifo"), (1, "fifo")]
-    assert runs({"schedules": 2}) == [(0, "mixed"), (1, "mixed")]
+    assert runs({"schedules": 2}) == [(0, "fifo"), (1, "mixed")]
     assert runs({"seeds": 2, "schedule": "pct:2"}) == [(0, "pct:2"), (1, "pct:2")]
     assert runs({"schedules": 9}, seed=4) == [(4, "mixed")]
     assert runs({"exhaustive": 0}, seed=4) == [(4, "fifo")]
