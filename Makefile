@@ -102,7 +102,7 @@ quick: $(READY) ## what needs no server, process or browser (a minute and a half
 	$(BIN)/python -m pytest -q -m 'not exhaustive and not slow' $(IN_PARALLEL) 2 tests/unit tests/proofs
 
 nightly: $(READY) ## all tests with the exhaustive ones, the benchmarks in small, all of others' suites, chaos
-	$(BIN)/python -m pytest -q $(IN_PARALLEL) 3
+	PURGATORY_SEED=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD)) $(BIN)/python -m pytest -q $(IN_PARALLEL) 3
 	$(MAKE) bench SMALL=1
 	$(MAKE) suites chaos chaos-wire
 
