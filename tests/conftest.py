@@ -62,6 +62,7 @@ def _place(nodeid: str) -> int:
     return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With ``--dist loadfile``, a worker takes a file, or all of a level that one worker owns."""
     if config.getvalue("dist") != "loadfile":

@@ -40,6 +40,7 @@ HOLD_NOTHING = {
     "_bucket_tasks": "a comprehension, which puts a local back",
     "_run_calls": "a generator: whatever breaks it off ends it",
     "locks_held": "a generator",
+    "_frames_of": "walks tracebacks, and holds nothing",
     "_with_linked": "cuts tracebacks, and holds nothing",
 }
 """The functions in which a jump is left out, and why that does no harm."""

@@ -230,6 +230,7 @@ def test_a_task_that_is_rescheduled_while_the_clock_is_read_does_not_run_early()
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="has no public-enough interpreters")
+@pytest.mark.own_process
 def test_a_second_interpreter_gets_pure_python() -> None:
     program = (
         "import _interpreters as all, timer; assert timer.NATIVE; one = all.create();"
