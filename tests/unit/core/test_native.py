@@ -585,6 +585,7 @@ def test_switching_threads_neither_lose_nor_double_free() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="has no public-enough interpreters")
+@pytest.mark.own_process
 def test_a_second_interpreter_gets_pure_python() -> None:
     run_program(
         "import _interpreters as all\n"
