@@ -111,7 +111,7 @@ test-core: CORE_VENV = build/core-$(call VERSION_OF,$(PYTHON))
 test-core: ## the tests of the timer, the purgatory and the event loop alone: make test-core PYTHON=python3.13
 	@$(PYTHON) -m venv $(CORE_VENV)
 	@$(subst $(BIN),$(CORE_VENV)/bin,$(call INSTALL_EXTRAS,core-tests))
-	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive and not once' $(IN_PARALLEL) 2 $(CORE_TESTS)
+	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive and not once$(if $(QUICK), and not slow)' $(IN_PARALLEL) 2 $(CORE_TESTS)
 
 demo: $(DEMO_READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
 	@rm -rf $(DEMO)
