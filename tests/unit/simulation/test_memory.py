@@ -42,6 +42,7 @@ def messages_alive_after(duration_ms: int) -> tuple[int, Ran]:
     return messages_alive() - before, ran
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_by_retention_not_by_duration() -> None:
     # 40 to 50 records of 1,000 bytes in each of two partitions; the replicas share them.
     alive, ran = messages_alive_after(1_000)
