@@ -46,6 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     What replaces parts of the core in pure Python, or looks into them, runs where those are in use.
     """
     for item in items:
+        if item.nodeid.startswith("tests/theory/"):
+            item.add_marker(pytest.mark.exhaustive)  # what it measures changes with the model alone
         if NATIVE and item.get_closest_marker("pure"):
             item.add_marker(pytest.mark.skip("of the core in pure Python: see PURGATORY_PURE"))
         if item.get_closest_marker("exhaustive") and not item.get_closest_marker("timeout"):
