@@ -38,11 +38,18 @@ class FileSource(NamedTuple):
 @pytest.fixture(autouse=True)
 def fixture_settings(request: pytest.FixtureRequest) -> Iterator[None]:
     """Take back the settings that a query gives to the session, which other tests share."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    session: SparkSession = request.getfixturevalue("spark")
+    names = (*SQL_SETTINGS, *STREAM_SETTINGS, "spark.sql.shuffle.partitions")
+    before = {name: session.conf.get(name, None) for name in names}
     yield
-    if "spark" in request.fixturenames:
-        session: SparkSession = request.getfixturevalue("spark")
-        for name in (*SQL_SETTINGS, *STREAM_SETTINGS, "spark.sql.shuffle.partitions"):
+    for name, value in before.items():
+        if value is None:
             session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
 
 
 @pytest.fixture(name="source")
