@@ -24,7 +24,7 @@ from typing import Any
 from unittest.mock import patch
 
 from py4j.java_gateway import JavaGateway
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
@@ -170,7 +170,8 @@ class JavaProcess:
         if process is None:
             return None
         # While it starts, a class that the bridge can't ask for any more seems to be a package.
-        if isinstance(error, Py4JError | OSError | TypeError | AttributeError):
+        is_broken_off = isinstance(error.__cause__, Py4JNetworkError)  # and was told in one line
+        if is_broken_off or isinstance(error, Py4JError | OSError | TypeError | AttributeError):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_ABOUT_TO_END_S)
         process.poll()
