@@ -41,6 +41,7 @@ _RAISED_AS_WELL = (
 )
 _LOGGED_BY = (None, "py4j.clientserver")
 _ABOUT_TO_END_S = 1.0
+_ENDING_S = 10.0
 """The longest time between a broken connection of a process and its end."""
 
 _REFUSAL = re.compile(
@@ -170,10 +171,13 @@ class JavaProcess:
         if process is None:
             return None
         # While it starts, a class that the bridge can't ask for any more seems to be a package.
-        is_broken_off = isinstance(error.__cause__, Py4JNetworkError)  # and was told in one line
+        # A connection that broke off in a call is that of a Java that is ending, however slowly.
+        is_broken_off = isinstance(error, Py4JNetworkError) or isinstance(
+            error.__cause__, Py4JNetworkError
+        )
         if is_broken_off or isinstance(error, Py4JError | OSError | TypeError | AttributeError):
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_ABOUT_TO_END_S)
+                process.wait(_ENDING_S if is_broken_off else _ABOUT_TO_END_S)
         process.poll()
         if process.returncode is None:
             return None
