@@ -26,9 +26,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.fetch_thresholds import EndPositions, FetchIsolation, LogEnds, end_keys
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH, UNKNOWN_OFFSET, EpochEndOffset
 from purgatory.kafka.log.log import Log, LogConfig
-from purgatory.kafka.log.log_offsets import EndPositions, FetchIsolation, LogEnds, end_keys
 from purgatory.kafka.log.producer_state import AbortedTransaction, AppendedBatch, AppendOrigin
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH, RecordBatch
 from purgatory.kafka.replication.in_sync_replicas import Follower, InSyncReplicas, IsrChange

@@ -15,7 +15,7 @@ Operations are watched so:
 
     produces     until the high watermark is there: a threshold on the partition
     fetches      until bytes are there: a threshold on the end of the log that the fetch sees
-                 (`log_offsets`); if they are counted over several partitions, for any event on
+                 (`fetch_thresholds`); if they are counted over several partitions, for any event on
                  each of them; a follower's, until enough is pending in its session
     deletions,
     share fetches for any event on the partition
@@ -45,9 +45,9 @@ from itertools import count
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.fetch_thresholds import UNCHANGED, FetchIsolation, end_keys
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEndOffset
 from purgatory.kafka.log.log import Log, LogConfig
-from purgatory.kafka.log.log_offsets import UNCHANGED, FetchIsolation, end_keys
 from purgatory.kafka.log.producer_state import AppendOrigin
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.delayed_delete_records import (

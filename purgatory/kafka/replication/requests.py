@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, RecordError
+from purgatory.kafka.log.fetch_thresholds import FetchIsolation
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEndOffset
-from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.log.producer_state import AbortedTransaction
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.topic_partition import TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.log.log_offsets import FetchIsolation
+from purgatory.kafka.log.fetch_thresholds import FetchIsolation
 from purgatory.kafka.settings.alter_configs import ConfigResource
 from purgatory.kafka.settings.topic_settings import Setting, check_value
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
