@@ -49,7 +49,7 @@ from purgatory.kafka.share_groups.share_state import (
     ShareStateEntry,
     StateBatch,
 )
-from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
+from purgatory.kafka.topic_partition import Partitions, TopicIdPartition, by_topic
 
 _LOGGED_BYTES = 100
 _log = Logger("purgatory.cluster")
@@ -241,6 +241,20 @@ class Schema:
         return values, tags, at
 
 
+class Tagged:
+    """Fields, and the tagged ones behind them: a pair of both."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def write(self, value: tuple[Sequence[Any], Mapping[str, Any]]) -> bytes:
+        return self._schema.write(*value)
+
+    def read(self, data: bytes, at: int) -> tuple[tuple[list[Any], dict[str, Any]], int]:
+        values, tags, at = self._schema.read_with_tags(data, at)
+        return (values, tags), at
+
+
 INT8, INT16, INT32, INT64, UINT16 = map(Number, "bhiqH")
 UUID16 = Uuid()
 SHORT_LENGTH, INT_LENGTH, COMPACT = PlainLength("h"), PlainLength("i"), CompactLength()
@@ -293,7 +307,17 @@ _SHARE_MEMBER_VALUE = Schema(INT16, STRING, STRING, STRING, _NAMES, flexible=Tru
 _TARGET_VALUE = Schema(INT16, _PARTITIONS, flexible=True)
 """Version, partitions."""
 
-_CURRENT_VALUE = Schema(INT16, INT32, INT32, INT8, _PARTITIONS, _PARTITIONS, flexible=True)
+_OWNED = Schema(
+    *(UUID16, Array(COMPACT, INT32)),
+    flexible=True,
+    tags={"assignment_epochs": Array(COMPACT, INT32)},
+)
+_OWNED_PARTITIONS = Array(COMPACT, Tagged(_OWNED))
+"""Topic ids, and the partitions of each; tagged, the epochs that are not the member's."""
+
+_CURRENT_VALUE = Schema(
+    *(INT16, INT32, INT32, INT8), _OWNED_PARTITIONS, _OWNED_PARTITIONS, flexible=True
+)
 """Version, epoch, previous epoch, state, assigned, revoking."""
 
 _SHARE_CURRENT_VALUE = Schema(INT16, INT32, INT32, INT8, _PARTITIONS, flexible=True)
@@ -447,10 +471,10 @@ def encode_group_value(key: GroupRecordKey, value: GroupRecordValue) -> bytes:
             return _MEMBER_VALUE.write((0, *value[:8]))
         case CurrentAssignment():
             state = value.epoch, value.previous_epoch, value.state
-            assigned = _listed(value.assigned)
             if key.is_share:
-                return _SHARE_CURRENT_VALUE.write((0, *state, assigned))
-            return _CURRENT_VALUE.write((0, *state, assigned, _listed(value.revoking)))
+                return _SHARE_CURRENT_VALUE.write((0, *state, _listed(value.assigned)))
+            owned = (_owned(value, partitions) for partitions in (value.assigned, value.revoking))
+            return _CURRENT_VALUE.write((0, *state, *owned))
         case frozenset():
             return _TARGET_VALUE.write((0, _listed(value)))
     return _EPOCH_VALUE.write((0, value))
@@ -470,19 +494,40 @@ def decode_group_value(key: GroupRecordKey, data: bytes) -> GroupRecordValue:
             return _partitions(_TARGET_VALUE.read(data, 0)[0][1])
         case RecordKind.CURRENT:
             layout = _SHARE_CURRENT_VALUE if key.is_share else _CURRENT_VALUE
-            _, epoch, previous_epoch, state, assigned, *revoking = layout.read(data, 0)[0]
-            return CurrentAssignment(
-                epoch,
-                previous_epoch,
-                MemberState(state),
-                _partitions(assigned),
-                _partitions(revoking[0]) if revoking else NO_PARTITIONS,
-            )
+            _, epoch, previous_epoch, state, *partitions = layout.read(data, 0)[0]
+            states = epoch, previous_epoch, MemberState(state)
+            if key.is_share:
+                return CurrentAssignment(*states, _partitions(partitions[0]))
+            assigned, revoking = partitions
+            epochs = _assignment_epochs([*assigned, *revoking])
+            owned = (_partitions([topic for topic, _ in topics]) for topics in partitions)
+            return CurrentAssignment(*states, *owned, epochs)
     return int(_EPOCH_VALUE.read(data, 0)[0][1])
 
 
 def _listed(partitions: Partitions) -> list[tuple[UUID, Sequence[int]]]:
     return list(by_topic(partitions).items())
+
+
+def _owned(current: CurrentAssignment, partitions: Partitions) -> list[tuple[Any, Any]]:
+    """Return topics with a member's partitions, and with those epochs that are not its own."""
+    listed = []
+    for topic_id, numbers in _listed(partitions):
+        epochs = [
+            current.epochs.get(TopicIdPartition(topic_id, number), current.epoch)
+            for number in numbers
+        ]
+        is_own = all(epoch == current.epoch for epoch in epochs)
+        listed.append(((topic_id, numbers), {} if is_own else {"assignment_epochs": epochs}))
+    return listed
+
+
+def _assignment_epochs(topics: Sequence[tuple[Any, Any]]) -> dict[TopicIdPartition, int]:
+    return {
+        TopicIdPartition(topic_id, number): epoch
+        for (topic_id, numbers), tags in topics
+        for number, epoch in zip(numbers, tags.get("assignment_epochs") or (), strict=False)
+    }
 
 
 def _partitions(topics: Sequence[tuple[UUID, Sequence[int]]]) -> Partitions:

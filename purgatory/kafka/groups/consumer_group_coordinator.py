@@ -17,7 +17,7 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
@@ -43,7 +43,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     Subscription,
 )
 from purgatory.kafka.groups.subscription import KnownTopics, PatternError, TopicPattern
-from purgatory.kafka.topic_partition import Partitions
+from purgatory.kafka.topic_partition import Partitions, TopicIdPartition, TopicPartition
 
 _UNCHANGED_MS = -1
 
@@ -417,14 +417,21 @@ class ConsumerGroupCoordinator:
     # Offsets.
 
     def check_commit(
-        self, group_id: str, member_id: str, epoch: int, knows_epochs: bool = True
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        knows_epochs: bool = True,
+        topic_partitions: Collection[TopicPartition] = (),
     ) -> None:
-        """Check that offsets may be committed: by a member of this epoch; or, in a group without
-        members, with the member id "" and the epoch -1.
+        """Check that offsets may be committed: by a member of this epoch; by one of a later epoch,
+        of partitions that were assigned to it in this epoch or before, and still are (KIP-1251);
+        or, in a group without members, with the member id "" and the epoch -1.
 
         Args:
             group_id, member_id, epoch: as in the request.
             knows_epochs: whether the request is of a version that has epochs.
+            topic_partitions: those of the offsets.
 
         Raises:
             GroupRefusal: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or UNSUPPORTED_VERSION.
@@ -432,8 +439,22 @@ class ConsumerGroupCoordinator:
         member = self.groups[group_id].members.get(member_id)
         if member is not None and not knows_epochs:
             raise GroupRefusal(ErrorCode.UNSUPPORTED_VERSION)
-        if epoch >= 0 or self.groups[group_id].members:
+        if member is not None and epoch < member.current.epoch:
+            for topic_partition in topic_partitions:
+                assigned_in = self._assignment_epoch(member, topic_partition)
+                if assigned_in is None or epoch < assigned_in:
+                    raise GroupRefusal(ErrorCode.STALE_MEMBER_EPOCH)
+        elif epoch >= 0 or self.groups[group_id].members:
             self._check_member(group_id, member_id, epoch)
+
+    def _assignment_epoch(
+        self, member: ConsumerMember, topic_partition: TopicPartition
+    ) -> int | None:
+        topic = self._known_topics.topics.get(topic_partition.topic)
+        if topic is None:
+            return None
+        place = TopicIdPartition(topic.topic_id, topic_partition.partition)
+        return member.current.assignment_epoch(place)
 
     def check_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
         """Check that a request may fetch offsets: it names a member of this epoch, or none.

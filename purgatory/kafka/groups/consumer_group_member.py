@@ -11,8 +11,9 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
@@ -70,6 +71,8 @@ class CurrentAssignment(NamedTuple):
         state: the progress of its reconciliation.
         assigned: the partitions that it may read.
         revoking: the partitions that it has yet to revoke.
+        epochs: the epoch of the target by which it got each of its partitions; those without one
+            have ``epoch``.
     """
 
     epoch: int = JOIN_EPOCH
@@ -77,11 +80,18 @@ class CurrentAssignment(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NO_PARTITIONS
     revoking: Partitions = NO_PARTITIONS
+    epochs: Mapping[TopicIdPartition, int] = MappingProxyType({})
 
     @property
     def partitions(self) -> Partitions:
         """The partitions that no other member may own yet."""
         return self.assigned | self.revoking
+
+    def assignment_epoch(self, partition: TopicIdPartition) -> int | None:
+        """Return the epoch by which the member got one of its partitions; None for others."""
+        if partition not in self.assigned and partition not in self.revoking:
+            return None
+        return self.epochs.get(partition, self.epoch)
 
     def with_epoch(self, epoch: int) -> CurrentAssignment:
         """Return it with another epoch, if that is one, and this as the previous one."""
@@ -133,7 +143,13 @@ def reconciled(
     missing = target - retained
     free = frozenset(partition for partition in missing if not is_owned(partition))
     state = MemberState.STABLE if free == missing else MemberState.UNRELEASED_PARTITIONS
-    after = current._replace(state=state, assigned=retained | free, revoking=NO_PARTITIONS)
+    epochs = {partition: current.epochs.get(partition, current.epoch) for partition in retained}
+    after = current._replace(
+        state=state,
+        assigned=retained | free,
+        revoking=NO_PARTITIONS,
+        epochs=epochs | dict.fromkeys(free, target_epoch),
+    )
     return after.with_epoch(target_epoch)
 
 

@@ -241,7 +241,7 @@ class GroupManager:
         """
         try:
             partition = self._partition(group_id)
-            self.check_commit(group_id, generation, member_id, instance_id, knows_epochs)
+            self.check_commit(group_id, generation, member_id, instance_id, offsets, knows_epochs)
         except GroupRefusal as refusal:
             respond(dict.fromkeys(offsets, refusal.code))
             return
@@ -268,7 +268,9 @@ class GroupManager:
         """
         try:
             partition = self._partition(group_id)
-            self.check_commit(group_id, generation, member_id, instance_id, in_transaction=True)
+            self.check_commit(
+                group_id, generation, member_id, instance_id, offsets, in_transaction=True
+            )
         except GroupRefusal as refusal:
             # Producers know no member epochs, as in Kafka.
             is_stale = refusal.code is ErrorCode.STALE_MEMBER_EPOCH
@@ -284,10 +286,12 @@ class GroupManager:
         generation: int,
         member_id: str,
         instance_id: str | None,
+        topic_partitions: Collection[TopicPartition],
         knows_epochs: bool = True,
         in_transaction: bool = False,
     ) -> None:
-        """As `GroupCoordinator.check_commit`; in a consumer group by the member's epoch.
+        """As `GroupCoordinator.check_commit`; in a consumer group by the member's epoch, and by
+        those in which it got the partitions.
 
         Raises:
             GroupRefusal: the commit is refused.
@@ -298,13 +302,17 @@ class GroupManager:
             self.classic.check_coordinated(group_id)
             if not in_transaction or generation >= 0 or member_id or instance_id is not None:
                 self.consumers.check_commit(
-                    group_id, member_id, generation, knows_epochs or in_transaction
+                    group_id,
+                    member_id,
+                    generation,
+                    knows_epochs or in_transaction,
+                    topic_partitions,
                 )
             return
         if (
             generation >= 0
             and group_id not in self.classic.groups
-            and self.offsets.group_offsets(group_id)
+            and self.offsets.has_offsets(self._partition(group_id), group_id)
         ):
             # The group has offsets, and never had a member.
             self.classic.check_coordinated(group_id)
@@ -422,7 +430,7 @@ class GroupManager:
         Raises:
             GroupRefusal: another broker coordinates the group, or it is not a classic group.
         """
-        self._partition(group_id)
+        partition = self._partition(group_id)
         if self._epoch_based_group(group_id) is not None:
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is not a classic group"
@@ -430,7 +438,7 @@ class GroupManager:
         group = self.classic.groups.get(group_id)
         if group is None:
             group = Group(group_id)
-            if not self.offsets.group_offsets(group_id):
+            if not self.offsets.has_offsets(partition, group_id):
                 group.state = GroupState.DEAD
         return group
 

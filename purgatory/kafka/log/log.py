@@ -73,6 +73,10 @@ class Segment:
             return self.end_position
         return self._positions[self._index_of(offset)]
 
+    def batch_at(self, offset: int) -> RecordBatch:
+        """Return the batch that holds ``offset``, one of the segment's. O(log n)."""
+        return self.batches[self._index_of(offset)]
+
     def read(
         self, offset: int, max_bytes: int, upto_offset: int, min_one_batch: bool
     ) -> list[RecordBatch]:
@@ -199,6 +203,7 @@ class Log:
         "_active",
         "_bases",
         "_before",
+        "_has_placeholders",
         "_segment_bytes",
         "_segments",
         "_snapshots",
@@ -222,6 +227,7 @@ class Log:
         self._active = Segment(start_offset, 0)
         self._segments = [self._active]
         self._bases = [start_offset]
+        self._has_placeholders = False
         self._before = ProducerStates()  # as of the first batch that is here
         # (offset, the producers as of there), oldest first: where a rebuild may begin.
         self._snapshots: list[tuple[int, ProducerStates]] = []
@@ -262,6 +268,8 @@ class Log:
             self.epochs.assign(batch.leader_epoch, max(batch.base_offset, end_offset))
         if batch.producer_id >= 0:
             self.producers.update(batch)
+        elif not batch.record_count:
+            self._has_placeholders = True
         return batch.base_offset
 
     def _is_inside_batch(self, batch: RecordBatch) -> bool:
@@ -327,6 +335,29 @@ class Log:
         if offset >= upto_offset:
             return []
         return self._segment_at(offset).read(offset, max_bytes, upto_offset, min_one_batch)
+
+    def read_records(
+        self, offset: int, max_bytes: int, upto_offset: int, min_one_batch: bool
+    ) -> list[RecordBatch]:
+        """Read as ``read``, for a consumer: without the placeholders of compaction.
+
+        O(log n + batches returned + placeholders before them).
+        """
+        if not self._has_placeholders:
+            return self.read(offset, max_bytes, upto_offset, min_one_batch)
+        batches = self.read(self.skip_placeholders(offset), max_bytes, upto_offset, min_one_batch)
+        return [batch for batch in batches if not batch.is_placeholder]
+
+    def skip_placeholders(self, offset: int) -> int:
+        """Return the first offset from this one on that no placeholder holds: of a batch that
+        consumers are served, or the log's end. O(placeholders * log n)."""
+        if self._has_placeholders:
+            while self.start_offset <= offset < self.end_offset:
+                batch = self._segment_at(offset).batch_at(offset)
+                if not batch.is_placeholder:
+                    break
+                offset = batch.next_offset
+        return offset
 
     def position_of(self, offset: int) -> int:
         """Return the byte position of the batch that holds ``offset``. O(log n), O(1) at the end.
@@ -434,6 +465,7 @@ class Log:
         self.epochs.clear()
         self._before = ProducerStates()
         self.producers = ProducerStates()
+        self._has_placeholders = False
         self.start_offset = self.end_offset = self.high_watermark = offset
 
     def _rebuild_producers(self) -> None:
@@ -535,7 +567,7 @@ class Log:
             if end_offset > self.high_watermark or not all(
                 0 <= batch.max_timestamp_ms < oldest_ms
                 for batch in reversed(segment.batches)
-                if batch.next_offset > self.start_offset
+                if batch.record_count and batch.next_offset > self.start_offset
             ):
                 break
             start = end_offset
@@ -575,6 +607,7 @@ class Log:
         replacement = Segment(first.base_offset, first.base_position)
         for batch in batches:
             replacement.append(batch)
+            self._has_placeholders |= batch.is_placeholder
         assert replacement.end_offset == segments[-1].end_offset, "the same offsets"
         self._segments[begin:end] = [replacement]
         self._bases[begin:end] = [replacement.base_offset]

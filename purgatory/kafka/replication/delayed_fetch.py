@@ -125,7 +125,7 @@ class FetchPartitionStatus:
         self.partition = partition
         self.fetch = fetch
         self.end_key = partition.end_keys.key(isolation)
-        self.begun = partition.fetch_position(fetch.fetch_offset)
+        self.begun = partition.fetch_position(fetch.fetch_offset, isolation)
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_LEADER_EPOCH
         self.end_offset = self.active_base_offset = UNKNOWN_OFFSET

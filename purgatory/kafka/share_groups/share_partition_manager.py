@@ -267,7 +267,9 @@ class SharePartitionManager:
         end_offset = partition.visible_end(isolation)
         if offset is None or offset >= end_offset:
             return 0
-        return partition.log.position_of(end_offset) - partition.log.position_of(offset)
+        log = partition.log
+        begin_offset = min(log.skip_placeholders(offset), end_offset)
+        return log.position_of(end_offset) - log.position_of(begin_offset)
 
     def _next_offset(self, partition: Partition, in_flight: InFlightRecords) -> int | None:
         in_flight.raise_start(partition.log_start_offset)
@@ -298,8 +300,11 @@ class SharePartitionManager:
         visible = [batch for batch in read.visible_batches() if batch.record_count]
         visible_offsets = {batch.base_offset for batch in visible}
         for batch in read.batches:
+            if batch.base_offset > offset:  # compaction removed the records between
+                in_flight.archive(offset, batch.base_offset - 1)
             if batch.base_offset not in visible_offsets:
                 in_flight.archive(batch.base_offset, batch.last_offset)
+            offset = batch.next_offset
         acquired = share_partition.acquire(
             session.owner.member_id,
             settings.milliseconds("share.record.lock.duration.ms"),
