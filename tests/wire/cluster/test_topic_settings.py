@@ -241,7 +241,7 @@ def test_configured_settings_hold_for_all_logs() -> None:
                 "message.timestamp.type": "LogAppendTime",
                 "min.compaction.lag.ms": "7",
                 "segment.ms": "9",
-                "retention.ms": "-1",
+                "retention.ms": "604800000",
             }
             assert {name: described[name] for name in expected} == expected
             partition = cluster.brokers[1].manager.partition(TopicPartition("t", 0))
