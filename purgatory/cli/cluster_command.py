@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     "--first-broker-id", least=0, default=1, help="Id of the first broker; the others follow."
 )
 @options.option("--host", default="127.0.0.1", help="Address on which the brokers listen.")
+@options.option(
+    "--advertised-host", help="The host that clients are given; by default that of --host."
+)
 @options.number_option(
     "--port",
     least=0,
@@ -183,6 +186,7 @@ def cluster(
     auto_create: bool,
     first_broker_id: int,
     host: str,
+    advertised_host: str | None,
     port: int,
     listener: Sequence[str],
     control_port: int,
@@ -231,6 +235,7 @@ def cluster(
             "auto_create": ("auto_create_topics", auto_create),
             "first_broker_id": ("first_broker_id", first_broker_id),
             "host": ("host", host),
+            "advertised_host": ("advertised_host", advertised_host),
             "port": ("first_port", port),
             "listener": ("listeners", [_listener(text, tls) for text in listener]),
             "control_port": ("control.port", control_port),

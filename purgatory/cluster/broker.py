@@ -133,10 +133,10 @@ class Broker(BrokerServices):
         for connection in list(self._connections):
             connection.abort_if_idle()
 
-    def apply_retention(self, now_ms: int) -> None:
+    def apply_retention(self, now_ms: int, with_long: bool) -> None:
         """Drop records that are older than their topics keep them, and begin segments by time."""
         if self.alive:
-            self.manager.apply_retention(now_ms)
+            self.manager.apply_retention(now_ms, with_long)
 
     async def compact(self, now_ms: int) -> None:
         """Compact dirty logs, in slices between which clients are served."""

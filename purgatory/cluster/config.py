@@ -43,7 +43,7 @@ from purgatory.kafka.security.authorizer import (
 )
 from purgatory.kafka.settings.topic_settings import settings_of_log, validate_settings
 from purgatory.kafka.topics import topic_creation_error
-from purgatory.settings.addresses import without_brackets
+from purgatory.settings.addresses import is_anywhere, is_host, without_brackets
 from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
@@ -161,6 +161,7 @@ class ClusterConfig:
         brokers: the number of brokers.
         first_broker_id: the id of the first; the others have the ids after it.
         host: the host of their listener.
+        advertised_host: the host that clients are given; None: ``host``. Its ports are the same.
         first_port: the port of the first broker; the others have the ports after it. 0: the system
             chooses.
         tls: the TLS files of that listener; None: plain connections.
@@ -190,7 +191,7 @@ class ClusterConfig:
         fsync: when files there are forced onto the disk.
         memory_bytes: the limit of all brokers' logs together, where they are in memory; a batch
             that exceeds it is refused.
-        retention_ms: how long records are kept; None keeps them.
+        retention_ms: how long records are kept; -1: for ever; None: as in ``log_config``, a week.
         log_config: segments and retention.
         limits: the limits of clients.
     """
@@ -198,6 +199,7 @@ class ClusterConfig:
     brokers: int = 3
     first_broker_id: int = 1
     host: str = "127.0.0.1"
+    advertised_host: str | None = None
     first_port: int = 0
     tls: Tls | None = None
     listeners: Sequence[Listener] = ()
@@ -261,6 +263,11 @@ class ClusterConfig:
         port = listener.first_port and listener.first_port + broker_id - self.first_broker_id
         return Endpoint(without_brackets(listener.host or self.host), port)
 
+    def told_host(self, listener: Listener) -> str:
+        """Return the host of a listener that clients are given."""
+        advertised = listener.advertised_host or self.advertised_host
+        return without_brackets(advertised or listener.host or self.host)
+
 
 # Checks beyond the types of values.
 
@@ -299,7 +306,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "follower_lag_ms": (0, _INT),
     "replica_max_lag_ms": (1, _LONG),
     "memory_bytes": (1, _LONG),
-    "retention_ms": (0, _LONG),
+    "retention_ms": (-1, _LONG),
     "log_config.retention_bytes": (0, _LONG),
     "log_config.retention_ms": (0, _LONG),
     "log_config.codec": (0, len(CODECS) - 1),
@@ -393,6 +400,16 @@ def _listeners(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(f"{place}name", listener.name, "a listener has a name")
         if listener.host == "":
             yield Problem(f"{place}host", listener.host, "must be a name or an address")
+        told = config.told_host(listener)
+        if told and is_anywhere(told):
+            expected = (
+                "clients can't connect to that: advertised_host (--advertised-host) is the name "
+                "that they are given"
+            )
+            yield Problem(f"{place}host", told, expected)
+        elif told and not is_host(told):
+            expected = "must be the name or address of a host, without a port"
+            yield Problem(f"{place}advertised_host", told, expected)
         last = listener.first_port + config.brokers - 1
         if listener.first_port < 0 or last > MAX_PORT:
             expected = f"a port for each of {config.brokers} brokers is from 0 to {MAX_PORT}"

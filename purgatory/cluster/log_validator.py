@@ -52,9 +52,9 @@ def validated(
             a compacted topic; INVALID_TIMESTAMP, which takes precedence. INVALID_RECORD also for a
             batch that can't be decoded.
     """
-    checks_times = config.has_timestamp_limits and not config.is_log_append_time
     for batch in batches:
         assert batch.payload is not None, "it came from a client"
+        checks_times = _may_be_far(batch, config, now_ms)
         if config.compacts or checks_times or batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT:
             check_size(batch, config)  # before it is decoded
             _check_records(batch, config, to, now_ms() if checks_times else None, budget)
@@ -66,6 +66,17 @@ def validated(
         append_ms = now_ms()
         return [batch.with_append_time(append_ms, crc32c) for batch in batches]
     return batches
+
+
+def _may_be_far(batch: RecordBatch, config: LogConfig, now_ms: Callable[[], int]) -> bool:
+    """Whether a record's time may be too far from the broker's: no later one is there than the
+    batch's latest."""
+    if config.is_log_append_time or not config.has_timestamp_limits:
+        return False
+    ahead_ms = config.timestamp_after_max_ms
+    return config.timestamp_before_max_ms is not None or (
+        ahead_ms is not None and batch.max_timestamp_ms > now_ms() + ahead_ms
+    )
 
 
 def _check_records(

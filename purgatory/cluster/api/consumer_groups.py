@@ -65,6 +65,8 @@ async def _later_response(
 
 
 def _response(result: ConsumerGroupHeartbeatResult, interval_ms: int) -> Response:
+    if result.error is not ErrorCode.NONE:
+        interval_ms = 0  # as in Kafka: its field is left out
     if result.assignment is None:
         return HeartbeatResponse(result, interval_ms)
     topics = by_topic(result.assignment)

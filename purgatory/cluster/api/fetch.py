@@ -27,6 +27,7 @@ from purgatory.kafka import (
     PartitionFetchResponse,
     TopicPartition,
 )
+from purgatory.kafka.client_quotas import CONSUMER_BYTE_RATE
 from purgatory.kafka.log.log import ZSTD
 from purgatory.kafka.replication.fetch_session import (
     FINAL_EPOCH,
@@ -55,9 +56,20 @@ async def fetch(broker: BrokerServices, request: Request, connection: Connection
     if context.error is not ErrorCode.NONE:
         return FetchResponse({}, error=context.error)
     results = await _read(broker, request, connection, context.fetches)
+    throttle_ms = 0
+    if broker.quota_meter.is_needed:
+        size_bytes = sum(result.size_bytes for result in results.values())
+        throttle_ms = broker.record_quota(connection, request, CONSUMER_BYTE_RATE, size_bytes)
+        if throttle_ms:  # as in Kafka: the records come after the wait, and count then
+            broker.record_quota(connection, request, CONSUMER_BYTE_RATE, -size_bytes)
+            results = {key: _without_records(result) for key, result in results.items()}
     session_id, partitions = context.complete(results)
     hints = leader_hints(broker.cluster, connection.listener, partitions)
-    return FetchResponse(partitions, session_id, hints=hints)
+    return FetchResponse(partitions, session_id, hints=hints, throttle_ms=throttle_ms)
+
+
+def _without_records(result: PartitionFetchResponse) -> PartitionFetchResponse:
+    return result._replace(batches=(), aborted_transactions=(), size_bytes=0)
 
 
 def _context(broker: BrokerServices, request: Request) -> FetchContext:
@@ -124,7 +136,9 @@ async def _read(
         for key, partition in requested.items()
         if partition.topic is not None and key not in immediate
     }
-    max_bytes = min(body.max_bytes, _MAX_BYTES)
+    max_bytes = min(
+        body.max_bytes, _MAX_BYTES, broker.quota_window(connection, request, CONSUMER_BYTE_RATE)
+    )
     params = FetchParams(
         max_wait_ms=0 if immediate else milliseconds(body.max_wait),
         min_bytes=min(body.min_bytes, max_bytes),

@@ -124,7 +124,7 @@ async def join_group(broker: BrokerServices, request: Request, connection: Conne
         "protocol_type": result.protocol_type,
         "protocol_name": result.protocol if may_be_null else result.protocol or "",
         "leader": result.leader_id,
-        "skip_assignment": False,
+        "skip_assignment": result.skip_assignment,
         "member_id": result.member_id,
         "members": [
             {
@@ -266,20 +266,22 @@ def _description(broker: BrokerServices, group_id: str, api_version: int) -> dic
             "protocol_data": "",
             "members": (),
         }
+    # As in Kafka: while it rebalances, a group has no protocol, and members nothing of it.
+    protocol = (group.protocol or "") if group.state is GroupState.STABLE else ""
     return {
         "error_code": 0,
         "group_id": group_id,
         "group_state": group.state.value,
         "protocol_type": group.protocol_type or "",
-        "protocol_data": group.protocol or "",
+        "protocol_data": protocol,
         "members": [
             {
                 "member_id": member.member_id,
                 "group_instance_id": member.instance_id,
                 "client_id": member.join_request.client_id,
                 "client_host": member.join_request.client_host,
-                "member_metadata": member.metadata_for(group.protocol or ""),
-                "member_assignment": member.assignment,
+                "member_metadata": member.metadata_for(protocol) if protocol else b"",
+                "member_assignment": member.assignment if protocol else b"",
             }
             for member in group.members.values()
         ],

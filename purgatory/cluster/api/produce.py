@@ -32,6 +32,7 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
+from purgatory.kafka.client_quotas import PRODUCER_BYTE_RATE
 from purgatory.kafka.log.log import ZSTD
 from purgatory.kafka.replication.delayed_produce import closes_connection
 from purgatory.kafka.security.authorizer import Operation
@@ -175,7 +176,19 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
     if body.acks == 0:
         return None
     hints = leader_hints(broker.cluster, connection.listener, refused)
-    return ProduceResponse(refused, hints)
+    return ProduceResponse(refused, hints, _throttle_ms(broker, request, connection))
+
+
+def _throttle_ms(broker: BrokerServices, request: Request, connection: Connection) -> int:
+    """Count the bytes of a produce; return how long its client is to wait."""
+    if not broker.quota_meter.is_needed:
+        return 0
+    size_bytes = sum(
+        len(partition.records or b"")
+        for topic in request.body.topic_data
+        for partition in topic.partition_data
+    )
+    return broker.record_quota(connection, request, PRODUCER_BYTE_RATE, size_bytes)
 
 
 def _refusal(requested: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:

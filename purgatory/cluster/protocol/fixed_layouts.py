@@ -157,7 +157,7 @@ def read_produce(version: int, frame: bytes) -> tuple[str | None, ProduceBody] |
         body, at = _read_body(frame, at, version, reading)
     except (_UnusualError, IndexError, UnicodeDecodeError, struct.error):
         return None
-    return (client_id, body) if at == len(frame) else None
+    return (client_id, body) if at <= len(frame) else None
 
 
 def _read_body(frame: bytes, at: int, version: int, reading: _Reading) -> tuple[ProduceBody, int]:
@@ -350,10 +350,12 @@ class ProduceResponse(FixedLayout):
     Args:
         responses: by the names of the topics, or by their ids, as the request's version has it.
         hints: the leaders of partitions that other brokers lead.
+        throttle_ms: how long the client is to wait, in milliseconds.
     """
 
     responses: Mapping[Key, PartitionProduceResponse]
     hints: LeaderHints = NO_HINTS
+    throttle_ms: int = 0
 
     def encode(self, version: int) -> bytes:
         """Return the body of the response. O(partitions)."""
@@ -388,7 +390,7 @@ class ProduceResponse(FixedLayout):
                     )
             parts.append(end)
         endpoints = self.hints.endpoints if version >= _PRODUCE_HINTS else ()
-        parts += _INT.pack(0), _endpoints(endpoints) or end  # throttled for 0 ms
+        parts += _INT.pack(self.throttle_ms), _endpoints(endpoints) or end
         return b"".join(parts)
 
     def fields(self) -> Mapping[str, Any]:
@@ -410,7 +412,7 @@ class ProduceResponse(FixedLayout):
 
         return {
             "responses": _topic_fields(self.responses, "partition_responses", partition_fields),
-            "throttle_time": 0,
+            "throttle_time": self.throttle_ms,
             "node_endpoints": [endpoint._asdict() for endpoint in self.hints.endpoints],
         }
 
@@ -424,18 +426,20 @@ class FetchResponse(FixedLayout):
         session_id: the id of the fetch session; 0: there is none.
         error: the error of the whole request.
         hints: the leaders of partitions that other brokers lead.
+        throttle_ms: how long the client is to wait, in milliseconds.
     """
 
     responses: Mapping[Key, PartitionFetchResponse]
     session_id: int = 0
     error: int = 0
     hints: LeaderHints = NO_HINTS
+    throttle_ms: int = 0
 
     def encode(self, version: int) -> bytes:
         """Return the body of the response. O(bytes)."""
         string, length, end = _WRITE_COMPACT if version >= _FETCH_FLEXIBLE else _WRITE_PLAIN
         topics = _by_topic(self.responses)
-        head = _FETCH_HEAD.pack(0, self.error, self.session_id)  # throttled for 0 ms
+        head = _FETCH_HEAD.pack(self.throttle_ms, self.error, self.session_id)
         parts = [head if version >= 7 else head[:4], length(len(topics))]
         for topic, partitions in topics.items():
             parts += _topic(topic, string), length(len(partitions))
@@ -488,7 +492,7 @@ class FetchResponse(FixedLayout):
             return values
 
         return {
-            "throttle_time": 0,
+            "throttle_time": self.throttle_ms,
             "error_code": self.error,
             "session_id": self.session_id,
             "responses": _topic_fields(self.responses, "partitions", partition_fields),

@@ -200,6 +200,12 @@ class ConsumerGroupCoordinator:
             self._watch_revocation(group, member)
         return group
 
+    def create(self, group_id: str, respond: Callable[[ErrorCode], object]) -> None:
+        """Make a group without members; ``respond`` is called once it is replicated."""
+        group = self.groups[group_id] = self._new_group(group_id, self._known_topics)
+        group.bump_epoch()
+        self._save(group, respond)
+
     def forget(self, group_id: str) -> None:
         """Coordinate a group no more."""
         group = self.groups.pop(group_id, None)

@@ -38,6 +38,8 @@ class JoinGroupResult(NamedTuple):
     protocol: str | None = None
     leader_id: str = ""
     members: Sequence[JoinGroupMember] = ()
+    skip_assignment: bool = False
+    """Whether the leader is back in a generation that has its assignment (KIP-814)."""
 
 
 class SyncGroupResult(NamedTuple):
@@ -275,7 +277,8 @@ class Group:
     def join_result(self, member: Member) -> JoinGroupResult:
         """Return a member's JoinGroup result; the leader's has all members."""
         assert self.leader_id is not None, "a group with members has a leader"
-        members = self.current_member_metadata() if member.member_id == self.leader_id else ()
+        leads = member.member_id == self.leader_id
+        members = self.current_member_metadata() if leads else ()
         return JoinGroupResult(
             ErrorCode.NONE,
             member.member_id,
@@ -284,6 +287,7 @@ class Group:
             self.protocol,
             self.leader_id,
             members,
+            leads and self.state is GroupState.STABLE,
         )
 
     def sync_result(self, member: Member) -> SyncGroupResult:

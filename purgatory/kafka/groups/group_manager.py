@@ -141,6 +141,21 @@ class GroupManager:
         """Handle a heartbeat of a member of a share group, as ``consumer_heartbeat``."""
         self._group_heartbeat(self.shares, request, respond)
 
+    def create_share_group(self, group_id: str, respond: Callable[[ErrorCode], object]) -> None:
+        """Make a share group without members; ``respond`` is called once it is replicated.
+
+        Raises:
+            GroupRefusal: the id is invalid or that of a group of another kind, or this broker
+                doesn't coordinate it.
+        """
+        self._check_committed(self._partition(group_id))
+        check_group_id(group_id)
+        if group_id in self.classic.groups or self._epoch_based_group(group_id) is not None:
+            raise GroupRefusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
+            )
+        self.shares.create(group_id, respond)
+
     def _group_heartbeat(
         self,
         coordinator: ConsumerGroupCoordinator,

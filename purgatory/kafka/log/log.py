@@ -138,6 +138,8 @@ _MAX_SNAPSHOTS = 2
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 """The codecs of batches, by Kafka's numbers."""
 
+WEEK_MS = 7 * 24 * 60 * 60 * 1000
+
 ZSTD = CODECS.index("zstd")
 """The codec that older versions of Produce and Fetch lack."""
 
@@ -150,7 +152,7 @@ class LogConfig:
         segment_bytes: a batch that would make a segment larger than this begins a new one.
         retention_bytes: delete the oldest segments as long as this much remains; None keeps all.
         max_batch_bytes: a larger batch is refused.
-        retention_ms: delete segments whose records are all older; None keeps them.
+        retention_ms: delete segments whose records are all older: a week; None keeps them.
         deletes: whether old segments may be deleted, by size or by age.
         compacts: whether records are replaced by later ones with their key.
         is_log_append_time: whether records get the leader's time, in place of their producer's.
@@ -175,13 +177,13 @@ class LogConfig:
     segment_bytes: int = 1024 * 1024 * 1024
     retention_bytes: int | None = None
     max_batch_bytes: int = 1024 * 1024 + 12
-    retention_ms: OrTimedelta[int | None] = default(None)
+    retention_ms: OrTimedelta[int | None] = default(WEEK_MS)
     deletes: bool = True
     compacts: bool = False
     is_log_append_time: bool = False
     timestamp_before_max_ms: OrTimedelta[int | None] = default(None)
-    timestamp_after_max_ms: OrTimedelta[int | None] = default(None)
-    segment_ms: OrTimedelta[int | None] = default(None)
+    timestamp_after_max_ms: OrTimedelta[int | None] = default(60 * 60 * 1000)
+    segment_ms: OrTimedelta[int | None] = default(WEEK_MS)
     min_dirty_ratio: float = 0.5
     min_compaction_lag_ms: OrTimedelta[int] = default(0)
     max_compaction_lag_ms: OrTimedelta[int | None] = default(None)

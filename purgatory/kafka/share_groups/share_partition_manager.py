@@ -72,7 +72,6 @@ class SharePartitionManager:
     ) -> None:
         self.sessions = ShareSessions(config.share_max_sessions)
         self._manager = manager
-        self._config = config
         self._store = store
         self._purgatories = purgatories
         self._settings_of = settings_of
@@ -132,7 +131,7 @@ class SharePartitionManager:
             key,
             topic_partition,
             partition.leader_epoch,
-            self._config,
+            lambda: self._settings_of(key.group_id),
             self._store,
             self._purgatories,
             lambda respond: self._respond_start(key.group_id, partition, respond),
@@ -286,10 +285,13 @@ class SharePartitionManager:
         except KafkaError as error:
             return ShareFetchResult(error.code, error.message)
         in_flight = share_partition.in_flight
+        settings = self._settings_of(key.group_id)
+        if in_flight is not None:
+            in_flight.max_deliveries = settings.share_max_deliveries
+            in_flight.max_records = settings.share_max_records
         offset = None if in_flight is None else self._next_offset(partition, in_flight)
         if in_flight is None or offset is None:
             return _NO_RECORDS
-        settings = self._settings_of(key.group_id)
         fetch_params = FetchParams(max_bytes=params.max_bytes, isolation=settings.share_isolation)
         fetches = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
         read = self._manager.read(fetch_params, fetches)[partition.topic_partition]
