@@ -65,7 +65,7 @@ def test_broker_out_of_sync_is_not_elected() -> None:
     with World() as world:
         cluster = _world_cluster(world, leader_imbalance_check_s=30)
         world.at("10s", cluster.kill, 1)
-        world.at("15s", cluster.fault.stall_follower, 1)
+        world.at("15s", lambda: cluster.fault.stall_follower(1))
         world.at("20s", cluster.revive, 1)
         world.pass_time("5min")
         assert len(_misled(cluster)) == 2
@@ -79,7 +79,7 @@ def test_paused_broker_is_not_elected() -> None:
         cluster = _world_cluster(world, leader_imbalance_check_s=30)
         world.at("10s", cluster.kill, 1)
         world.at("20s", cluster.revive, 1)
-        world.at("28s", cluster.fault.pause, 1)
+        world.at("28s", lambda: cluster.fault.pause(1))
         world.pass_time("31s")
         assert len(_misled(cluster)) == 2
         cluster.fault.end_all()
