@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import random
 import sys
-import time
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -53,6 +52,7 @@ from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_partition import SharePurgatories
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
 from timer import SystemClock
+from timer.machine_time import time
 
 Handler = Callable[["BrokerServices", Request, Connection], Response | Awaitable[Response]]
 """Handles a request to a broker from a connection; the result may be awaitable."""

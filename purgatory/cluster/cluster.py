@@ -137,6 +137,8 @@ class Cluster(ClusterMetadata):
             loop.create_task(self._run_maintenance()),
             loop.create_task(self._cut_idle_connections()),
         ]
+        if self.config.auto_leader_rebalance:
+            self._maintenance.append(loop.create_task(self._balance_leaders()))
         if self._observer is not None:
             self._maintenance.append(loop.create_task(self._observer.run()))
 
@@ -301,6 +303,13 @@ class Cluster(ClusterMetadata):
                 await broker.compact(broker.now_ms())
                 broker.shrink_isrs()
                 await asyncio.sleep(0)
+
+    async def _balance_leaders(self) -> None:
+        """Have brokers that returned lead their partitions again."""
+        while True:
+            await asyncio.sleep(self.config.leader_imbalance_check_s)
+            paused = [broker for broker in self.brokers if self.fault.is_paused(broker)]
+            self.controller.elect_preferred(paused)
 
     async def _cut_idle_connections(self) -> None:
         limits = self.config.limits

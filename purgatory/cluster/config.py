@@ -174,6 +174,8 @@ class ClusterConfig:
             fewer replicas, all.
         follower_lag_ms: the delay of a follower's append.
         replica_max_lag_ms: a follower that did not catch up for so long leaves the ISR.
+        auto_leader_rebalance: whether preferred leaders that are in sync are elected regularly.
+        leader_imbalance_check_s: how often.
         auto_create_topics: whether a request for an unknown topic creates it.
         default_partitions: the partitions of topics that are created without a number.
         default_replication: their replication factor; None: three, or the number of brokers.
@@ -208,6 +210,8 @@ class ClusterConfig:
     min_insync_replicas: int = 1
     follower_lag_ms: OrTimedelta[float] = default(0)
     replica_max_lag_ms: OrTimedelta[int] = default(30_000)
+    auto_leader_rebalance: bool = True
+    leader_imbalance_check_s: OrTimedelta[float] = default(300)
     auto_create_topics: bool = True
     default_partitions: int = 1
     default_replication: int | None = None
@@ -305,6 +309,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "min_insync_replicas": (1, _INT),
     "follower_lag_ms": (0, _INT),
     "replica_max_lag_ms": (1, _LONG),
+    "leader_imbalance_check_s": (0.01, _INT),
     "memory_bytes": (1, _LONG),
     "retention_ms": (-1, _LONG),
     "log_config.retention_bytes": (0, _LONG),

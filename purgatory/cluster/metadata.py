@@ -5,6 +5,7 @@ Ground rules: only the cluster's loop touches it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -194,6 +195,7 @@ class ClusterMetadata:
         config, groups = self.config, self.config.groups
         values: Mapping[str, object] = {
             "auto.create.topics.enable": config.auto_create_topics,
+            "auto.leader.rebalance.enable": config.auto_leader_rebalance,
             "default.replication.factor": self.default_replication,
             "delete.topic.enable": True,
             "group.consumer.assignors": ",".join(ASSIGNORS),
@@ -206,6 +208,7 @@ class ClusterMetadata:
             "group.share.assignors": ",".join(SHARE_ASSIGNORS),
             "group.share.max.share.sessions": groups.share_max_sessions,
             "group.share.max.size": groups.share_max_size,
+            "leader.imbalance.check.interval.seconds": math.ceil(config.leader_imbalance_check_s),
             "num.partitions": config.default_partitions,
             "offsets.topic.num.partitions": config.offsets_partitions,
             "replica.lag.time.max.ms": config.replica_max_lag_ms,

@@ -16,7 +16,6 @@ from __future__ import annotations
 import gzip
 import mmap
 import struct
-import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +37,7 @@ from purgatory.kafka.log.record_batch import (
     CHECKSUM_OFFSET,
     HEADER_BYTES,
 )
+from timer.machine_time import time
 
 _ATTRIBUTES_AT = 21
 _SHORT = struct.Struct(">h")

@@ -14,7 +14,7 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from typing import Protocol
 from uuid import UUID
@@ -416,9 +416,14 @@ class Controller:
                 elected.append((topic_partition, state))
         self._notify(elected)
 
-    def elect_preferred(self) -> None:
-        """Elect the preferred leader of each partition, if it is alive and in sync."""
-        self.elect_leaders([key for key, _ in self.partitions()], unclean=False)
+    def elect_preferred(self, unresponsive: Collection[int] = ()) -> None:
+        """Elect the preferred leader of each partition, if it is alive and in sync.
+
+        Args:
+            unresponsive: live brokers that are not elected.
+        """
+        chosen = [key for key, state in self.partitions() if state.replicas[0] not in unresponsive]
+        self.elect_leaders(chosen, unclean=False)
 
     def elect_leaders(
         self, topic_partitions: Sequence[TopicPartition], unclean: bool

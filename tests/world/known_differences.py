@@ -38,12 +38,6 @@ class KnownDifference(NamedTuple):
 
 KNOWN_DIFFERENCES: Final = (
     KnownDifference(
-        "a broker that is back leads none of its partitions again",
-        "preferred leaders lead",
-        "controller",
-        lambda row: row["fault"] in ("kill-coordinator", "kill-leader", "power-cut"),
-    ),
-    KnownDifference(
         "a classic group is forgotten when its coordinator dies",
         "members keep partitions in their session",
         "classic group coordinator",

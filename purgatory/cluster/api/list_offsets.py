@@ -7,7 +7,6 @@ offset is not available, since it might be below one that was returned before.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from typing import Any
 
@@ -17,6 +16,7 @@ from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.records import Record, find_by_timestamp, latest
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
+from timer.machine_time import time
 
 _LATEST = -1
 _EARLIEST = -2
