@@ -27,7 +27,7 @@ INSTALL_EXTRAS = { ! $(BIN)/python -m pip config list | grep -qE '\.(index-url|n
 	$(PIP) install --constraint constraints.txt --editable ".[$(1)]"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick nightly test-core model lint format bench soak chaos chaos-wire suites docs release-check sanitize test-debug wheel pins clean FORCE
+.PHONY: help setup demo test quick nightly test-core model lint format bench soak chaos chaos-wire suites record judge docs release-check sanitize test-debug wheel pins clean FORCE
 
 # Each Python keeps its bytecode, which takes most of a short process' time to compile, whatever the
 # environment says.
@@ -105,6 +105,8 @@ nightly: $(READY) ## all tests with the exhaustive ones, the benchmarks in small
 	PURGATORY_SEED=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD)) $(BIN)/python -m pytest -q $(IN_PARALLEL) 3
 	$(MAKE) bench SMALL=1
 	$(MAKE) suites chaos chaos-wire
+	$(MAKE) judge COUNT=200
+	$(BIN)/python -m tests.recorded.purgatory_beside_kafkas
 
 # With few packages, in an environment of its own for each version, so that any Python is quickly tried.
 test-core: CORE_VENV = build/core-$(call VERSION_OF,$(PYTHON))
@@ -140,6 +142,12 @@ chaos-wire: $(READY) ## real clients of a cluster in virtual time, among random 
 
 suites: $(READY) ## librdkafka's, kafka-python's and quixstreams' own tests against a cluster (make suites SHORT=1)
 	$(BIN)/python -m tests.suites.run $(if $(SHORT),--short)
+
+record: $(READY) ## answers of a real Kafka, recorded anew by Maven and Java 17 (make record KAFKA=4.3.1 ONLY=fetch)
+	$(BIN)/python -m tests.recorded.record $(if $(KAFKA),--version $(KAFKA)) $(if $(ONLY),--only $(ONLY)) $(if $(PORT),--port $(PORT))
+
+judge: $(READY) ## random sequences of requests at a real Kafka and at ours (make judge SEED=1 COUNT=20)
+	$(BIN)/python -m tests.recorded.live --seed $(SEED) $(if $(COUNT),--count $(COUNT)) $(if $(PORT),--port $(PORT))
 
 # In a copy, whose native parts watch each access to memory. Slower by half, and not part of `make test`. What
 # looks at memory or takes processes apart is left out: the sanitizer has its own of both. And so are greenlets:

@@ -1,0 +1,115 @@
+"""All programs by name, in the order in which a real cluster runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tests.recorded.programs import (
+    configs,
+    consumer_groups,
+    deaths,
+    fetch,
+    garbage,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    security,
+    share_groups,
+    topics,
+    transactions,
+)
+from tests.recorded.recorder import Program
+from tests.recorded.sequences import random_program
+
+_PROGRAMS: Sequence[Program] = (
+    metadata.api_versions,
+    metadata.api_versions_of_the_future,
+    metadata.metadata,
+    metadata.automatic_topics,
+    metadata.describe_cluster,
+    metadata.topic_partitions,
+    topics.create_topics,
+    topics.create_partitions,
+    topics.delete_topics,
+    topics.elect_leaders,
+    topics.reassignments,
+    topics.log_dirs,
+    configs.topic_settings,
+    configs.broker_settings,
+    configs.created_settings,
+    configs.replaced_settings,
+    produce.versions,
+    produce.without_acks,
+    produce.odd_batches,
+    produce.topics_limits,
+    produce.idempotent,
+    produce.unknown_producers,
+    fetch.fetch,
+    fetch.followers,
+    fetch.sessions,
+    fetch.list_offsets,
+    fetch.greatest_timestamp,
+    fetch.delete_records,
+    fetch.leader_epochs,
+    fetch.open_transaction,
+    groups.find_coordinator,
+    groups.errors,
+    groups.two_members,
+    groups.static_members,
+    groups.static_members_wait,
+    groups.late_members,
+    groups.generations,
+    offsets.commits,
+    offsets.last_offset,
+    offsets.members_commits,
+    offsets.lists_of_groups,
+    consumer_groups.joining,
+    consumer_groups.one_member,
+    consumer_groups.two_members,
+    consumer_groups.static_member,
+    consumer_groups.regular_expression,
+    consumer_groups.kinds_together,
+    share_groups.heartbeats,
+    share_groups.records,
+    share_groups.offsets,
+    share_groups.left_alone,
+    transactions.init,
+    transactions.old_protocol,
+    transactions.next_protocol,
+    transactions.mixed_protocols,
+    transactions.offsets,
+    transactions.pending_group,
+    transactions.old_offsets,
+    transactions.timeout,
+    transactions.timeout_of_next,
+    transactions.lists,
+    transactions.markers,
+    security.access_control,
+    security.credentials,
+    security.quotas,
+    garbage.bytes_of_no_request,
+    garbage.rare_requests,
+    deaths.coordinator_of_a_group,
+    deaths.leader_without_followers,
+    deaths.leader_with_followers,
+    configs.listed_resources,
+    configs.altered_settings,
+)
+
+
+def _name(program: Program) -> str:
+    return f"{program.__module__.rsplit('.', 1)[-1]}.{program.__qualname__}"
+
+
+SEEDS = (1, 2, 3, 4, 5, 6)
+"""The random sequences that are recorded, too: a few, and those that found a difference."""
+
+SEQUENCES = "sequences"
+"""The start of their names, and the program of entries for any sequence of `make judge`."""
+
+PROGRAMS: Mapping[str, Program] = {
+    **{f"{SEQUENCES}.seed_{seed}": random_program(seed) for seed in SEEDS},
+    **{_name(program): program for program in _PROGRAMS},
+}
+"""Those that alter a cluster for all are the last."""

@@ -1,0 +1,375 @@
+"""A client that runs a program at a cluster, real or ours, and records what it is answered.
+
+Programs are coroutines of a `Recorder`. A step is one request and its renamed answer; its name says
+the API, the version and what is special about it. What a program only waits for is no step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from tests.recorded.codec import CodecError, Message, read_response, request_bytes
+from tests.recorded.renaming import Renamer
+
+Program = Callable[["Recorder"], Coroutine[Any, Any, None]]
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+"""The types of coordinators' keys."""
+
+NO_ID = UUID(int=0)
+CLIENT_ID = "judge"
+_SETTLED_S = 0.3
+_PATIENCE_S = 20.0
+_RETRIED = {14, 15, 16, 51}
+"""Errors of coordinators that are loading, moving or at work."""
+
+
+class NoAnswerError(Exception):
+    """A connection that was cut, a request that was not answered, or an unreadable response."""
+
+
+class Leader(NamedTuple):
+    """The leader of a partition."""
+
+    topic: str
+    partition: int = 0
+
+
+class Coordinator(NamedTuple):
+    """The coordinator of a group, a transactional id or a share partition."""
+
+    key: str
+    kind: int = GROUP
+
+
+class Other(NamedTuple):
+    """A broker that is not the one of this place."""
+
+    than: Leader | Coordinator
+
+
+Place = Leader | Coordinator | Other | int | None
+"""Where a request goes: None is the first broker. A broker forwards what the controller decides."""
+
+
+class Answer(dict[str, Any]):
+    """A response's fields. A field that it doesn't have is None, so that programs go on."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+
+class Step(NamedTuple):
+    """One recorded answer."""
+
+    name: str
+    answer: Any
+
+
+class Connection:
+    """A connection to one broker."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str
+    ) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._client_id = client_id
+        self._sent = 0
+        self._received = 0
+
+    @classmethod
+    async def open(cls, host: str, port: int, client_id: str = CLIENT_ID) -> Connection:
+        """Connect to a broker."""
+        return cls(*await asyncio.open_connection(host, port), client_id)
+
+    def send(self, api: str, version: int, body: Message, has_answer: bool = True) -> None:
+        """Send a request; acks=0 is never answered."""
+        self._sent += 1
+        if not has_answer:
+            self._received += 1
+        self.send_frame(request_bytes(api, version, body, self._sent, self._client_id))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send bytes behind their length."""
+        self.writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    async def receive(self, api: str, version: int, timeout_s: float = _PATIENCE_S) -> Answer:
+        """Receive the next response.
+
+        Raises:
+            NoAnswerError: there is none.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                frame = await self.receive_frame()
+            correlation, body = read_response(api, version, frame)
+        except TimeoutError:
+            raise NoAnswerError("no answer") from None
+        except (OSError, asyncio.IncompleteReadError):
+            raise NoAnswerError("closed") from None
+        except (CodecError, UnicodeDecodeError) as error:
+            raise NoAnswerError(f"unreadable: {error}") from None
+        self._received += 1
+        if correlation != self._received:
+            raise NoAnswerError("answer to another request")
+        return Answer(body)
+
+    async def receive_frame(self) -> bytes:
+        """Receive the bytes of a response behind its length."""
+        length = int.from_bytes(await self.reader.readexactly(4), "big")
+        return await self.reader.readexactly(length)
+
+    def close(self) -> None:
+        """Cut the connection."""
+        self.writer.transport.abort()
+
+
+class Brokers(Protocol):
+    """What kills brokers and brings them back, where programs run."""
+
+    async def kill(self, broker_id: int) -> object:
+        """Kill a broker."""
+
+    async def revive(self, broker_id: int) -> object:
+        """Start it again."""
+
+
+class Recorder:
+    """Runs a program.
+
+    Args:
+        host: where a broker listens.
+        port: its port.
+        run: the name of the run, of seven characters, which ends the names of topics and groups.
+        brokers: kills brokers, where programs do.
+    """
+
+    def __init__(self, host: str, port: int, run: str, brokers: Brokers | None = None) -> None:
+        self.run = run
+        self.renamed = Renamer(run)
+        self.steps: list[Step] = []
+        self.addresses: dict[int, tuple[str, int]] = {}
+        self._bootstrap = host, port
+        self._brokers = brokers
+        self._dead: set[int] = set()
+        self._connections: dict[tuple[int, str], Connection] = {}
+        self._places: dict[Leader | Coordinator, int] = {}
+
+    async def start(self) -> None:
+        """Ask for the brokers."""
+        connection = await Connection.open(*self._bootstrap)
+        connection.send("Metadata", 12, {"Topics": []})
+        answer = await connection.receive("Metadata", 12)
+        connection.close()
+        self.addresses = {one["NodeId"]: (one["Host"], one["Port"]) for one in answer["Brokers"]}
+
+    def close(self) -> None:
+        """Cut all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # Requests.
+
+    async def ask(
+        self,
+        api: str,
+        version: int,
+        name: str,
+        body: Message | None = None,
+        to: Place = None,
+        client_id: str = CLIENT_ID,
+        timeout_s: float = _PATIENCE_S,
+    ) -> Answer:
+        """Send a request, record the answer as a step, and return it; empty: there is none."""
+        try:
+            answer = await self.ask_quietly(api, version, body, to, client_id, timeout_s)
+        except NoAnswerError as error:
+            self.note(f"{api} v{version} {name}", str(error))
+            return Answer()
+        self.note(f"{api} v{version} {name}", answer)
+        return answer
+
+    def note(self, name: str, answer: Any) -> None:
+        """Record an answer."""
+        known = {step.name for step in self.steps}
+        numbered, number = name, 1
+        while numbered in known:
+            number += 1
+            numbered = f"{name} #{number}"
+        self.steps.append(Step(numbered.replace(self.run, "<run>"), self.renamed(answer)))
+
+    async def ask_quietly(
+        self,
+        api: str,
+        version: int,
+        body: Message | None = None,
+        to: Place = None,
+        client_id: str = CLIENT_ID,
+        timeout_s: float = _PATIENCE_S,
+    ) -> Answer:
+        """Send a request, and return its answer, which is not recorded.
+
+        Raises:
+            NoAnswerError: there is none.
+        """
+        broker = await self.broker(to)
+        connection = await self.connection(broker, client_id)
+        try:
+            connection.send(api, version, body or {})
+            return await connection.receive(api, version, timeout_s)
+        except NoAnswerError:
+            del self._connections[broker, client_id]
+            connection.close()
+            raise
+
+    async def connection(self, broker: int, client_id: str = CLIENT_ID) -> Connection:
+        """Return the connection of a client id to a broker; there is one."""
+        connection = self._connections.get((broker, client_id))
+        if connection is None:
+            connection = await Connection.open(*self.addresses[broker], client_id)
+            self._connections[broker, client_id] = connection
+        return connection
+
+    # Places.
+
+    async def broker(self, place: Place) -> int:
+        """Return the broker of a place."""
+        if place is None:
+            return self._first()
+        if isinstance(place, int):
+            return place
+        if isinstance(place, Other):
+            known = await self.broker(place.than)
+            return self._first(known)
+        if place not in self._places:
+            find = self._leader if isinstance(place, Leader) else self._coordinator
+            self._places[place] = await self._until(lambda: find(place))  # type: ignore[arg-type]
+        return self._places[place]
+
+    async def _until(self, find: Callable[[], Coroutine[Any, Any, int | None]]) -> int:
+        """Ask until there is a leader or a coordinator; else go on with the first broker."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                while True:
+                    found = await find()
+                    if found is not None:
+                        return found
+                    await asyncio.sleep(0.1)
+        return self._first()
+
+    def _first(self, but: int = -1) -> int:
+        return min(one for one in self.addresses if one not in self._dead and one != but)
+
+    async def _leader(self, place: Leader) -> int | None:
+        for topic in await self._described(place.topic):
+            for partition in topic["Partitions"]:
+                is_there = partition["ErrorCode"] == 0
+                if is_there and partition["PartitionIndex"] == place.partition:
+                    return int(partition["LeaderId"])
+        return None
+
+    async def _coordinator(self, place: Coordinator) -> int | None:
+        body = {"KeyType": place.kind, "CoordinatorKeys": [place.key]}
+        found = (await self.ask_quietly("FindCoordinator", 4, body))["Coordinators"][0]
+        return None if found["ErrorCode"] else int(found["NodeId"])
+
+    async def _described(self, topic: str, to: Place = None) -> Sequence[Mapping[str, Any]]:
+        body = {"Topics": [{"Name": topic}], "AllowAutoTopicCreation": False}
+        answer = await self.ask_quietly("Metadata", 12, body, to)
+        return answer["Topics"]  # type: ignore[no-any-return]
+
+    # Deaths.
+
+    async def kill(self, broker: int) -> None:
+        """Kill a broker. Leaders and coordinators are asked for anew from then on."""
+        assert self._brokers is not None
+        await self._brokers.kill(broker)
+        self._dead.add(broker)
+        self._places.clear()
+        for key in [key for key in self._connections if key[0] == broker]:
+            self._connections.pop(key).close()
+
+    async def revive(self, broker: int) -> None:
+        """Start a dead broker again."""
+        assert self._brokers is not None
+        await self._brokers.revive(broker)
+        self._dead.remove(broker)
+        self._places.clear()
+
+    # What many programs need.
+
+    def name(self, start: str) -> str:
+        """Return a name of this run's own."""
+        return f"{start}-{self.run}"
+
+    async def topic(
+        self,
+        start: str,
+        partitions: int = 1,
+        replicas: int = -1,
+        configs: Mapping[str, str] | None = None,
+        assignment: Sequence[Sequence[int]] = (),
+    ) -> str:
+        """Create a topic, wait until all brokers know its leaders, and return its name."""
+        name = self.name(start)
+        settings = [{"Name": key, "Value": value} for key, value in (configs or {}).items()]
+        placed = [
+            {"PartitionIndex": partition, "BrokerIds": list(brokers)}
+            for partition, brokers in enumerate(assignment)
+        ]
+        topic = {
+            "Name": name,
+            "NumPartitions": -1 if placed else partitions,
+            "ReplicationFactor": replicas,
+            "Configs": settings,
+            "Assignments": placed,
+        }
+        await self.ask_quietly("CreateTopics", 7, {"Topics": [topic], "timeoutMs": 20_000})
+        for broker in self.addresses:
+            while not self._has_leaders(await self._described(name, broker)):
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(_SETTLED_S)
+        return name
+
+    @staticmethod
+    def _has_leaders(topics: Sequence[Mapping[str, Any]]) -> bool:
+        return all(
+            topic["ErrorCode"] == 0 and all(one["ErrorCode"] == 0 for one in topic["Partitions"])
+            for topic in topics
+        )
+
+    async def topic_id(self, name: str) -> UUID:
+        """Return a topic's id."""
+        (topic,) = await self._described(name)
+        return topic["TopicId"]  # type: ignore[no-any-return]
+
+    async def settled(self, api: str, version: int, name: str, body: Message, to: Place) -> Answer:
+        """Ask until the coordinator is ready, and record the last answer."""
+        for _ in range(60):
+            answer = await self.ask_quietly(api, version, body, to)
+            if answer["ErrorCode"] not in _RETRIED:
+                break
+            await asyncio.sleep(0.1)
+        self.note(f"{api} v{version} {name}", answer)
+        return answer
+
+
+async def run_program(
+    program: Program, host: str, port: int, run: str, brokers: Brokers | None = None
+) -> list[Step]:
+    """Run a program at a cluster, and return its steps; an exception is its last step."""
+    recorder = Recorder(host, port, run, brokers)
+    try:
+        await recorder.start()
+        await program(recorder)
+    except (LookupError, TypeError, ValueError, OSError, NoAnswerError) as error:
+        recorder.note("end of the program", f"{type(error).__name__}: {error}")
+    finally:
+        recorder.close()
+    return recorder.steps

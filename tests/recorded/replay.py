@@ -1,0 +1,63 @@
+"""The programs at ours, in virtual time, and what a real Kafka was answered beside it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import structlog
+
+from purgatory.kafka import GroupConfig
+from purgatory.virtual import World
+from tests.recorded.comparison import Difference, compare
+from tests.recorded.recorder import Program, Step, run_program
+from tests.recorded.recordings import NEWEST, has_recording, read_recording
+
+BROKERS = 3
+OFFSETS_PARTITIONS = TRANSACTIONS_PARTITIONS = 5
+MIN_SESSION_TIMEOUT_MS = 100
+RUN = "r000000"
+_SEED = 1
+
+
+def replay(program: Program, run: str = RUN) -> list[Step]:
+    """Run a program at a cluster of ours, with the settings of the real one."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    with World(_SEED, plain_network=True) as world:
+        cluster = world.cluster(
+            BROKERS,
+            default_replication=1,
+            offsets_partitions=OFFSETS_PARTITIONS,
+            transactions_partitions=TRANSACTIONS_PARTITIONS,
+            groups=GroupConfig(
+                initial_rebalance_delay_ms=0, min_session_timeout_ms=MIN_SESSION_TIMEOUT_MS
+            ),
+        )
+        host, port = cluster.bootstrap_servers.split(",")[0].split(":")
+        return world.run(run_program(program, host, int(port), run, cluster))
+
+
+def differences_from(
+    name: str, replayed: Sequence[Step], version: str = NEWEST
+) -> list[Difference]:
+    """Return a program's differences from a version of Kafka.
+
+    Where an older Kafka differs and ours is as the newest one, ours is right.
+    """
+    older = compare(read_recording(version, name), replayed)
+    if version == NEWEST or not has_recording(NEWEST, name):
+        return older
+    recorded = read_recording(NEWEST, name)
+    of_newest = compare(recorded, replayed)
+    known = {step.name for step in recorded}
+    places = {(one.step, one.path) for one in of_newest}
+    return [one for one in older if one.step not in known or _is_at(one, places)]
+
+
+def _is_at(difference: Difference, places: set[tuple[str, str]]) -> bool:
+    """Whether the newest Kafka differs from ours there, too."""
+    step, path = difference.step, difference.path
+    return any(
+        step == other and (path.startswith(place) or place.startswith(path))
+        for other, place in places
+    )
