@@ -36,15 +36,7 @@ class KnownDifference(NamedTuple):
         )
 
 
-KNOWN_DIFFERENCES: Final = (
-    KnownDifference(
-        "a classic group is forgotten when its coordinator dies",
-        "members keep partitions in their session",
-        "classic group coordinator",
-        lambda row: row["group"] in ("classic", "static") and row["fault"] == "kill-coordinator",
-        ["epochs rise"],
-    ),
-)
+KNOWN_DIFFERENCES: Final[Sequence[KnownDifference]] = ()
 
 
 class KnownDifferenceError(Exception):
