@@ -43,7 +43,11 @@ async def metadata(broker: BrokerServices, request: Request, connection: Connect
     body, cluster = request.body, broker.cluster
     allowed = authorized_topic_operations(body)
     if body.topics is None:
-        topics = [_topic(cluster, topic, allowed) for topic in cluster.controller.topics.values()]
+        topics = [
+            _topic(cluster, topic, allowed)
+            for topic in cluster.controller.topics.values()
+            if not _is_hidden(broker, topic.name)
+        ]
     else:
         may_create = cluster.config.auto_create_topics and getattr(
             body, "allow_auto_topic_creation", True
@@ -52,9 +56,9 @@ async def metadata(broker: BrokerServices, request: Request, connection: Connect
             (topic.name, getattr(topic, "topic_id", None)) for topic in body.topics
         )
         topics = [
-            _topic_with_id(cluster, topic_id, allowed, request.api_version)
+            _topic_with_id(broker, topic_id, allowed, request.api_version)
             if name is None
-            else _named_topic(cluster, name, may_create, allowed)
+            else _named_topic(broker, name, may_create, allowed)
             for name, topic_id in requested_topics
         ]
     return {
@@ -114,12 +118,19 @@ def _controller(cluster: ClusterMetadata) -> int:
     return min(cluster.controller.live, default=-1)
 
 
+def _is_hidden(broker: BrokerServices, topic: str) -> bool:
+    """Whether the broker doesn't know a topic yet."""
+    delays = broker.cluster.delays
+    return delays is not None and delays.hides_topic(broker.broker_id, topic)
+
+
 def _topic_with_id(
-    cluster: ClusterMetadata, topic_id: UUID | None, allowed: int, api_version: int
+    broker: BrokerServices, topic_id: UUID | None, allowed: int, api_version: int
 ) -> dict[str, Any]:
+    cluster = broker.cluster
     may_ask = topic_id is not None and api_version >= _TOPIC_ID_MIN_VERSION
     topic = cluster.controller.topic_with_id(topic_id) if topic_id and may_ask else None
-    if topic is not None:
+    if topic is not None and not _is_hidden(broker, topic.name):
         return _topic(cluster, topic, allowed)
     return {
         "error_code": ErrorCode.UNKNOWN_TOPIC_ID if may_ask else ErrorCode.INVALID_REQUEST,
@@ -130,12 +141,13 @@ def _topic_with_id(
 
 
 def _named_topic(
-    cluster: ClusterMetadata, name: str, may_create: bool, allowed: int
+    broker: BrokerServices, name: str, may_create: bool, allowed: int
 ) -> dict[str, Any]:
+    cluster = broker.cluster
     topic = cluster.controller.topics.get(name)
     if topic is None and may_create and name in INTERNAL_TOPICS:
         topic = cluster.create_internal_topic(name)
-    if topic is not None:
+    if topic is not None and not _is_hidden(broker, name):
         return _topic(cluster, topic, allowed)
     existing_topics = cluster.controller.topics if may_create else ()
     error = (
@@ -144,11 +156,14 @@ def _named_topic(
         else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
     may_create = may_create and cluster.has_room_for(cluster.config.default_partitions)
-    if may_create and error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    if topic is None and may_create and error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if cluster.delays is not None:
+            cluster.delays.begin_topic(name, is_automatic=True)
         topic = cluster.controller.create_topic(
             name, cluster.config.default_partitions, cluster.default_replication
         )
-        return _topic(cluster, topic, allowed)
+        if not _is_hidden(broker, name):
+            return _topic(cluster, topic, allowed)
     return {
         "error_code": error,
         "name": name,
@@ -196,7 +211,8 @@ async def describe_topic_partitions(
     """Describe the requested topics, or all, from the cursor on."""
     body, cluster = request.body, broker.cluster
     cursor = body.cursor
-    names = sorted({topic.name for topic in body.topics} or cluster.controller.topics)
+    known = (name for name in cluster.controller.topics if not _is_hidden(broker, name))
+    names = sorted({topic.name for topic in body.topics} or known)
     remaining = max(1, min(body.response_partition_limit, _MAX_PARTITIONS))
     topics, following = [], None
     for name in names:
@@ -206,7 +222,7 @@ async def describe_topic_partitions(
         if remaining == 0:
             following = {"topic_name": name, "partition_index": first}
             break
-        described = _described(cluster, name, first, remaining)
+        described = _described(broker, name, first, remaining)
         topics.append(described)
         remaining -= len(described["partitions"])
         until = max(0, first) + len(described["partitions"])
@@ -217,9 +233,10 @@ async def describe_topic_partitions(
     return {"throttle_time": 0, "topics": topics, "next_cursor": following}
 
 
-def _described(cluster: ClusterMetadata, name: str, first: int, most: int) -> dict[str, Any]:
+def _described(broker: BrokerServices, name: str, first: int, most: int) -> dict[str, Any]:
+    cluster = broker.cluster
     topic = cluster.controller.topics.get(name)
-    if topic is None:
+    if topic is None or _is_hidden(broker, name):
         return {
             "error_code": ErrorCode.INVALID_TOPIC_EXCEPTION
             if invalid_topic_name_reason(name)
