@@ -164,6 +164,11 @@ if TYPE_CHECKING:
     "Retention time of records; by default unlimited.",
     least="0s",
 )
+@options.option(
+    "--realistic-delays/--no-realistic-delays",
+    default=False,
+    help="Be some milliseconds behind, as a real Kafka: clients have to retry.",
+)
 @options.trace_folder
 @options.publish
 @options.fault_plan
@@ -210,6 +215,7 @@ def cluster(
     fsync: str,
     memory_mb: int,
     retention: Duration | None,
+    realistic_delays: bool,
     trace: Path | None,
     publish: str | None,
     faults: Path | None,
@@ -280,6 +286,7 @@ def cluster(
             "fsync": ("fsync", _fsync(fsync)),
             "memory_mb": ("memory_bytes", memory_mb * 1024 * 1024),
             "retention": ("retention_ms", None if retention is None else retention.whole_ms),
+            "realistic_delays": ("realistic_delays", realistic_delays),
             "trace": ("trace", trace),
             "publish": ("publish", publish),
             "faults": ("faults", faults),

@@ -196,6 +196,8 @@ class ClusterConfig:
         retention_ms: how long records are kept; -1: for ever; None: as in ``log_config``, a week.
         log_config: segments and retention.
         limits: the limits of clients.
+        realistic_delays: whether brokers are some milliseconds behind, as those of a real Kafka:
+            clients see errors that they have to retry, old settings, and batches that are cut.
     """
 
     brokers: int = 3
@@ -229,6 +231,7 @@ class ClusterConfig:
     retention_ms: OrTimedelta[int | None] = default(None)
     log_config: LogConfig = field(default_factory=LogConfig)
     limits: Limits = field(default_factory=Limits)
+    realistic_delays: bool = False
 
     @property
     def broker_ids(self) -> range:

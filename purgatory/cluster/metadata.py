@@ -16,6 +16,7 @@ from purgatory.cluster.config import ClusterConfig, config_problems
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listeners import Endpoint, Listener
 from purgatory.cluster.protocol.connection import FairScheduler
+from purgatory.cluster.realistic_delays import RealisticDelays
 from purgatory.cluster.request_traces import RequestTraces
 from purgatory.cluster.security import ClusterSecurity
 from purgatory.cluster.storage import (
@@ -121,6 +122,7 @@ class ClusterMetadata:
         self.scheduler = FairScheduler()
         self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
         self.security = ClusterSecurity(config)
+        self.delays = RealisticDelays(config.broker_ids) if config.realistic_delays else None
         self._next_producer_id = 1_000
         self._lock: FolderLock | None = None
         self._unsaved = False
@@ -313,6 +315,8 @@ class ClusterMetadata:
             TRANSACTIONS_TOPIC: self.config.transactions_partitions,
             SHARE_STATE_TOPIC: self.config.share_state_partitions,
         }
+        if self.delays is not None:
+            self.delays.begin_topic(name, is_automatic=True)
         return self.controller.create_topic(
             name,
             partitions[name],

@@ -109,7 +109,7 @@ def _described(
         "configs": (),
     }
     try:
-        found = list(_configs_of(broker, requested.resource_type, requested.resource_name))
+        found = _shown(broker, requested.resource_type, requested.resource_name)
     except KafkaError as error:
         return {**values, "error_code": int(error.code), "error_message": error.message}
     return {
@@ -124,6 +124,13 @@ def _described(
             if not requested_keys or config["name"] in requested_keys
         ],
     }
+
+
+def _shown(broker: BrokerServices, kind: int, name: str) -> Sequence[Mapping[str, Any]]:
+    """Return the settings of a resource, or former ones if this broker is behind."""
+    current, delays = list(_configs_of(broker, kind, name)), broker.cluster.delays
+    old = None if delays is None else delays.old_config(broker.broker_id, kind, name)
+    return current if old is None else old
 
 
 def _configs_of(broker: BrokerServices, kind: int, name: str) -> Iterator[dict[str, Any]]:
@@ -370,8 +377,12 @@ def _altered_resource(
         changed = change(requested, settings)
         if requested.resource_type == _BROKER:
             _check_min_insync(broker.cluster, name, settings.now, changed)
+        delays = None if validate_only else broker.cluster.delays
+        old = None if delays is None else list(_configs_of(broker, requested.resource_type, name))
         if not validate_only and not settings.put(changed):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the change can't be saved")
+        if delays is not None and old is not None:
+            delays.begin_config(requested.resource_type, name, old)
     except KafkaError as error:
         return {**values, "error_code": int(error.code), "error_message": error.message}
     return {**values, "error_code": 0, "error_message": None}

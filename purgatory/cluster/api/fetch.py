@@ -29,6 +29,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.client_quotas import CONSUMER_BYTE_RATE
 from purgatory.kafka.log.log import ZSTD
+from purgatory.kafka.log.record_batch import encode_batches
 from purgatory.kafka.replication.fetch_session import (
     FINAL_EPOCH,
     NO_SESSION,
@@ -151,6 +152,8 @@ async def _read(
         partial(broker.manager.fetch_records, params, fetches)
     )
     results = bounded(results)
+    if broker.cluster.delays is not None:
+        results = _with_cut_batches(broker, params, fetches, results)
     if trace is not None:
         from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
         trace.record_fetch(connection, request, results, from_offsets, received_us)
@@ -241,6 +244,40 @@ def bounded(results: Responses) -> Responses:
         topic_partition: _cut(result, part) if len(result.batches) > part else result
         for topic_partition, result in results.items()
     }
+
+
+def _with_cut_batches(
+    broker: BrokerServices,
+    params: FetchParams,
+    fetches: Mapping[TopicPartition, PartitionFetch],
+    results: Responses,
+) -> Responses:
+    """Fill partitions up to their limits, as Kafka does, with the beginning of the next batch."""
+    free_bytes = params.max_bytes - sum(result.size_bytes for result in results.values())
+    filled = dict(results)
+    for key, result in results.items():
+        most_bytes = min(free_bytes, fetches[key].max_bytes - result.size_bytes)
+        batch = _next_batch(broker, key, result, params.isolation)
+        if 0 < most_bytes < len(batch):  # a whole one is of another segment
+            filled[key] = result._replace(cut_batch=batch[:most_bytes])
+            free_bytes -= most_bytes
+    return filled
+
+
+def _next_batch(
+    broker: BrokerServices,
+    topic_partition: TopicPartition,
+    result: PartitionFetchResponse,
+    isolation: FetchIsolation,
+) -> bytes:
+    """Return the batch behind those of a response; empty without one."""
+    partition = broker.manager.partition(topic_partition)
+    if partition is None or not result.batches:
+        return b""
+    offset, end = result.batches[-1].next_offset, partition.visible_end(isolation)
+    if not partition.log.start_offset <= offset < end:
+        return b""
+    return encode_batches(partition.log.read(offset, 1, end))
 
 
 def _cut(result: PartitionFetchResponse, part: int) -> PartitionFetchResponse:

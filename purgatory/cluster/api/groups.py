@@ -76,9 +76,11 @@ def _coordinator(
             "error_code": int(ErrorCode.INVALID_REQUEST),
             "error_message": f"there is no coordinator of {key!r} of the type {key_type}",
         }
-    state = broker.cluster.controller.state_of(coordinator_partition(broker, key))
+    place, delays = coordinator_partition(broker, key), broker.cluster.delays
+    state = broker.cluster.controller.state_of(place)
     leader = None if state is None else broker.cluster.live_broker(state.leader)
-    if leader is None:
+    is_hidden = delays is not None and delays.hides_topic(broker.broker_id, place.topic)
+    if leader is None or is_hidden:
         return {**no_coordinator, "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE)}
     return {
         "error_code": 0,

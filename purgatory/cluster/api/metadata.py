@@ -44,7 +44,11 @@ async def metadata(broker: BrokerServices, request: Request, connection: Connect
     allowed = authorized_topic_operations(body)
     by_ids = [topic for topic in body.topics or () if getattr(topic, "topic_id", None)]
     if body.topics is None:
-        topics = [_topic(cluster, topic, allowed) for topic in cluster.controller.topics.values()]
+        topics = [
+            _topic(cluster, topic, allowed)
+            for topic in cluster.controller.topics.values()
+            if not _is_hidden(broker, topic.name)
+        ]
     elif request.api_version < _TOPIC_ID_MIN_VERSION and (
         by_ids or any(topic.name is None for topic in body.topics)
     ):
@@ -53,14 +57,14 @@ async def metadata(broker: BrokerServices, request: Request, connection: Connect
         return _refusal(body, ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka
     elif by_ids:  # as in Kafka, whatever names are there
         topic_ids = dict.fromkeys(topic.topic_id for topic in by_ids)
-        topics = [_topic_with_id(cluster, topic_id, allowed) for topic_id in topic_ids]
+        topics = [_topic_with_id(broker, topic_id, allowed) for topic_id in topic_ids]
     else:
         may_create = cluster.config.auto_create_topics and getattr(
             body, "allow_auto_topic_creation", True
         )
         names = dict.fromkeys(topic.name for topic in body.topics)
         existing = list(cluster.controller.topics) if may_create else ()
-        topics = [_named_topic(cluster, name, existing, may_create, allowed) for name in names]
+        topics = [_named_topic(broker, name, existing, may_create, allowed) for name in names]
     return {
         "throttle_time": 0,
         "error_code": 0,
@@ -145,21 +149,28 @@ def _refusal(body: Any, code: ErrorCode) -> Response:
     }
 
 
-def _topic_with_id(cluster: ClusterMetadata, topic_id: UUID, allowed: int) -> Mapping[str, Any]:
-    topic = cluster.controller.topic_with_id(topic_id)
-    if topic is not None:
-        return _topic(cluster, topic, allowed)
+def _is_hidden(broker: BrokerServices, topic: str) -> bool:
+    """Whether the broker doesn't know a topic yet."""
+    delays = broker.cluster.delays
+    return delays is not None and delays.hides_topic(broker.broker_id, topic)
+
+
+def _topic_with_id(broker: BrokerServices, topic_id: UUID, allowed: int) -> Mapping[str, Any]:
+    topic = broker.cluster.controller.topic_with_id(topic_id)
+    if topic is not None and not _is_hidden(broker, topic.name):
+        return _topic(broker.cluster, topic, allowed)
     unknown = ErrorCode.UNKNOWN_TOPIC_ID
     return {"error_code": unknown, "name": None, "topic_id": topic_id, "partitions": ()}
 
 
 def _named_topic(
-    cluster: ClusterMetadata, name: str, existing: Sequence[str], may_create: bool, allowed: int
+    broker: BrokerServices, name: str, existing: Sequence[str], may_create: bool, allowed: int
 ) -> Mapping[str, Any]:
+    cluster = broker.cluster
     topic = cluster.controller.topics.get(name)
     if topic is None and may_create and name in INTERNAL_TOPICS:
         topic = cluster.create_internal_topic(name)
-    if topic is not None:
+    if topic is not None and not _is_hidden(broker, name):
         return _topic(cluster, topic, allowed)
     error = (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -167,11 +178,14 @@ def _named_topic(
         else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
     may_create = may_create and cluster.has_room_for(cluster.config.default_partitions)
-    if may_create and error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    if topic is None and may_create and error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if cluster.delays is not None:
+            cluster.delays.begin_topic(name, is_automatic=True)
         topic = cluster.controller.create_topic(
             name, cluster.config.default_partitions, cluster.default_replication
         )
-        return _topic(cluster, topic, allowed)
+        if not _is_hidden(broker, name):
+            return _topic(cluster, topic, allowed)
     return {
         "error_code": error,
         "name": name,

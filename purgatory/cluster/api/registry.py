@@ -66,6 +66,7 @@ from purgatory.cluster.api.authorization_rules import (
     visible_transaction,
     visible_transaction_listing,
 )
+from purgatory.cluster.api.delayed_errors import delayed_response
 from purgatory.cluster.broker_services import BrokerServices, Handler
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Connection, Response
@@ -520,6 +521,11 @@ def serve(
             f"{' or '.join(listener.sasl)}"
         )
     api = APIS[request.api_key]
+    delays = broker.cluster.delays
+    if delays is not None and api.redirect is ErrorCode.NOT_COORDINATOR:
+        delayed = delayed_response(broker, delays, request, api.errors)
+        if delayed is not None:
+            return delayed
     context = authorization_context(broker, request, connection)
     if context is None:
         return api.handler(broker, request, connection)

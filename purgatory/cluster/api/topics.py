@@ -157,8 +157,14 @@ def _create(
     if not cluster.has_room_for(partitions):
         return _too_many(cluster)
     if not validate_only:
+        _begin_delays(cluster, requested.name)
         cluster.controller.create_topic(requested.name, partitions, replication, settings)
     return None
+
+
+def _begin_delays(cluster: ClusterMetadata, topic: str) -> None:
+    if cluster.delays is not None:
+        cluster.delays.begin_topic(topic, is_automatic=False)
 
 
 def _too_many(cluster: ClusterMetadata) -> _Refused:
@@ -196,6 +202,7 @@ def _create_assigned(
     if not cluster.has_room_for(len(assignments)):
         return _too_many(cluster)
     if not validate_only:
+        _begin_delays(cluster, requested.name)
         replicas = [assignments[number] for number in range(len(assignments))]
         cluster.controller.create_assigned_topic(requested.name, replicas, settings)
     return None

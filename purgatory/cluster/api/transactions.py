@@ -198,6 +198,8 @@ async def end_txn(broker: BrokerServices, request: Request, connection: Connecti
         result = await saved_response(broker.cluster, end, _UNAVAILABLE)
     except ClusterError:  # no new producer id could be saved, which is logged
         result = _UNAVAILABLE
+    if broker.cluster.delays is not None and result.error is ErrorCode.NONE:
+        broker.cluster.delays.begin_markers(body.transactional_id)
     return {
         "throttle_time": 0,
         "error_code": _error_code(result.error, version),

@@ -459,7 +459,7 @@ class FetchResponse(FixedLayout):
                     parts += _TRANSACTION.pack(aborted.producer_id, aborted.first_offset), end
                 if version >= 11:
                     parts.append(_INT.pack(response.preferred_replica))
-                records = encode_batches(response.batches)
+                records = _records(response)
                 parts += length(len(records)), records
                 leader = self.hints.leaders.get((topic, partition))
                 if end and (response.diverging_epoch is not None or leader is not None):
@@ -484,7 +484,7 @@ class FetchResponse(FixedLayout):
                     for aborted in response.aborted_transactions
                 ],
                 "preferred_read_replica": response.preferred_replica,
-                "records": encode_batches(response.batches),
+                "records": _records(response),
             }
             if response.diverging_epoch is not None:
                 epoch, end_offset = response.diverging_epoch
@@ -498,6 +498,11 @@ class FetchResponse(FixedLayout):
             "responses": _topic_fields(self.responses, "partitions", partition_fields),
             "node_endpoints": [endpoint._asdict() for endpoint in self.hints.endpoints],
         }
+
+
+def _records(response: PartitionFetchResponse) -> bytes:
+    records = encode_batches(response.batches)
+    return records + response.cut_batch if response.cut_batch else records
 
 
 def _leader_fields(hints: LeaderHints, key: Key) -> dict[str, Any]:
