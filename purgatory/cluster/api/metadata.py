@@ -43,6 +43,7 @@ async def metadata(broker: BrokerServices, request: Request, connection: Connect
     body, cluster = request.body, broker.cluster
     allowed = authorized_topic_operations(body)
     by_ids = [topic for topic in body.topics or () if getattr(topic, "topic_id", None)]
+    topics: list[Mapping[str, Any]]
     if body.topics is None:
         topics = [
             _topic(cluster, topic, allowed)
