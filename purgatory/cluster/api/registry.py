@@ -52,7 +52,6 @@ from purgatory.cluster.api.authorization_rules import (
     authorize_replica,
     authorize_subscription,
     authorize_topic,
-    authorize_transaction,
     authorize_transactional_write,
     authorize_txn_offsets,
     visible_committed_topic,
@@ -163,13 +162,13 @@ _TOPICS = "topics partitions"
 _TOPIC_RESPONSES = "topics:responses partitions"
 
 APIS: Mapping[int, Api] = {
-    # Produce and Fetch authorize their topics themselves: their responses have fixed layouts.
+    # Produce and Fetch authorize their topics themselves: their responses have fixed layouts; and
+    # Produce the transactional id, if a batch is transactional.
     0: Api(
         (3, 13),
         produce.produce,
-        Rule(authorize_transaction),
-        "topic_data:responses partition_data:partition_responses",
-        _LEADER,
+        errors="topic_data:responses partition_data:partition_responses",
+        redirect=_LEADER,
     ),
     1: Api((4, 18), fetch.fetch, Rule(authorize_replica), _TOPIC_RESPONSES, _LEADER),
     2: Api((1, 11), list_offsets.list_offsets, _by_topics(Operation.DESCRIBE), _TOPICS, _LEADER),
@@ -300,7 +299,7 @@ APIS: Mapping[int, Api] = {
         (0, 5), transactions.end_txn, Rule(authorize_transactional_write), redirect=_COORDINATOR
     ),
     27: Api(
-        (1, 1),
+        (1, 2),
         transactions.write_txn_markers,
         Rule(authorize_cluster(Operation.CLUSTER_ACTION)),
         "markers topics partition_indexes:partitions",
