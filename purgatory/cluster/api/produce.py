@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from crc32c import crc32c
 
-from purgatory.cluster.api.authorization import authorization_context
+from purgatory.cluster.api.authorization import (
+    TRANSACTIONAL_ID,
+    AuthorizationContext,
+    authorization_context,
+)
 from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.api.response_future import coordinator_response, saved_response
 from purgatory.cluster.broker_services import BrokerServices
@@ -49,14 +53,25 @@ _MIN_BYTES = 14
 """The least length of a batch, after its offset and length: that of the oldest format."""
 _MAGIC_AT = 16
 _OLD_MAGICS = (0, 1)
+_ATTRIBUTES_AT, _TRANSACTIONAL = 22, 0x10
+"""The position of the lower byte of a batch's attributes, and the bit of transactional ones."""
 _WITH_ZSTD = 7
 """The first version of Produce in which batches may be compressed by zstd."""
+_KNOWS_ABORTABLE_MIN_VERSION = 11
+"""The first version of Produce that has TRANSACTION_ABORTABLE."""
 _ADD_PARTITIONS_MIN_VERSION = 12
 """The first version of Produce in which leaders add partitions to transactions."""
 _NO_ID = UUID(int=0)
 Responses = Mapping[TopicPartition, PartitionProduceResponse]
 _NOT_IN_TRANSACTION = PartitionProduceResponse(
     ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't respond"
+)
+_UNAUTHORIZED_TRANSACTION = PartitionProduceResponse(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+)
+_TWO_PRODUCERS = PartitionProduceResponse(
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    message="transactional records of more than one producer in one request",
 )
 _UNAUTHORIZED = PartitionProduceResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _METADATA_ERROR_MESSAGE = "the cluster's metadata can't be saved"
@@ -79,7 +94,6 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
     refused: dict[Key, PartitionProduceResponse] = {}
     sent: dict[TopicPartition, list[RecordBatch]] = {}
     keys: dict[TopicPartition, Key] = {}
-    transactional = False
     by_ids = request.api_version >= PRODUCE_BY_IDS
     budget = DecompressionBudget(broker.cluster.config.limits.frame_bytes)
     authorization = authorization_context(broker, request, connection)
@@ -107,15 +121,20 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
                     broker, topic_partition, partition.records, request.api_version, budget
                 )
                 entries[topic_partition] = batches
-                transactional = transactional or batches[0].transactional
             except KafkaError as error:
                 refused[requested, partition.index] = PartitionProduceResponse(
                     error.code, message=error.message, record_errors=error.record_errors
                 )
                 if trace is not None:
                     sent[topic_partition] = list(whole_batches(partition.records or b""))
+    is_transactional = _is_transactional(body)
+    refusal = _refusal_of_all(authorization, body, entries) if is_transactional else None
+    if refusal is not None:
+        sent |= entries
+        entries = {}
+        refused = dict.fromkeys((*refused, *keys.values()), refusal)
     try:
-        if transactional:
+        if is_transactional and entries:
             coordinator = (
                 broker.manager,
                 body.transactional_id,
@@ -128,7 +147,8 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
                     dict.fromkeys(entries, _NOT_IN_TRANSACTION),
                 )
             else:
-                unverified = verification_errors(*coordinator)
+                knows_abortable = request.api_version >= _KNOWS_ABORTABLE_MIN_VERSION
+                unverified = verification_errors(*coordinator, knows_abortable=knows_abortable)
             for topic_partition, verification_error in unverified.items():
                 sent[topic_partition] = entries.pop(topic_partition)
                 refused[keys[topic_partition]] = verification_error
@@ -189,6 +209,37 @@ def _throttle_ms(broker: BrokerServices, request: Request, connection: Connectio
         for partition in topic.partition_data
     )
     return broker.record_quota(connection, request, PRODUCER_BYTE_RATE, size_bytes)
+
+
+def _is_transactional(body: Any) -> bool:
+    """Whether a batch of a request is transactional. O(partitions)."""
+    return any(
+        len(records := partition.records or b"") > _ATTRIBUTES_AT
+        and records[_ATTRIBUTES_AT] & _TRANSACTIONAL
+        and records[_MAGIC_AT] not in _OLD_MAGICS
+        for topic in body.topic_data
+        for partition in topic.partition_data
+    )
+
+
+def _refusal_of_all(
+    authorization: AuthorizationContext | None,
+    body: Any,
+    entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+) -> PartitionProduceResponse | None:
+    """Return the error of a whole request with transactional batches, or None."""
+    transactional_id = body.transactional_id
+    if transactional_id is None or (
+        authorization is not None
+        and not authorization.allows(Operation.WRITE, TRANSACTIONAL_ID, transactional_id)
+    ):
+        return _UNAUTHORIZED_TRANSACTION
+    producers = {
+        (batch.producer_id, batch.producer_epoch)
+        for (batch,) in entries.values()
+        if batch.transactional and batch.producer_id >= 0
+    }
+    return _TWO_PRODUCERS if len(producers) > 1 else None
 
 
 def _refusal(requested: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:

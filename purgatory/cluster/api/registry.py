@@ -55,7 +55,6 @@ from purgatory.cluster.api.authorization_rules import (
     authorize_replica,
     authorize_subscription,
     authorize_topic,
-    authorize_transaction,
     authorize_transactional_write,
     authorize_txn_offsets,
     visible_committed_topic,
@@ -192,13 +191,13 @@ _TOPICS = "topics partitions"
 _TOPIC_RESPONSES = "topics:responses partitions"
 
 APIS: Mapping[int, Api] = {
-    # Produce and Fetch authorize their topics themselves: their responses have fixed layouts.
+    # Produce and Fetch authorize their topics themselves: their responses have fixed layouts; and
+    # Produce the transactional id, if a batch is transactional.
     0: Api(
         (3, 13),
         produce.produce,
-        Rule(authorize_transaction),
-        "topic_data:responses partition_data:partition_responses",
-        _LEADER,
+        errors="topic_data:responses partition_data:partition_responses",
+        redirect=_LEADER,
     ),
     1: Api((4, 18), fetch.fetch, Rule(authorize_replica), _TOPIC_RESPONSES, _LEADER),
     2: Api((1, 11), list_offsets.list_offsets, _by_topics(Operation.DESCRIBE), _TOPICS, _LEADER),

@@ -403,10 +403,10 @@ class Partition:
                     "exactly one, since the response has no place for a second one",
                 )
             if batch.producer_id >= 0:
-                return log.producers.find_duplicate(batch, origin, log.start_offset == 0)
-            if batch.transactional or batch.control is not None:
+                return log.producers.find_duplicate(batch, origin)
+            if batch.control is not None:
                 raise KafkaError(
-                    ErrorCode.INVALID_RECORD, f"{batch!r} is transactional without a producer id"
+                    ErrorCode.INVALID_RECORD, f"{batch!r} ends a transaction without a producer id"
                 )
         return None
 
