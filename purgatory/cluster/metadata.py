@@ -202,7 +202,7 @@ class ClusterMetadata:
             "delete.topic.enable": True,
             "group.consumer.assignors": ",".join(ASSIGNORS),
             "group.consumer.max.size": groups.max_size,
-            "group.consumer.migration.policy": "disabled",
+            "group.consumer.migration.policy": groups.consumer_migration_policy,
             "group.initial.rebalance.delay.ms": groups.initial_rebalance_delay_ms,
             "group.max.session.timeout.ms": groups.max_session_timeout_ms,
             "group.max.size": groups.max_size,
