@@ -500,8 +500,12 @@ def decode_group_value(key: GroupRecordKey, data: bytes) -> GroupRecordValue:
                 return CurrentAssignment(*states, _partitions(partitions[0]))
             assigned, revoking = partitions
             epochs = _assignment_epochs([*assigned, *revoking])
-            owned = (_partitions([topic for topic, _ in topics]) for topics in partitions)
-            return CurrentAssignment(*states, *owned, epochs)
+            return CurrentAssignment(
+                *states,
+                _partitions([topic for topic, _ in assigned]),
+                _partitions([topic for topic, _ in revoking]),
+                epochs,
+            )
     return int(_EPOCH_VALUE.read(data, 0)[0][1])
 
 
