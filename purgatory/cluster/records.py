@@ -55,12 +55,16 @@ MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 """The limit of decompressed bytes of a batch: that of an uncompressed request."""
 
 RECORD_BYTES = 100
-"""The bytes that each record of a compressed batch counts for beside its own: each takes time and
-memory."""
+"""The bytes that each decoded record of a compressed batch counts for beside its own: each takes
+time and memory."""
 
 
 _LENGTH_AT, _LENGTH_END = 8, 12
 """The position of a batch's length."""
+
+
+class CompressionError(ValueError):
+    """A batch can't be decompressed."""
 
 
 class DecompressionBudget:
@@ -80,22 +84,31 @@ class DecompressionBudget:
 
         Raises:
             SwollenBatchError: the records exceed the limit.
-            ValueError: the batch can't be decompressed.
+            CompressionError: the batch can't be decompressed.
         """
         if not codec:
             return data
         open_it = _CODECS.get(codec)
         if open_it is None:
-            raise ValueError(f"a batch with the unknown compression {codec}")
-        most = self.remaining_bytes - RECORD_BYTES * record_count
-        if most <= 0:
-            raise SwollenBatchError(f"{record_count} compressed records in one batch")
+            raise CompressionError(f"a batch with the unknown compression {codec}")
+        self.charge(record_count)
+        most = self.remaining_bytes
         try:
             found = open_it(data, most)
         except (OSError, EOFError, zlib.error, cramjam.DecompressionError) as error:
-            raise ValueError(f"a batch can't be decompressed: {error}") from error
+            raise CompressionError(f"a batch can't be decompressed: {error}") from error
         self.remaining_bytes = most - len(found)
         return found
+
+    def charge(self, record_count: int) -> None:
+        """Count compressed records that are decoded.
+
+        Raises:
+            SwollenBatchError: they exceed the limit.
+        """
+        self.remaining_bytes -= RECORD_BYTES * record_count
+        if self.remaining_bytes <= 0:
+            raise SwollenBatchError(f"{record_count} compressed records in one batch")
 
 
 class Record(NamedTuple):
@@ -107,12 +120,12 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-def read_records(batch: RecordBatch, budget: DecompressionBudget | None = None) -> Iterator[Record]:
+def read_records(batch: RecordBatch, data: bytes | None = None) -> Iterator[Record]:
     """Yield each record of a batch; none of a batch without bytes.
 
     Args:
         batch: the batch.
-        budget: the limit of decompressed bytes; None: 100 MiB.
+        data: its records, decompressed; None: they are yet to be, within 100 MiB.
 
     Raises:
         SwollenBatchError: the records exceed the limit.
@@ -122,7 +135,8 @@ def read_records(batch: RecordBatch, budget: DecompressionBudget | None = None) 
     if payload is None:
         return
     attributes, _, base_ms, max_ms = _ATTRIBUTES_AND_TIMES.unpack_from(payload, _ATTRIBUTES_AT)
-    data = records_data(batch, budget)
+    if data is None:
+        data = records_data(batch)
     for _, begin, end in _record_positions(data, batch.record_count):
         delta_ms, after = _varint(data, begin + 1)  # behind the attributes, one byte
         offset_delta, after = _varint(data, after)
@@ -413,10 +427,13 @@ class StoredContents:
         times_ms = [
             record.timestamp_ms for record in read_records(batch) if record.offset in offsets
         ]
-        if not attributes & APPEND_TIME_BIT:
-            header[8] = max(times_ms, default=_NO_TIME)
         header[12] = len(kept)
-        return packed_batch(header, compressed(attributes, b"".join(kept)) if kept else b"")
+        if not kept:  # no client decompresses nothing
+            header[5] = attributes & ~_CODEC_BITS
+            return packed_batch(header, b"")
+        if not attributes & APPEND_TIME_BIT:
+            header[8] = max(times_ms)
+        return packed_batch(header, compressed(attributes, b"".join(kept)))
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
         """Return a batch without records that spans these offsets."""
@@ -442,12 +459,32 @@ def recompressed(
         SwollenBatchError: the records exceed the limit.
         ValueError: the batch can't be decompressed.
     """
-    was = codec_of(batch)
-    if was == codec:
+    if codec_of(batch) == codec:
         return batch
+    return repacked(batch, records_data(batch, budget), codec, level)
+
+
+def repacked(batch: RecordBatch, records: bytes, codec: int, level: int | None) -> RecordBatch:
+    """Return a batch with other records, compressed by a codec. O(bytes)."""
     header = list(_HEADER.unpack_from(batch.to_bytes()))
-    header[5] += codec - was  # the attributes' lowest bits
-    return packed_batch(header, compressed(codec, records_data(batch, budget), level))
+    header[5] += codec - codec_of(batch)  # the attributes' lowest bits
+    return packed_batch(header, compressed(codec, records, level))
+
+
+def renumbered(data: bytes, record_count: int) -> bytes:
+    """Return records with offsets numbered from the batch's first one on. O(bytes).
+
+    Raises:
+        ValueError: the records are no records.
+    """
+    written = []
+    for number, (_, begin, end) in enumerate(_record_positions(data, record_count)):
+        _, offset_at = _varint(data, begin + 1)  # behind the attributes, and the time
+        _, after = _varint(data, offset_at)
+        written.append(
+            _written_bytes(data[begin:offset_at] + _written_varint(number) + data[after:end])
+        )
+    return b"".join(written)
 
 
 def packed_batch(header: list[int], records: bytes) -> RecordBatch:

@@ -46,6 +46,9 @@ _MAX_BATCHES = 1_000
 
 _WITH_ZSTD = 10
 """The first version of Fetch whose responses may have batches compressed by zstd."""
+_FROM_FOLLOWERS_MIN_VERSION = 11
+"""The first version of Fetch that any replica serves (KIP-392)."""
+_OUT_OF_RANGE = PartitionFetchResponse(ErrorCode.OFFSET_OUT_OF_RANGE)
 _NO_EPOCH = -1
 _NO_ID = UUID(int=0)
 Responses = Mapping[TopicPartition, PartitionFetchResponse]
@@ -66,7 +69,14 @@ async def fetch(broker: BrokerServices, request: Request, connection: Connection
             results = {key: _without_records(result) for key, result in results.items()}
     session_id, partitions = context.complete(results)
     hints = leader_hints(broker.cluster, connection.listener, partitions)
-    return FetchResponse(partitions, session_id, hints=hints, throttle_ms=throttle_ms)
+    is_committed_only = request.body.isolation_level == _READ_COMMITTED
+    return FetchResponse(
+        partitions,
+        session_id,
+        hints=hints,
+        throttle_ms=throttle_ms,
+        lists_aborted=is_committed_only,
+    )
 
 
 def _without_records(result: PartitionFetchResponse) -> PartitionFetchResponse:
@@ -144,14 +154,24 @@ async def _read(
         max_wait_ms=0 if immediate else milliseconds(body.max_wait),
         min_bytes=min(body.min_bytes, max_bytes),
         max_bytes=max_bytes,
-        isolation=(FetchIsolation.TXN_COMMITTED if body.isolation_level == 1 else _HIGH_WATERMARK),
-        from_followers=bool(rack),
+        isolation=(
+            FetchIsolation.TXN_COMMITTED
+            if body.isolation_level == _READ_COMMITTED
+            else _HIGH_WATERMARK
+        ),
+        from_followers=version >= _FROM_FOLLOWERS_MIN_VERSION,
     )
     received_us = 0 if trace is None else trace.now_us()
     results: Responses = await response_future(
         partial(broker.manager.fetch_records, params, fetches)
     )
-    results = bounded(results)
+    # Only followers learn the log's bounds from this error.
+    results = {
+        key: _OUT_OF_RANGE._replace(message=result.message)
+        if result.error is ErrorCode.OFFSET_OUT_OF_RANGE
+        else result
+        for key, result in bounded(results).items()
+    }
     if broker.cluster.delays is not None:
         results = _with_cut_batches(broker, params, fetches, results)
     if trace is not None:
@@ -228,6 +248,7 @@ def _redirected(
     )
 
 
+_READ_COMMITTED = 1
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 

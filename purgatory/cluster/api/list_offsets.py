@@ -145,11 +145,12 @@ def _requested_offset(
     is_behind = partition.high_watermark < partition.leader_epoch_start_offset
     if timestamp_ms == _LATEST:
         return None if is_behind else Record(end, _NO_TIME, None, None)
-    search_end = partition.log_end_offset if is_behind else end
+    # Kafka searches the whole log, and only then looks whether the client may see the record.
+    log_end = partition.log_end_offset
     if timestamp_ms == _MAX_TIMESTAMP:
-        found = latest(partition.log, search_end)
+        found = latest(partition.log, log_end)
     else:
-        found = find_by_timestamp(partition.log, timestamp_ms, search_end)
-    if is_behind and found is not None and found.offset >= end:
-        return None
+        found = find_by_timestamp(partition.log, timestamp_ms, log_end if is_behind else end)
+    if found is not None and found.offset >= end:
+        return None if is_behind else _NO_RECORD
     return found or _NO_RECORD

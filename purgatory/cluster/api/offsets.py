@@ -187,7 +187,7 @@ def _group(
     epoch: int = -1,
     by_ids: bool = False,
 ) -> dict[str, Any]:
-    """Return a group's committed offsets; with ``stable``, no pending ones of transactions.
+    """Return a group's committed offsets; with ``stable``, none that a transaction may change.
 
     Requested by ids, deleted topics are omitted.
     """
@@ -203,7 +203,7 @@ def _group(
     requested: list[_RequestedTopic] = []
     if topics is None:
         numbers: dict[str, list[int]] = {}
-        for name, partition in dict.fromkeys([*offsets, *pending]):
+        for name, partition in offsets:
             numbers.setdefault(name, []).append(partition)
         for name, partitions in numbers.items():
             known = broker.cluster.topic_of(name)

@@ -37,8 +37,9 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from purgatory.kafka.client_quotas import PRODUCER_BYTE_RATE
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log import ZSTD
-from purgatory.kafka.replication.delayed_produce import closes_connection
+from purgatory.kafka.replication.delayed_produce import closes_connection, start_offset_with
 from purgatory.kafka.security.authorizer import Operation
 from purgatory.kafka.topics import Topic
 from purgatory.kafka.transactions.transaction_verification import (
@@ -123,7 +124,10 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
                 entries[topic_partition] = batches
             except KafkaError as error:
                 refused[requested, partition.index] = PartitionProduceResponse(
-                    error.code, message=error.message, record_errors=error.record_errors
+                    error.code,
+                    log_start_offset=_start_offset_of(broker, topic_partition, error),
+                    message=error.message,
+                    record_errors=error.record_errors,
                 )
                 if trace is not None:
                     sent[topic_partition] = list(whole_batches(partition.records or b""))
@@ -261,23 +265,32 @@ def _validated(
 ) -> list[RecordBatch]:
     batches = [sent_batch(records or b"")]
     if version < _WITH_ZSTD and codec_of(batches[0]) == ZSTD:
-        raise KafkaError(
+        raise _NoBatchError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd is known from version {_WITH_ZSTD} of Produce on, not in {version}",
         )
     partition = broker.manager.partition(topic_partition)
-    if partition is None:
+    if partition is None or not partition.is_leader:
         return batches  # the append returns the error
     return validated(batches, partition.log.config, topic_partition, broker.now_ms, budget)
 
 
+def _start_offset_of(
+    broker: BrokerServices, topic_partition: TopicPartition, error: KafkaError
+) -> int:
+    """Return the log's start, as the response to a refused batch has it; -1: it was no batch."""
+    if isinstance(error, _NoBatchError):
+        return UNKNOWN_OFFSET
+    return start_offset_with(error.code, broker.manager.partition(topic_partition))
+
+
 def _with_append_times(broker: BrokerServices, results: Responses) -> Responses:
-    """Add the append times to the responses of topics with log append time."""
+    """Add the append times: in topics with log append time, and those of duplicates' originals."""
     times_ms = {}
     partition_of = broker.manager.partition
     for topic_partition, result in results.items():
         partition = partition_of(topic_partition)
-        if partition is None or not partition.log.config.is_log_append_time:
+        if partition is None or not (result.duplicate or partition.log.config.is_log_append_time):
             continue
         offset = result.base_offset
         if partition.log.start_offset <= offset < partition.log.end_offset:
@@ -312,13 +325,29 @@ def sent_batch(records: bytes) -> RecordBatch:
     magic = records[_MAGIC_AT]
     if magic in _OLD_MAGICS:
         raise _invalid(f"a batch of magic {magic}: only 2 is served")
-    if end < size:
+    if _has_batch(records, end):
         raise _invalid(f"{size - end} bytes after the first batch: there may be only one")
-    batch = RecordBatch.from_bytes(records, checksum=crc32c)
+    batch = RecordBatch.from_bytes(records[:end], checksum=crc32c)
     if batch.base_offset:
-        raise _invalid(f"its base offset is {batch.base_offset}: clients number from 0")
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"its base offset is {batch.base_offset}: clients number from 0",
+        )
     return batch
 
 
+def _has_batch(records: bytes, begin: int) -> bool:
+    """Whether there is a whole batch, or none at all, behind the first: Kafka ignores a part."""
+    size = len(records) - begin
+    if size < _LENGTH_COVERS_FROM:
+        return False
+    length = int.from_bytes(records[begin + 8 : begin + _LENGTH_COVERS_FROM], "big", signed=True)
+    return length < _MIN_BYTES or _LENGTH_COVERS_FROM + length <= size
+
+
+class _NoBatchError(KafkaError):
+    """The client sent no batch, more than one, or one that the version doesn't have."""
+
+
 def _invalid(error: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_RECORD, error)
+    return _NoBatchError(ErrorCode.INVALID_RECORD, error)

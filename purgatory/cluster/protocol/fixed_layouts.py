@@ -27,7 +27,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
+from purgatory.kafka import (
+    AbortedTransaction,
+    EpochEndOffset,
+    ErrorCode,
+    PartitionFetchResponse,
+    PartitionProduceResponse,
+)
 from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
 from purgatory.kafka.log.record_batch import encode_batches
 
@@ -427,6 +433,8 @@ class FetchResponse(FixedLayout):
         error: the error of the whole request.
         hints: the leaders of partitions that other brokers lead.
         throttle_ms: how long the client is to wait, in milliseconds.
+        lists_aborted: whether the client asked for committed records alone. Without a list of
+            aborted transactions, that of a partition is null.
     """
 
     responses: Mapping[Key, PartitionFetchResponse]
@@ -434,6 +442,7 @@ class FetchResponse(FixedLayout):
     error: int = 0
     hints: LeaderHints = NO_HINTS
     throttle_ms: int = 0
+    lists_aborted: bool = True
 
     def encode(self, version: int) -> bytes:
         """Return the body of the response. O(bytes)."""
@@ -454,8 +463,9 @@ class FetchResponse(FixedLayout):
                     parts.append(_FETCHED.pack(*numbers))
                 else:
                     parts.append(_FETCHED_AND_START.pack(*numbers, response.log_start_offset))
-                parts.append(length(len(response.aborted_transactions)))
-                for aborted in response.aborted_transactions:
+                transactions = self._aborted_transactions(response)
+                parts.append(length(-1 if transactions is None else len(transactions)))
+                for aborted in transactions or ():
                     parts += _TRANSACTION.pack(aborted.producer_id, aborted.first_offset), end
                 if version >= 11:
                     parts.append(_INT.pack(response.preferred_replica))
@@ -472,6 +482,7 @@ class FetchResponse(FixedLayout):
 
     def fields(self) -> Mapping[str, Any]:
         def partition_fields(key: Key, response: PartitionFetchResponse) -> dict[str, Any]:
+            transactions = self._aborted_transactions(response)
             values = {
                 **_leader_fields(self.hints, key),
                 "partition_index": key[1],
@@ -479,9 +490,11 @@ class FetchResponse(FixedLayout):
                 "high_watermark": response.high_watermark,
                 "last_stable_offset": response.last_stable_offset,
                 "log_start_offset": response.log_start_offset,
-                "aborted_transactions": [
+                "aborted_transactions": None
+                if transactions is None
+                else [
                     {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
-                    for aborted in response.aborted_transactions
+                    for aborted in transactions
                 ],
                 "preferred_read_replica": response.preferred_replica,
                 "records": _records(response),
@@ -498,6 +511,24 @@ class FetchResponse(FixedLayout):
             "responses": _topic_fields(self.responses, "partitions", partition_fields),
             "node_endpoints": [endpoint._asdict() for endpoint in self.hints.endpoints],
         }
+
+    def _aborted_transactions(
+        self, response: PartitionFetchResponse
+    ) -> Sequence[AbortedTransaction] | None:
+        """Return a partition's list, None for null; as in Kafka, it is empty where the partition
+        was not looked for."""
+        if response.error is ErrorCode.NONE and self.lists_aborted:
+            return response.aborted_transactions
+        return () if response.error in _NOT_LOOKED_FOR else None
+
+
+_NOT_LOOKED_FOR = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+}
 
 
 def _records(response: PartitionFetchResponse) -> bytes:

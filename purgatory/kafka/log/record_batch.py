@@ -192,7 +192,7 @@ class RecordBatch:
         return self._with_time(now_ms, checksum, APPEND_TIME_BIT)
 
     def with_max_timestamp(self, time_ms: int, checksum: Callable[[bytes], int]) -> RecordBatch:
-        """Return the same batch with another latest time of its records. O(bytes).
+        """Return the same batch with another latest time, and its records' own times. O(bytes).
 
         Args and errors are those of ``with_append_time``.
         """
@@ -203,7 +203,8 @@ class RecordBatch:
     ) -> RecordBatch:
         data = bytearray(self.to_bytes())
         (attributes,) = _ATTRIBUTES.unpack_from(data, CHECKSUM_OFFSET)
-        _ATTRIBUTES.pack_into(data, CHECKSUM_OFFSET, attributes | added_attributes)
+        attributes = attributes & ~APPEND_TIME_BIT | added_attributes
+        _ATTRIBUTES.pack_into(data, CHECKSUM_OFFSET, attributes)
         _TIME.pack_into(data, MAX_TIMESTAMP_AT, time_ms)
         crc = checksum(bytes(data[CHECKSUM_OFFSET:]))
         _CHECKSUM.pack_into(data, CHECKSUM_OFFSET - _CHECKSUM.size, crc)

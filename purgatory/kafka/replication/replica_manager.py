@@ -213,9 +213,10 @@ class ReplicaManager:
             try:
                 appended = partition.append_as_leader(batches, required_acks, origin)
             except KafkaError as failure:
-                statuses.append(
-                    ProduceStatus(topic_partition, error=failure.code, message=failure.message)
+                refused = ProduceStatus(
+                    topic_partition, partition, error=failure.code, message=failure.message
                 )
+                statuses.append(refused)
                 continue
             status = ProduceStatus(topic_partition, partition, appended)
             statuses.append(status)

@@ -70,16 +70,26 @@ def test_error_names_each_invalid_record(
     assert f"number {min(bad)}" in error.message
 
 
-@pytest.mark.parametrize("config", [LogConfig(), LogConfig(is_log_append_time=True), LATE])
-def test_append_time_of_a_producer_is_refused(config: LogConfig) -> None:
+def _claiming_append_time() -> RecordBatch:
     data = bytearray(batch_of(KEYED, KEYED).to_bytes())
     data[CHECKSUM_OFFSET + 1] |= APPEND_TIME_BIT
     data[CHECKSUM_OFFSET - 4 : CHECKSUM_OFFSET] = crc32c(bytes(data[CHECKSUM_OFFSET:])).to_bytes(
         4, "big"
     )
-    error = refusal(RecordBatch.from_bytes(bytes(data)), config)
+    return RecordBatch.from_bytes(bytes(data))
+
+
+def test_append_time_of_a_producer_is_refused() -> None:
+    error = refusal(_claiming_append_time(), LogConfig(is_log_append_time=True))
     assert error.code is ErrorCode.INVALID_TIMESTAMP
     assert [one.batch_index for one in error.record_errors] == [0, 1]
+
+
+@pytest.mark.parametrize("config", [LogConfig(), LATE])
+def test_append_time_of_a_producer_is_none_by_create_time(config: LogConfig) -> None:
+    batch = _claiming_append_time()
+    (found,) = validated([batch], config, TO, lambda: RECORD_TIME_MS, DecompressionBudget())
+    assert found.to_bytes() == batch_of(KEYED, KEYED).to_bytes()
 
 
 def test_records_without_a_time_are_accepted() -> None:
