@@ -145,7 +145,7 @@ def _refusal(body: Any, code: ErrorCode) -> Response:
     }
 
 
-def _topic_with_id(cluster: ClusterMetadata, topic_id: UUID, allowed: int) -> Mapping[str, Any]:
+def _topic_with_id(cluster: ClusterMetadata, topic_id: UUID, allowed: int) -> dict[str, Any]:
     topic = cluster.controller.topic_with_id(topic_id)
     if topic is not None:
         return _topic(cluster, topic, allowed)
@@ -155,7 +155,7 @@ def _topic_with_id(cluster: ClusterMetadata, topic_id: UUID, allowed: int) -> Ma
 
 def _named_topic(
     cluster: ClusterMetadata, name: str, existing: Sequence[str], may_create: bool, allowed: int
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     topic = cluster.controller.topics.get(name)
     if topic is None and may_create and name in INTERNAL_TOPICS:
         topic = cluster.create_internal_topic(name)
@@ -220,6 +220,10 @@ async def describe_topic_partitions(
     """Describe the requested topics, or all, from the cursor on."""
     body, cluster = request.body, broker.cluster
     cursor = body.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        refused = {"error_code": int(ErrorCode.INVALID_REQUEST), "topic_id": None, "partitions": ()}
+        topics = [{**refused, "name": topic.name} for topic in body.topics]
+        return {"throttle_time": 0, "topics": topics, "next_cursor": None}
     names = sorted({topic.name for topic in body.topics} or cluster.controller.topics)
     remaining = max(1, min(body.response_partition_limit, _MAX_PARTITIONS))
     topics, following = [], None
