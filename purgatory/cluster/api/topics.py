@@ -529,7 +529,11 @@ async def alter_partition_reassignments(
                 "partitions": [
                     _reassigned(broker.cluster.controller, topic.name, requested, may_change_count)
                     if late is None
-                    else {"partition_index": requested.partition_index, "error_code": late.code}
+                    else {
+                        "partition_index": requested.partition_index,
+                        "error_code": late.code,
+                        "error_message": late.message,
+                    }
                     for requested in topic.partitions
                 ],
             }
