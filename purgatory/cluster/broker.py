@@ -135,7 +135,7 @@ class Broker(BrokerServices):
         for connection in list(self._connections):
             connection.abort_if_idle()
 
-    def apply_retention(self, now_ms: int, with_long: bool) -> None:
+    def apply_retention(self, now_ms: int, with_long: bool = True) -> None:
         """Drop records that are older than their topics keep them, and begin segments by time."""
         if self.alive:
             self.manager.apply_retention(now_ms, with_long)

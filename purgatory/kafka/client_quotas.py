@@ -161,6 +161,7 @@ def _bad_request(message: str) -> KafkaError:
 
 _SAMPLE_MS = 1_000
 _SAMPLES = 11
+_LONGEST_MS = 2**31 - 1
 
 
 class _Rate:
@@ -187,7 +188,7 @@ class _Rate:
         # As in Kafka: samples that are not there yet count as full ones, but the one under way.
         window_ms += max(0, _SAMPLES - 1 - window_ms // _SAMPLE_MS) * _SAMPLE_MS
         rate = sum(total for _, total in self._samples) * 1_000 / window_ms
-        return round((rate - limit) / limit * window_ms) if rate > limit else 0
+        return round(min(_LONGEST_MS, (rate - limit) / limit * window_ms)) if rate > limit else 0
 
 
 class QuotaMeter:

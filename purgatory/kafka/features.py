@@ -53,6 +53,8 @@ def check_update(name: str, now: int, level: int, upgrade_type: int) -> None:
         reason = f"its levels are {feature.least} to {feature.most}"
     elif level < now and upgrade_type == UPGRADE:
         reason = f"it is {now}: a lower level takes the upgrade type of a downgrade"
+    elif name == METADATA and level < now:
+        reason = f"it is {now}: a lower level might lose metadata"
     elif level > now and upgrade_type != UPGRADE:
         reason = f"it is {now}: a downgrade can't raise it"
     if reason is not None:

@@ -232,3 +232,12 @@ def authorized_group_operations(body: object) -> int:
         if getattr(body, "include_authorized_operations", False)
         else NOT_REQUESTED
     )
+
+
+def with_operations(description: dict[str, Any], allowed: int) -> dict[str, Any]:
+    """Add the operations on a group to its description, unless that is an error."""
+    return (
+        description
+        if description["error_code"]
+        else {**description, "authorized_operations": allowed}
+    )

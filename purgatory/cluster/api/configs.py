@@ -54,10 +54,10 @@ _CLIENT_METRICS_CONFIG, _DYNAMIC_GROUP_CONFIG = 7, 8
 _INT = 3
 _ALL_BROKERS = ""
 _MIN_INSYNC = "min.insync.replicas"
-_UNSET_ON_BROKERS = {"flush.ms", "retention.ms", "segment.ms"}
-"""Times that brokers have in hours, too: in milliseconds they have no default."""
 _THROTTLES = {"follower.replication.throttled.rate", "leader.replication.throttled.rate"}
 """Settings of brokers that are described once they are set."""
+_UNSET_ON_BROKERS = _THROTTLES | {"flush.ms", "retention.ms", "segment.ms"}
+"""Settings without a default: brokers have these times in hours, too."""
 _GROUP_DEFAULTS = default_group_settings(GroupConfig())
 _Known = tuple[int, str, str]
 """A source, the name that the setting has there, and its value."""
@@ -103,7 +103,7 @@ def _described(
     requested_keys: Collection[str] = requested.configuration_keys or ()  # None, or none: all
     values: dict[str, Any] = {
         "error_code": 0,
-        "error_message": None,
+        "error_message": "",  # as in Kafka
         "resource_type": requested.resource_type,
         "resource_name": requested.resource_name,
         "configs": (),

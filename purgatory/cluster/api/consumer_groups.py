@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from purgatory.cluster.api.acls import authorized_group_operations
+from purgatory.cluster.api.acls import authorized_group_operations, with_operations
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
@@ -111,7 +111,7 @@ def _descriptions(
     return {
         "throttle_time": 0,
         "groups": [
-            {**_description(broker, find, group_id), "authorized_operations": allowed}
+            with_operations(_description(broker, find, group_id), allowed)
             for group_id in request.body.group_ids
         ],
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from purgatory.cluster.api.acls import authorized_group_operations
+from purgatory.cluster.api.acls import authorized_group_operations, with_operations
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.api.share_groups import delete_all_share_group_offsets
 from purgatory.cluster.broker_services import BrokerServices
@@ -32,6 +32,7 @@ _COORDINATOR_PARTITIONS: Mapping[int, Callable[[BrokerServices, str], TopicParti
     _SHARE_KEY: lambda broker, key: broker.share_coordinator.partition_of_coordinator_key(key),
 }
 
+_SHARE_KEY_MIN_VERSION = 6
 _MEMBER_ID_REQUIRED_MIN_VERSION = 4
 _NULLABLE_PROTOCOL_MIN_VERSION = 7
 _SYNC_PROTOCOL_MIN_VERSION = 5
@@ -54,23 +55,30 @@ async def find_coordinator(
         key_type = getattr(body, "key_type", _GROUP_KEY)
         return {
             "throttle_time": 0,
-            **_coordinator(broker, connection.listener, body.key, key_type),
+            **_coordinator(broker, connection.listener, body.key, key_type, request.api_version),
         }
     return {
         "throttle_time": 0,
         "coordinators": [
-            {"key": key, **_coordinator(broker, connection.listener, key, body.key_type)}
+            {
+                "key": key,
+                **_coordinator(
+                    broker, connection.listener, key, body.key_type, request.api_version
+                ),
+            }
             for key in body.coordinator_keys
         ],
     }
 
 
 def _coordinator(
-    broker: BrokerServices, listener: Listener, key: str, key_type: int
+    broker: BrokerServices, listener: Listener, key: str, key_type: int, api_version: int
 ) -> dict[str, Any]:
     no_coordinator = {"error_message": None, "node_id": -1, "host": "", "port": -1}
     coordinator_partition = _COORDINATOR_PARTITIONS.get(key_type)
-    if coordinator_partition is None or (key_type == _TRANSACTION_KEY and not key):
+    if coordinator_partition is None or (
+        key_type == _SHARE_KEY and api_version < _SHARE_KEY_MIN_VERSION
+    ):
         return {
             **no_coordinator,
             "error_code": int(ErrorCode.INVALID_REQUEST),
@@ -241,10 +249,7 @@ async def describe_groups(
     return {
         "throttle_time": 0,
         "groups": [
-            {
-                **_description(broker, group_id, request.api_version),
-                "authorized_operations": allowed,
-            }
+            with_operations(_description(broker, group_id, request.api_version), allowed)
             for group_id in request.body.groups
         ],
     }
@@ -269,7 +274,7 @@ def _description(broker: BrokerServices, group_id: str, api_version: int) -> dic
             "protocol_data": "",
             "members": (),
         }
-    # As in Kafka: while it rebalances, a group has no protocol, and members nothing of it.
+    # As in Kafka: while it rebalances, a group has no protocol, and members no metadata.
     protocol = (group.protocol or "") if group.state is GroupState.STABLE else ""
     return {
         "error_code": 0,
@@ -284,7 +289,7 @@ def _description(broker: BrokerServices, group_id: str, api_version: int) -> dic
                 "client_id": member.join_request.client_id,
                 "client_host": member.join_request.client_host,
                 "member_metadata": member.metadata_for(protocol) if protocol else b"",
-                "member_assignment": member.assignment if protocol else b"",
+                "member_assignment": member.assignment,
             }
             for member in group.members.values()
         ],

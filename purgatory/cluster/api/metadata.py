@@ -235,6 +235,10 @@ async def describe_topic_partitions(
     """Describe the requested topics, or all, from the cursor on."""
     body, cluster = request.body, broker.cluster
     cursor = body.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        refused = {"error_code": int(ErrorCode.INVALID_REQUEST), "topic_id": None, "partitions": ()}
+        topics = [{**refused, "name": topic.name} for topic in body.topics]
+        return {"throttle_time": 0, "topics": topics, "next_cursor": None}
     names = sorted({topic.name for topic in body.topics} or cluster.controller.topics)
     remaining = max(1, min(body.response_partition_limit, _MAX_PARTITIONS))
     topics, following = [], None

@@ -130,7 +130,7 @@ def _create(
     cluster: ClusterMetadata, requested: Any, existing: Sequence[str], validate_only: bool
 ) -> _Refused | None:
     if requested.name in cluster.controller.topics:
-        return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {requested.name} exists")
+        return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{requested.name}' already exists.")
     if requested.name == _METADATA_TOPIC:
         return _Refused(ErrorCode.INVALID_REQUEST, f"{_METADATA_TOPIC} is no topic of brokers")
     wrong = invalid_topic_name_reason(requested.name, existing)
@@ -484,10 +484,11 @@ async def elect_leaders(
     """Elect leaders; complete when they lead."""
     body = request.body
     kind = getattr(body, "election_type", _PREFERRED)
-    if kind not in (_PREFERRED, _UNCLEAN):
+    late = _too_late(body.timeout)
+    if late is not None or kind not in (_PREFERRED, _UNCLEAN):
         return {
             "throttle_time": 0,
-            "error_code": int(ErrorCode.INVALID_REQUEST),
+            "error_code": int(ErrorCode.INVALID_REQUEST) if late is None else late.code,
             "replica_election_results": (),
         }
     requested = None
@@ -523,16 +524,23 @@ async def alter_partition_reassignments(
     """Begin or cancel reassignments of partitions; each succeeds or fails by itself."""
     body = request.body
     may_change_count = getattr(body, "allow_replication_factor_change", True)
+    late = _too_late(body.timeout)
     return {
         "throttle_time": 0,
         "allow_replication_factor_change": may_change_count,
-        "error_code": 0,
-        "error_message": None,
+        "error_code": 0 if late is None else late.code,
+        "error_message": None if late is None else late.message,
         "responses": [
             {
                 "name": topic.name,
                 "partitions": [
                     _reassigned(broker.cluster.controller, topic.name, requested, may_change_count)
+                    if late is None
+                    else {
+                        "partition_index": requested.partition_index,
+                        "error_code": late.code,
+                        "error_message": late.message,
+                    }
                     for requested in topic.partitions
                 ],
             }

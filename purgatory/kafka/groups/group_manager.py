@@ -509,10 +509,18 @@ class GroupManager:
             respond: takes the error of the whole request, or the error code of each partition.
         """
         try:
+            check_group_id(group_id)
             topics = self._subscribed_topics(group_id)
         except GroupRefusal as refusal:
             respond(refusal.code, {})
             return
+
+        def deleted(code: ErrorCode) -> None:
+            if not self.offsets.group_offsets(group_id) and not self._epoch_based_group(group_id):
+                # As in Kafka, until its coordinator changes: a group without offsets is there.
+                self.classic.groups.setdefault(group_id, Group(group_id))
+            respond(ErrorCode.NONE, {**codes, **dict.fromkeys(valid, code)})
+
         codes = {
             topic_partition: self._delete_error(topic_partition, topics)
             for topic_partition in topic_partitions
@@ -524,7 +532,7 @@ class GroupManager:
             self._partition(group_id),
             group_id,
             valid,
-            lambda code: respond(ErrorCode.NONE, {**codes, **dict.fromkeys(valid, code)}),
+            deleted,
         )
 
     def _subscribed_topics(self, group_id: str) -> Collection[str] | None:

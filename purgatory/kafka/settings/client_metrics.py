@@ -39,8 +39,8 @@ def _check(name: str, setting: Setting, value: str, fixed_value: str) -> None:
         parameter, equals, expression = pattern.partition("=")
         if not equals or parameter.strip() not in _PARAMETERS or not _compiles(expression.strip()):
             known = ", ".join(sorted(_PARAMETERS))
-            error = f"{pattern!r}: it is PARAMETER=PATTERN, with one of {known}"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, error)
+            message = f"{pattern!r}: it is PARAMETER=PATTERN, with one of {known}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
 def _compiles(expression: str) -> bool:

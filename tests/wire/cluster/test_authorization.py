@@ -45,11 +45,14 @@ _REFUSALS = {29, 30, 31, 53, 100}
 """The codes of topics, groups, the cluster, transactional ids, and of ids that may not be known."""
 
 _SECRET = "hidden-topic"
+_UNSUPPORTED_VERSION = 35
+_UNSERVED = {key for key, api in APIS.items() if not api.is_served}
+"""APIs that are refused to everybody."""
 
 
 def test_few_apis_need_no_permission() -> None:
     for_anybody = {key for key, api in APIS.items() if api.rule == Rule()}
-    assert for_anybody == _FOR_ANYBODY | _BY_ITSELF
+    assert for_anybody == _FOR_ANYBODY | _UNSERVED | _BY_ITSELF
 
 
 @pytest.mark.parametrize("api_key", APIS)
@@ -108,6 +111,8 @@ def test_refused_client_learns_nothing(run: Any, api_key: int, version: int) -> 
         codes = set(codes_in(answer))
         if api_key in _FOR_ANYBODY:
             assert not codes & _REFUSALS
+        elif api_key in _UNSERVED:
+            assert codes - {0} == {_UNSUPPORTED_VERSION}
         elif api_key in _LISTS or (api_key, version) in _WITHOUT_PLACE:
             assert not codes - {0}
             told = {**vars_of(answer), "unknown_state_filters": ()}  # what was asked for

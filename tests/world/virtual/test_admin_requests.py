@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -313,7 +314,7 @@ def test_subscription_to_client_metrics_is_stored(world: World, client: WireClie
 
 
 def _quota(
-    entity: list[tuple[str, str | None]], key: str, value: float, remove: bool = False
+    entity: Sequence[tuple[str, str | None]], key: str, value: float, remove: bool = False
 ) -> Any:
     return {
         "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
@@ -358,7 +359,7 @@ def test_quotas_are_stored_and_removed(world: World, client: WireClient) -> None
 def test_client_beyond_its_quota_is_told_to_wait(
     world: World, client: WireClient, cluster: WorldCluster
 ) -> None:
-    async def main() -> tuple[list[int], Any, Any]:
+    async def main() -> tuple[list[timedelta], Any, Any]:
         batch = record_batch([bytes(3_000)])
         topic_id = cluster.controller.topics[_TOPIC].topic_id
         leader = await client.leader(_TOPIC, 0)

@@ -106,13 +106,15 @@ def _differences(resource: str, ours: Mapping[str, Setting]) -> set[tuple[str, s
     for name, setting in ours.items():
         known = table.get(name)
         default = "null" if setting.default in (None, "") and setting.kind == 3 else setting.default
-        if known is None or (known.kind, known.default) != (_KINDS[setting.kind], default):
-            found.add((resource, name))
-        elif (
-            # The durations of share.auto.offset.reset are no choice.
-            resource != "broker"
-            and name != "share.auto.offset.reset"
-            and _sorted(known.valid) != _valid(setting)
+        if (
+            known is None
+            or (known.kind, known.default) != (_KINDS[setting.kind], default)
+            or (
+                # The durations of share.auto.offset.reset are no choice.
+                resource != "broker"
+                and name != "share.auto.offset.reset"
+                and _sorted(known.valid) != _valid(setting)
+            )
         ):
             found.add((resource, name))
     return found
