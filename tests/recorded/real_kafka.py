@@ -17,6 +17,7 @@ from tests.recorded.replay import (
     BROKERS,
     MIN_SESSION_TIMEOUT_MS,
     OFFSETS_PARTITIONS,
+    SUPER_USER,
     TRANSACTIONS_PARTITIONS,
 )
 
@@ -24,6 +25,7 @@ HOST = "127.0.0.1"
 DEFAULT_PORT = 26_000
 _HERE = Path(__file__).parent / "kafka"
 _BUILD = Path(__file__).parents[2] / "build" / "real-kafka"
+_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _CONTROLLERS = 100
 """How far the controllers' ports are behind the brokers'."""
@@ -171,6 +173,9 @@ def _settings(folder: Path, ports: Sequence[int], number: int) -> Mapping[str, o
         "share.coordinator.state.topic.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": MIN_SESSION_TIMEOUT_MS,
+        "authorizer.class.name": _AUTHORIZER,
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": SUPER_USER,
     }
 
 

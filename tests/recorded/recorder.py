@@ -223,8 +223,8 @@ class Recorder:
         try:
             connection.send(api, version, body or {})
             return await connection.receive(api, version, timeout_s)
-        except NoAnswerError:
-            del self._connections[broker, client_id]
+        except (NoAnswerError, asyncio.CancelledError):
+            self._connections.pop((broker, client_id), None)
             connection.close()
             raise
 
@@ -312,42 +312,69 @@ class Recorder:
         self,
         start: str,
         partitions: int = 1,
-        replicas: int = -1,
+        replicas: int = 1,
         configs: Mapping[str, str] | None = None,
         assignment: Sequence[Sequence[int]] = (),
     ) -> str:
-        """Create a topic, wait until all brokers know its leaders, and return its name."""
+        """Create a topic, wait until its leaders serve it, and return its name.
+
+        Without an assignment broker 1 leads all partitions.
+        """
         name = self.name(start)
         settings = [{"Name": key, "Value": value} for key, value in (configs or {}).items()]
-        placed = [
-            {"PartitionIndex": partition, "BrokerIds": list(brokers)}
-            for partition, brokers in enumerate(assignment)
-        ]
+        placed = assignment or [range(1, replicas + 1)] * partitions
         topic = {
             "Name": name,
-            "NumPartitions": -1 if placed else partitions,
-            "ReplicationFactor": replicas,
+            "NumPartitions": -1,
+            "ReplicationFactor": -1,
             "Configs": settings,
-            "Assignments": placed,
+            "Assignments": [
+                {"PartitionIndex": partition, "BrokerIds": list(brokers)}
+                for partition, brokers in enumerate(placed)
+            ],
         }
         await self.ask_quietly("CreateTopics", 7, {"Topics": [topic], "timeoutMs": 20_000})
         for broker in self.addresses:
-            while not self._has_leaders(await self._described(name, broker)):
-                await asyncio.sleep(0.05)
+            await self._until_there(name, broker)
+        for leader in dict.fromkeys(brokers[0] for brokers in placed):
+            led = [index for index, brokers in enumerate(placed) if brokers[0] == leader]
+            await self._until_led(name, leader, led)
         await asyncio.sleep(_SETTLED_S)
         return name
 
-    @staticmethod
-    def _has_leaders(topics: Sequence[Mapping[str, Any]]) -> bool:
-        return all(
-            topic["ErrorCode"] == 0 and all(one["ErrorCode"] == 0 for one in topic["Partitions"])
-            for topic in topics
-        )
+    async def _until_there(self, topic: str, broker: int) -> None:
+        while any(
+            one["ErrorCode"]
+            for found in await self._described(topic, broker)
+            for one in (found, *found["Partitions"])
+        ):
+            await asyncio.sleep(0.05)
+
+    async def _until_led(self, topic: str, leader: int, partitions: Sequence[int]) -> None:
+        asked = [{"PartitionIndex": index, "Timestamp": -1} for index in partitions]
+        body = {"ReplicaId": -1, "Topics": [{"Name": topic, "Partitions": asked}]}
+        while any(
+            one["ErrorCode"]
+            for found in (await self.ask_quietly("ListOffsets", 5, body, leader))["Topics"]
+            for one in found["Partitions"]
+        ):
+            await asyncio.sleep(0.05)
 
     async def topic_id(self, name: str) -> UUID:
         """Return a topic's id."""
         (topic,) = await self._described(name)
         return topic["TopicId"]  # type: ignore[no-any-return]
+
+    async def ended(self, transactional_id: str) -> None:
+        """Wait until the markers of a transaction are written."""
+        place = Coordinator(transactional_id, TRANSACTION)
+        body = {"TransactionalIds": [transactional_id]}
+        for _ in range(60):
+            answer = await self.ask_quietly("DescribeTransactions", 0, body, place)
+            if not answer["TransactionStates"][0]["TransactionState"].startswith("Prepare"):
+                break
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(_SETTLED_S)
 
     async def settled(self, api: str, version: int, name: str, body: Message, to: Place) -> Answer:
         """Ask until the coordinator is ready, and record the last answer."""

@@ -76,9 +76,13 @@ class Renamer:
             return f"{len(values)} nodes"
         if values and isinstance(values[0], Mapping):
             values = sorted(values, key=self._order)
+        elif name == "Partitions" and all(isinstance(value, int) for value in values):
+            values = sorted(values)
         return [self(value, name) for value in values]
 
     def _order(self, message: Mapping[str, Any]) -> str:
+        if not any(name in message for name in _ORDERED_BY):
+            return json.dumps(message, default=str)
         fields = [message.get(name) for name in _ORDERED_BY]
         producers = self._names.get("producer", {})
         fields[_ORDERED_BY.index("ProducerId")] = producers.get(message.get("ProducerId"))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from purgatory.cluster import Authorization
 from purgatory.kafka import GroupConfig
 from purgatory.virtual import World
 from tests.recorded.comparison import Difference, compare
@@ -17,6 +18,9 @@ BROKERS = 3
 OFFSETS_PARTITIONS = TRANSACTIONS_PARTITIONS = 5
 MIN_SESSION_TIMEOUT_MS = 100
 RUN = "r000000"
+SUPER_USER = "User:ANONYMOUS"
+"""All clients, since none of them logs in."""
+
 _SEED = 1
 
 
@@ -27,6 +31,7 @@ def replay(program: Program, run: str = RUN) -> list[Step]:
         cluster = world.cluster(
             BROKERS,
             default_replication=1,
+            authorization=Authorization(super_users=[SUPER_USER]),
             offsets_partitions=OFFSETS_PARTITIONS,
             transactions_partitions=TRANSACTIONS_PARTITIONS,
             groups=GroupConfig(

@@ -193,13 +193,13 @@ class _Assigned(_Kind):
             given = (answer["Assignment"] or {}).get("TopicPartitions")
             if given is not None:
                 self.owned[member] = sorted(one for each in given for one in each["Partitions"])
-            await asyncio.sleep(1)
+            await asyncio.sleep(1.5)
         elif what == "leave":
             body = {"GroupId": group, "MemberId": member, "MemberEpoch": -1}
             await self.ask("ConsumerGroupHeartbeat", 1, body, to)
             self.epochs[member] = 0
             self.owned.pop(member, None)
-            await asyncio.sleep(1)
+            await asyncio.sleep(1.5)
         elif what == "commit":
             at = epoch - self.choose(0, 0, 1)
             offsets = [(0, self.random.randrange(9), "")]
@@ -251,7 +251,7 @@ class _Transactions(_Kind):
             answer = await self.ask("EndTxn", 4 if is_old else 5, body, to)
             if not is_old and answer["ErrorCode"] == 0:
                 self._restart(which, (answer["ProducerId"], answer["ProducerEpoch"]))
-            await asyncio.sleep(0.6)
+            await self.recorder.ended(name)
         elif what == "offsets":
             offset, version = self.random.randrange(9), 3 if is_old else 5
             if is_old:

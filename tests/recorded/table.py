@@ -71,10 +71,15 @@ class Entry:
 
     def explains(self, difference: Difference) -> bool:
         """Whether it is an entry for this difference."""
-        step, *values = difference
+        step = difference.step
         if step not in self._names and not any(one.match(step) for one in self._patterns):
             return False
-        return all(one.match(text) for one, text in zip(self._values, values, strict=True))
+        return self.explains_elsewhere(difference)
+
+    def explains_elsewhere(self, difference: Difference) -> bool:
+        """Whether it would be an entry for this difference in one of its steps."""
+        pairs = zip(self._values, difference[1:], strict=True)
+        return all(one.match(text) for one, text in pairs)
 
     def unused_steps(self, differences: Iterable[Difference]) -> Sequence[str]:
         """Return its steps that are none of the differences that it explains."""
@@ -138,12 +143,21 @@ def entries_of(program: str) -> Sequence[Entry]:
     return [entry for entry in both if program in entry.programs]
 
 
+def entries_of_all(start: str) -> Sequence[Entry]:
+    """Return the entries of all programs whose names begin so."""
+    both = (*read_entries(MEANT_FILE), *read_entries(UNMENDED_FILE))
+    return [entry for entry in both if any(one.startswith(start) for one in entry.programs)]
+
+
 def write_unmended(differences: Iterable[tuple[str, Difference]]) -> None:
     """Write the entries of all programs' differences that aren't meant.
 
-    Entries keep their subjects; new ones have `UNKNOWN`, which a test refuses.
+    Entries keep their reasons; one of a new field has `UNKNOWN`, which a test refuses.
     """
-    subjects = {_identity(entry): entry.reason for entry in read_entries(UNMENDED_FILE)}
+    subjects: dict[tuple[str, ...], str] = {}
+    for entry in read_entries(UNMENDED_FILE):
+        key = (entry.programs[0], entry.path, entry.theirs, entry.ours)
+        subjects |= {key[:length]: entry.reason for length in _ALIKE}
     steps: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for program, difference in differences:
         steps[program, *difference[1:]].append(difference.step)
@@ -151,10 +165,11 @@ def write_unmended(differences: Iterable[tuple[str, Difference]]) -> None:
     for key, names in steps.items():
         program, path, theirs, ours = key
         shown = ",\n    ".join(map(json.dumps, fold(names)))
+        reason = next((subjects[key[:n]] for n in _ALIKE if key[:n] in subjects), UNKNOWN)
         lines.append(
             f"[[difference]]\nprograms = [{json.dumps(program)}]\nsteps = [\n    {shown},\n]\n"
             f"path = {json.dumps(path)}\ntheirs = {json.dumps(theirs)}\nours = {json.dumps(ours)}\n"
-            f"reason = {json.dumps(subjects.get(key, UNKNOWN))}\n"
+            f"reason = {json.dumps(reason)}\n"
         )
     UNMENDED_FILE.write_text("\n".join(lines))
     read_entries.cache_clear()
@@ -166,8 +181,8 @@ _HEAD = """\
 """
 
 
-def _identity(entry: Entry) -> tuple[str, str, str, str]:
-    return entry.programs[0], entry.path, entry.theirs, entry.ours
+_ALIKE = (4, 3, 2)
+"""A new entry has the reason of one that is equal in program, path, theirs and ours, or in less."""
 
 
 # Names of steps.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.recorded.codec import Message, versions_of
-from tests.recorded.recorder import Recorder
+from tests.recorded.recorder import NoAnswerError, Recorder
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 """The types of resources."""
@@ -233,8 +233,14 @@ async def listed_resources(recorder: Recorder) -> None:
     body = {"Resources": [_altered(METRICS, "lm", ("interval.ms", SET, "1000"))]}
     await recorder.ask("IncrementalAlterConfigs", 1, "metrics", body)
     for version in versions_of("ListConfigResources"):
-        await recorder.ask("ListConfigResources", version, "of no type")
-        if version:
-            for kinds in ((GROUP, METRICS), (99,), (BROKER, LOGGER)):
-                asked = {"ResourceTypes": list(kinds)}
-                await recorder.ask("ListConfigResources", version, f"of types {kinds}", asked)
+        for kinds in ((), (GROUP, METRICS), (99,), (BROKER, LOGGER)) if version else ((),):
+            asked = {"ResourceTypes": list(kinds)} if kinds else {}
+            name = f"ListConfigResources v{version} of types {kinds}"
+            try:
+                answer = await recorder.ask_quietly("ListConfigResources", version, asked)
+            except NoAnswerError as error:
+                recorder.note(name, str(error))
+                continue
+            found = answer["ConfigResources"]
+            own = [one for one in found if one["ResourceName"] in ("lg", "lm", "1", "2")]
+            recorder.note(name, {**answer, "ConfigResources": own})

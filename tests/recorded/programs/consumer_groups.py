@@ -70,8 +70,8 @@ class _Group:
         body = {"GroupId": self.name, **_heartbeat_body(member, epoch, **more)}
         return await self.ask("ConsumerGroupHeartbeat", version, name, body)
 
-    async def describe(self, name: str, *others: str) -> None:
-        body = {"GroupIds": [self.name, *others]}
+    async def describe(self, name: str) -> None:
+        body = {"GroupIds": [self.name]}
         await self.ask("ConsumerGroupDescribe", 1, name, body)
 
 
@@ -99,7 +99,10 @@ async def joining(recorder: Recorder) -> None:
     await group.heartbeat("no member id", "", 0, version=0, **_joining(topic))
     for epoch in (3, -1, -2, -3):
         await group.heartbeat(f"unknown member of epoch {epoch}", _ONE, epoch)
-    await group.describe("after all", "", recorder.name("no-group"))
+    await group.describe("after all")
+    for of in ("", recorder.name("no-group")):
+        body = {"GroupIds": [of]}
+        await recorder.ask("ConsumerGroupDescribe", 1, f"{of!r}", body, Coordinator(of))
 
 
 async def one_member(recorder: Recorder) -> None:
@@ -231,7 +234,7 @@ async def regular_expression(recorder: Recorder) -> None:
     both: dict[str, Any] = {"SubscribedTopicNames": ["nope"], "SubscribedTopicRegex": "x"}
     await group.heartbeat("names, too", _ONE, answer["MemberEpoch"] or 1, **both)
     for version in (0, 1):
-        names = [group.name, group.name, recorder.name("no-group")]
+        names = [group.name, group.name]
         body = {"GroupIds": names, "IncludeAuthorizedOperations": True}
         await group.ask("ConsumerGroupDescribe", version, "authorized operations", body)
 

@@ -235,7 +235,7 @@ async def greatest_timestamp(recorder: Recorder) -> None:
     body = {"TransactionalId": name, "ProducerId": producer[0], "ProducerEpoch": producer[1]}
     coordinator = Coordinator(name, TRANSACTION)
     await recorder.ask("EndTxn", 5, "", body | {"Committed": True}, coordinator)
-    await asyncio.sleep(0.6)
+    await recorder.ended(name)
     await ask("committed")
     deleted = {"Name": topic, "Partitions": [{"PartitionIndex": 0, "Offset": -1}]}
     body = {"TimeoutMs": 5_000, "Topics": [deleted]}

@@ -11,7 +11,7 @@ from tests.recorded.recorder import Connection, Recorder
 
 _FETCH, _METADATA, _HANDSHAKE, _API_VERSIONS, _AUTHENTICATE = 1, 3, 17, 18, 36
 _SHORT_BYTES = 60
-_WAIT_S = 2.0
+_WAIT_S = 4.0
 
 
 def _frame(data: bytes) -> bytes:

@@ -66,7 +66,8 @@ async def _commit(recorder: Recorder, topic: str, topic_id: UUID, version: int) 
     if version >= IDS_IN_OFFSETS:
         cases["no id"] = commit_body(group, topic, one, version=version, topic_id=NO_ID)
     for name, body in cases.items():
-        await recorder.ask("OffsetCommit", version, name, body, to)
+        place = Coordinator(body["GroupId"])
+        await recorder.ask("OffsetCommit", version, name, body, place)
     body = commit_body(group, topic, one, **known)
     await recorder.ask("OffsetCommit", version, "not to the coordinator", body, Other(to))
 
@@ -80,7 +81,8 @@ async def _fetch(recorder: Recorder, topic: str, topic_id: UUID, committed: int)
             cases |= _ways_to_fetch(group, topic, known)
         for name, body in cases.items():
             shown = f"{name}, committed v{committed}"
-            await recorder.ask("OffsetFetch", version, shown, body, Coordinator(group))
+            of = body["Groups"][0]["GroupId"] if version >= 8 else body["GroupId"]
+            await recorder.ask("OffsetFetch", version, shown, body, Coordinator(of))
 
 
 def _ways_to_fetch(group: str, topic: str, known: Mapping[str, Any]) -> Mapping[str, Message]:
@@ -119,7 +121,7 @@ async def _delete(recorder: Recorder, group: str, topic: str) -> None:
         "no group": _deletion("", one),
         "none": _deletion(group),
     }.items():
-        await recorder.ask("OffsetDelete", 0, name, body, Coordinator(group))
+        await recorder.ask("OffsetDelete", 0, name, body, Coordinator(body["GroupId"]))
 
 
 async def last_offset(recorder: Recorder) -> None:

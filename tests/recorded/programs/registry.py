@@ -106,7 +106,7 @@ SEEDS = (1, 2, 3, 4, 5, 6)
 """The random sequences that are recorded, too: a few, and those that found a difference."""
 
 SEQUENCES = "sequences"
-"""The start of their names, and the program of entries for any sequence of `make judge`."""
+"""The start of their names."""
 
 PROGRAMS: Mapping[str, Program] = {
     **{f"{SEQUENCES}.seed_{seed}": random_program(seed) for seed in SEEDS},

@@ -16,7 +16,6 @@ DENY, ALLOW = 2, 3
 
 
 async def access_control(recorder: Recorder) -> None:
-    """Kafka's own brokers have no authorizer here: they refuse all of it."""
     name, user = recorder.name("acl"), f"User:u{recorder.run}"
 
     def entry(**more: Any) -> Message:

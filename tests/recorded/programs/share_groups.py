@@ -55,7 +55,7 @@ class _Share:
         """Join and wait until the partitions are assigned; return the epoch."""
         answer = await self.heartbeat("joins", 0, [self.topic])
         epoch = answer["MemberEpoch"] or 1
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(2.5)
         for number in range(3):
             answer = await self.heartbeat(f"{number}", epoch)
             epoch = answer["MemberEpoch"] or epoch
@@ -136,8 +136,9 @@ async def heartbeats(recorder: Recorder) -> None:
     epoch = await group.join()
     await group.heartbeat("epoch before", max(epoch - 1, 1))
     await group.heartbeat("epoch ahead", epoch + 3)
-    described = {"GroupIds": [group.name, "", recorder.name("zz")]}
-    await group.ask("ShareGroupDescribe", 1, "", described)
+    for of in (group.name, "", recorder.name("zz")):
+        body = {"GroupIds": [of]}
+        await recorder.ask("ShareGroupDescribe", 1, f"{of!r}", body, Coordinator(of))
     joining = {"GroupId": group.name, "MemberId": _ONE, "MemberEpoch": 0}
     joining |= {"RebalanceTimeoutMs": 5_000, "SubscribedTopicNames": [topic]}
     for api, version, body in (
@@ -213,7 +214,8 @@ async def offsets(recorder: Recorder) -> None:
     async def describe(name: str, *groups: Message) -> None:
         for version in (0, 1):
             body = {"Groups": list(groups)}
-            await group.ask("DescribeShareGroupOffsets", version, name, body)
+            to = Coordinator(groups[0]["GroupId"])
+            await recorder.ask("DescribeShareGroupOffsets", version, name, body, to)
 
     async def alter(
         name: str, partition: int, offset: int, of: str = topic, in_group: str = group.name
@@ -239,8 +241,8 @@ async def offsets(recorder: Recorder) -> None:
     await group.fetch("closes the session", -1)
     await describe("active", asked(0, 1, 9))
     await describe("all", {"GroupId": group.name, "Topics": None})
-    everything_of = [{"GroupId": name, "Topics": None} for name in (unknown, "")]
-    await describe("unknown groups", *everything_of)
+    for of in (unknown, ""):
+        await describe(f"all of {of!r}", {"GroupId": of, "Topics": None})
     await alter("active group", 0, 1)
     await group.heartbeat("leaves", -1)
     await asyncio.sleep(0.5)
@@ -258,8 +260,9 @@ async def offsets(recorder: Recorder) -> None:
     for name, topics in {"known": [topic, topic + "x"], "again": [topic], "none": []}.items():
         body = {"GroupId": group.name, "Topics": [{"TopicName": one} for one in topics]}
         await group.ask("DeleteShareGroupOffsets", 0, name, body)
-    body = {"GroupId": recorder.name("yy"), "Topics": [{"TopicName": topic}]}
-    await group.ask("DeleteShareGroupOffsets", 0, "unknown group", body)
+    of = recorder.name("yy")
+    body = {"GroupId": of, "Topics": [{"TopicName": topic}]}
+    await recorder.ask("DeleteShareGroupOffsets", 0, "unknown group", body, Coordinator(of))
 
 
 async def left_alone(recorder: Recorder) -> None:

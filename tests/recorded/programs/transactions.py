@@ -30,10 +30,7 @@ from tests.recorded.recorder import (
     Recorder,
 )
 
-_ENDED_S = 0.6
-"""The longest time until the markers of a transaction are written."""
-
-_TIMED_OUT_S = 13.0
+_TIMED_OUT_S = 18.0
 """Coordinators look for timed-out transactions every ten seconds."""
 
 
@@ -54,8 +51,16 @@ class _Transaction:
         )
         self.producer = answer["ProducerId"], answer["ProducerEpoch"]
 
-    async def ask(self, api: str, version: int, name: str, body: Message) -> Answer:
-        return await self.recorder.ask(api, version, name, body, self.to)
+    async def ask(
+        self, api: str, version: int, name: str, body: Message, of: str | None = None
+    ) -> Answer:
+        """Ask its coordinator, or that of another id."""
+        to = Coordinator(of, TRANSACTION) if of else self.to
+        return await self.recorder.ask(api, version, name, body, to)
+
+    async def ended(self) -> None:
+        """Wait until its markers are written."""
+        await self.recorder.ended(self.name)
 
     async def add(
         self,
@@ -71,7 +76,7 @@ class _Transaction:
             self.topic if to is None else to,
             *partitions,
         )
-        await self.ask("AddPartitionsToTxn", 3, name, body)
+        await self.ask("AddPartitionsToTxn", 3, name, body, of)
 
     async def produce(
         self,
@@ -103,7 +108,7 @@ class _Transaction:
         """End it; with version 5 the answer has the next epoch, which it takes."""
         given = self.producer if producer is None else producer
         body = end_body(self.name if of is None else of, given, commits)
-        answer = await self.ask("EndTxn", version, name, body)
+        answer = await self.ask("EndTxn", version, name, body, of)
         if version >= 5 and answer["ErrorCode"] == 0 and producer is None:
             self.producer = answer["ProducerId"], answer["ProducerEpoch"]
         return answer
@@ -166,7 +171,8 @@ async def init(recorder: Recorder) -> None:
                 ("no epoch", name, (given, -1)),
                 ("no producer", name, (-1, 3)),
             ):
-                await ask(what, body(of, producer=producer))
+                place = Coordinator(of, TRANSACTION) if of else to
+                await ask(what, body(of, producer=producer), place=place)
         described = {"TransactionalIds": [name]}
         await recorder.ask("DescribeTransactions", 0, f"init v{version}", described, to)
 
@@ -212,7 +218,7 @@ async def old_protocol(recorder: Recorder) -> None:
     await one.end("epoch before", version=4, producer=(given, epoch - 1))
     await one.end("unknown id", version=4, of=one.name + "zz")
     await one.end("commit", version=4)
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await one.end("commit again", version=4)
     await one.end("abort after a commit", False, version=4)
     await one.describe("committed")
@@ -229,7 +235,7 @@ async def _second_and_third(one: _Transaction) -> None:
     await one.produce("second", 2, version=11)
     await one.produce("second", 0, 2, version=11)
     await one.end("abort", False, version=4)
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await one.end("abort again", False, version=4)
     await one.end("commit after an abort", version=4)
     await one.read("aborted", 0, 2)
@@ -241,7 +247,7 @@ async def _second_and_third(one: _Transaction) -> None:
     await one.produce("third", 3, version=11)
     before = one.producer
     await one.begin("fences the open one", version=4)
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await one.describe("fenced")
     await one.produce("fenced", 4, version=11, producer=before)
     await one.add("fenced", 0, producer=before)
@@ -277,7 +283,7 @@ async def next_protocol(recorder: Recorder) -> None:
     await one.produce("second again", 1)
     await one.produce("another partition", 0, 1)
     await one.end("commit")
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await one.describe("committed")
     await one.end("commit again", producer=first)
     await one.end("abort with the old epoch", False, producer=first)
@@ -288,7 +294,7 @@ async def next_protocol(recorder: Recorder) -> None:
     await one.produce("sequence 0", 0)
     before = one.producer
     await one.end("abort", False)
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await one.end("abort again", False, producer=before)
     await one.read("aborted")
     await one.producers("aborted")
@@ -301,7 +307,7 @@ async def mixed_protocols(recorder: Recorder) -> None:
     await one.produce("open", 0)
     await one.add("old request", 2)
     await one.end("old request", version=4)
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await one.describe("after the old end")
     await one.produce("after the old end", 1)
     await one.end("after the old end")
@@ -309,7 +315,7 @@ async def mixed_protocols(recorder: Recorder) -> None:
     await one.produce("open again", 0)
     before = one.producer
     await one.begin("fences")
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await one.produce("fenced", 1, producer=before)
     await one.end("fenced", producer=before)
     await one.describe("fenced")
@@ -318,7 +324,7 @@ async def mixed_protocols(recorder: Recorder) -> None:
     known = init_body(one.name, producer=one.producer)
     for number in range(3):
         await one.ask("InitProducerId", 5, f"known epoch, {number}", known)
-        await asyncio.sleep(_ENDED_S)
+        await one.ended()
 
 
 async def offsets(recorder: Recorder) -> None:
@@ -353,7 +359,7 @@ async def offsets(recorder: Recorder) -> None:
     body = {"GroupId": group, "Topics": [deletion]}
     await recorder.ask("OffsetDelete", 0, "pending", body, to)
     await one.end("commit")
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await fetch("committed")
     await commit("after the end", producer=(given, epoch))
     await commit("second", 9)
@@ -361,12 +367,12 @@ async def offsets(recorder: Recorder) -> None:
     await recorder.ask("OffsetCommit", 9, "plain, while others are pending", body, to)
     await fetch("plain, while others are pending")
     await one.end("abort", False)
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await fetch("aborted")
     await commit("third", 3)
     await recorder.ask("OffsetCommit", 9, "plain, before the end", body, to)
     await one.end("commit of the third")
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await fetch("older, but ended later")
 
 
@@ -381,7 +387,7 @@ async def pending_group(recorder: Recorder) -> None:
         await recorder.ask("DescribeGroups", version, "pending", {"Groups": [group]}, to)
     await recorder.ask("DeleteGroups", 2, "pending", {"GroupsNames": [group]}, to)
     await one.end("commit")
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     body = offset_fetch_body(group, topic, [0], stable=True)
     await recorder.ask("OffsetFetch", 9, "deleted, then committed", body, to)
 
@@ -395,7 +401,8 @@ async def old_offsets(recorder: Recorder) -> None:
 
     async def add(name: str, version: int = 3, **more: Any) -> None:
         body = {"TransactionalId": one.name, "ProducerId": given, "ProducerEpoch": epoch}
-        await one.ask("AddOffsetsToTxn", version, name, {**body, "GroupId": group, **more})
+        of = more.get("TransactionalId")
+        await one.ask("AddOffsetsToTxn", version, name, {**body, "GroupId": group, **more}, of)
 
     async def commit(name: str, version: int = 3, offset: int = 5, **more: Any) -> None:
         producer = more.pop("producer", one.producer)
@@ -418,7 +425,7 @@ async def old_offsets(recorder: Recorder) -> None:
     body = offset_fetch_body(group, topic, [0], version=7, stable=True)
     await recorder.ask("OffsetFetch", 7, "pending", body, to)
     await one.end("commit", version=4)
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await recorder.ask("OffsetFetch", 7, "committed", body, to)
     await commit("after the end")
     await commit("after the end", 4)
@@ -474,8 +481,8 @@ async def lists(recorder: Recorder) -> None:
     topic = await recorder.topic("tls")
     one = _Transaction(recorder, "xl", topic)
     await one.begin(version=4)
-    described = {"TransactionalIds": [one.name, one.name + "zz", ""]}
-    await one.ask("DescribeTransactions", 0, "some", described)
+    for of in (one.name, one.name + "zz"):
+        await one.ask("DescribeTransactions", 0, f"{of}", {"TransactionalIds": [of]}, of)
     await _list(one, "empty")
     await one.add("", 0)
     body = {"TransactionalIds": [one.name]}
@@ -483,7 +490,7 @@ async def lists(recorder: Recorder) -> None:
     await recorder.ask("DescribeTransactions", 0, "not to the coordinator", body, elsewhere)
     await _list(one, "ongoing")
     await one.end("", version=4)
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await _list(one, "ended")
 
 
@@ -556,5 +563,5 @@ async def markers(recorder: Recorder) -> None:
     await one.producers("marked")
     await recorder.ask("WriteTxnMarkers", 1, "none", {"Markers": []}, Leader(one.topic))
     await one.end("by the coordinator", version=4)
-    await asyncio.sleep(_ENDED_S)
+    await one.ended()
     await one.read("ended")

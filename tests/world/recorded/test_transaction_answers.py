@@ -7,7 +7,6 @@ import pytest
 from tests.world.recorded.answers import check_answers, programs_of
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", programs_of("transactions"))
 def test_answers_are_those_of_a_real_kafka(program: str) -> None:
     check_answers(program)
