@@ -225,7 +225,7 @@ def test_new_id_of_a_static_member_is_stored(world: GroupWorld) -> None:
     assert one.heartbeat() is NONE
 
 
-def test_static_member_keeps_its_id_where_the_new_one_is_unstored(world: GroupWorld) -> None:
+def test_static_member_keeps_its_id_if_the_new_is_unstored(world: GroupWorld) -> None:
     one, two, back = world.client(), world.client("two"), world.client("two")
     world.stable(one, two)
     world.write_error = ErrorCode.NOT_COORDINATOR
