@@ -36,19 +36,12 @@ class KnownDifference(NamedTuple):
         )
 
 
-KNOWN_DIFFERENCES: Final = (
+KNOWN_DIFFERENCES: Final[Sequence[KnownDifference]] = (
     KnownDifference(
         "a broker that is back leads none of its partitions again",
         "preferred leaders lead",
         "controller",
         lambda row: row["fault"] in ("kill-coordinator", "kill-leader", "power-cut"),
-    ),
-    KnownDifference(
-        "a classic group is forgotten when its coordinator dies",
-        "members keep partitions in their session",
-        "classic group coordinator",
-        lambda row: row["group"] in ("classic", "static") and row["fault"] == "kill-coordinator",
-        ["epochs rise"],
     ),
 )
 

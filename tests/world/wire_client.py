@@ -13,7 +13,7 @@ from uuid import UUID
 
 from purgatory.cluster import Cluster
 from purgatory.cluster.api.registry import SUPPORTED
-from purgatory.cluster.coordinator_records import (
+from purgatory.cluster.record_fields import (
     COMPACT,
     INT16,
     INT32,

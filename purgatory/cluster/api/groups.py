@@ -22,7 +22,7 @@ from purgatory.kafka import (
     SyncGroupResult,
     TopicPartition,
 )
-from purgatory.kafka.groups.group import GroupProtocol
+from purgatory.kafka.groups.group import GroupProtocol, LeaveGroupResult
 
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
 
@@ -188,16 +188,17 @@ async def leave_group(broker: BrokerServices, request: Request, connection: Conn
         if request.api_version < 3
         else [(member.member_id, member.group_instance_id) for member in body.members]
     )
-    try:
-        codes = broker.groups.classic.leave(body.group_id, requested)
-    except GroupRefusal as refusal:
-        return {"throttle_time": 0, "error_code": int(refusal.code), "members": ()}
+    result: LeaveGroupResult = await response_future(
+        partial(broker.groups.classic.leave, body.group_id, requested)
+    )
+    if result.error is not ErrorCode.NONE:
+        return {"throttle_time": 0, "error_code": int(result.error), "members": ()}
     return {
         "throttle_time": 0,
-        "error_code": int(codes[0]) if request.api_version < 3 else 0,
+        "error_code": int(result.codes[0]) if request.api_version < 3 else 0,
         "members": [
             {"member_id": member_id, "group_instance_id": instance_id, "error_code": int(code)}
-            for (member_id, instance_id), code in zip(requested, codes, strict=True)
+            for (member_id, instance_id), code in zip(requested, result.codes, strict=True)
         ],
     }
 

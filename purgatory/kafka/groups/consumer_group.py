@@ -253,7 +253,7 @@ class ConsumerGroup:
                     self.targets[member_id] = value
                 case int() if kind is RecordKind.GROUP_EPOCH:
                     self.epoch = value
-                case _:
+                case int():
                     self.target_epoch = value
         for member_id, subscription in subscriptions.items():
             current = currents.get(member_id, CurrentAssignment())

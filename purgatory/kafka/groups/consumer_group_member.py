@@ -15,6 +15,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
 
 JOIN_EPOCH = 0
@@ -143,9 +144,10 @@ def _still_owns(owned: Partitions | None, revoking: Partitions) -> bool:
 
 
 class RecordKind(IntEnum):
-    """The kind of a record, numbered as the key versions in Kafka's `__consumer_offsets`, those of
-    consumer groups."""
+    """The kind of a record, numbered as the key versions in Kafka's `__consumer_offsets`: that of
+    classic groups, and those of consumer groups."""
 
+    CLASSIC = 2
     GROUP_EPOCH = 3
     MEMBER = 5
     TARGET_EPOCH = 6
@@ -162,8 +164,11 @@ class GroupRecordKey(NamedTuple):
     is_share: bool = False
 
 
-GroupRecordValue: TypeAlias = int | Subscription | Partitions | CurrentAssignment
-"""An epoch of the group or of its target; or a member's report, target or assignment."""
+GroupRecordValue: TypeAlias = (
+    int | Subscription | Partitions | CurrentAssignment | ClassicGroupRecord
+)
+"""An epoch of the group or of its target; a member's report, target or assignment; or a generation
+of a classic group."""
 
 GroupRecord: TypeAlias = tuple[GroupRecordKey, GroupRecordValue | None]
 """The new value; None: it is deleted."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from purgatory.core.keys import GroupJoinKey, GroupSyncKey, MemberKey
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
 
 
 class JoinGroupMember(NamedTuple):
@@ -49,8 +50,16 @@ class SyncGroupResult(NamedTuple):
     assignment: bytes = b""
 
 
+class LeaveGroupResult(NamedTuple):
+    """The error of a whole request, or the error code of each member that was to leave."""
+
+    error: ErrorCode
+    codes: Sequence[ErrorCode] = ()
+
+
 RespondJoin = Callable[[JoinGroupResult], object]
 RespondSync = Callable[[SyncGroupResult], object]
+RespondLeave = Callable[[LeaveGroupResult], object]
 CONSUMER = "consumer"
 """The protocol type of consumers."""
 
@@ -314,6 +323,62 @@ class Group:
         except ValueError:
             return None
         return topics
+
+    # Its record.
+
+    def record(self, assignments: Mapping[str, bytes], now_ms: int) -> ClassicGroupRecord:
+        """Return its generation, as stored, with these assignments by member id. O(members)."""
+        return ClassicGroupRecord(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.leader_id,
+            now_ms,
+            tuple(
+                ClassicMemberRecord(
+                    member.member_id,
+                    member.instance_id,
+                    member.join_request.client_id,
+                    member.join_request.client_host,
+                    member.join_request.rebalance_timeout_ms,
+                    member.join_request.session_timeout_ms,
+                    member.metadata_for(self.protocol or ""),
+                    assignments.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    @classmethod
+    def restored(cls, group_id: str, record: ClassicGroupRecord) -> Group:
+        """Return a group as stored: stable, or empty. O(members).
+
+        Of each member's protocols the chosen one alone is known.
+        """
+        group = cls(group_id)
+        group.generation = record.generation
+        for stored in record.members:
+            protocols = ((record.protocol or "", stored.subscription),)
+            join_request = JoinGroupRequest(
+                stored.client_id,
+                stored.client_host,
+                stored.instance_id,
+                stored.session_timeout_ms,
+                stored.rebalance_timeout_ms,
+                record.protocol_type,
+                protocols,
+            )
+            group.add(
+                Member(stored.member_id, join_request, stored.assignment, is_new=False),
+            )
+        group.protocol_type = record.protocol_type or None
+        group.new_member_added = False
+        if record.members:
+            group.state = GroupState.STABLE
+            group.protocol = record.protocol
+            if record.leader_id in group.members:
+                group.leader_id = record.leader_id
+        return group
 
     def _check(self) -> None:
         """Assert all invariants. O(members)."""

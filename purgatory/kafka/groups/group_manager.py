@@ -18,6 +18,7 @@ from functools import partial
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
@@ -25,7 +26,12 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupHeartbeatResult,
     RespondHeartbeat,
 )
-from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, GroupRecord
+from purgatory.kafka.groups.consumer_group_member import (
+    JOIN_EPOCH,
+    GroupRecord,
+    GroupRecordKey,
+    RecordKind,
+)
 from purgatory.kafka.groups.group import (
     CONSUMER,
     Group,
@@ -92,11 +98,17 @@ class GroupManager:
         by_default = GroupSettings(default_group_settings(config))
         settings = settings_of or (lambda _: by_default)
         self.offsets = GroupOffsets(manager, codec, now_ms)
+        self._now_ms = now_ms
         self._offsets_partitions = offsets_partitions
         self._is_known = is_known
         self._on_ended = on_ended
         self.classic = GroupCoordinator(
-            config, new_purgatory, new_member_id, self._partition, self._check_joining
+            config,
+            new_purgatory,
+            new_member_id,
+            self._partition,
+            self._check_joining,
+            self._save_classic,
         )
         self.consumers = ConsumerGroupCoordinator(
             config.max_size,
@@ -174,10 +186,7 @@ class GroupManager:
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
             )
-        if classic is not None:
-            self.classic.forget(group_id)
-        if other is not None:
-            self._forget_empty(group_id)
+        self._forget_empty(group_id)
 
     def _check_joining(self, group_id: str) -> None:
         """Delete an empty group of another type, before a classic group of its id is created.
@@ -204,7 +213,10 @@ class GroupManager:
         if leads:
             for group_id in self.offsets.load(partition):
                 records = self.offsets.records_of(group_id)
-                if records:
+                classic = records.get(GroupRecordKey(group_id, RecordKind.CLASSIC))
+                if isinstance(classic, ClassicGroupRecord):
+                    self.classic.restore(group_id, classic)
+                elif records:
                     is_share = next(iter(records)).is_share
                     (self.shares if is_share else self.consumers).restore(group_id, records)
             return
@@ -528,8 +540,34 @@ class GroupManager:
             coordinator.forget(group_id)
 
     def _forget_empty(self, group_id: str) -> None:
+        keys = dict.fromkeys(self.offsets.records_of(group_id))
+        # The last of its records may not be replicated yet.
+        if group_id in self.classic.groups:
+            keys[GroupRecordKey(group_id, RecordKind.CLASSIC)] = None
+        other = self._epoch_based_group(group_id)
+        if other is not None:
+            for kind in (RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH):
+                keys[GroupRecordKey(group_id, kind, is_share=other.is_share)] = None
         self._forget(group_id)
-        self._write(group_id, [(key, None) for key in self.offsets.records_of(group_id)], _ignore)
+        if keys:
+            self._write(group_id, list(keys.items()), _ignore)
+
+    def _save_classic(
+        self,
+        group: Group,
+        assignments: Mapping[str, bytes],
+        respond: Callable[[ErrorCode], object],
+    ) -> None:
+        key = GroupRecordKey(group.group_id, RecordKind.CLASSIC)
+        record = group.record(assignments, self._now_ms())
+        timed_out = ErrorCode.REQUEST_TIMED_OUT
+        self._write(
+            group.group_id,
+            [(key, record)],
+            lambda code: respond(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE if code is timed_out else code
+            ),
+        )
 
     def _write(
         self,

@@ -1,4 +1,4 @@
-"""A group of all Python clients through whatever happens to its members: no record is skipped."""
+"""A group of all Python clients through whatever happens to its members, and to its coordinator."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import signal
 import threading
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from purgatory.cluster import ThreadedCluster
-from tests.wire.cluster.conftest import coordinator_of
+from tests.wire.cluster.conftest import PYTHON_CLIENTS, coordinator_of
 from tests.wire.cluster.group_run import group_run
 
 PARTITIONS = 6
@@ -95,3 +96,26 @@ def test_group_skips_no_record_under_changing_members(cluster: ThreadedCluster, 
         group.wait_for(lambda: sent <= group.read, f"all {len(sent)} records are read")
         assert group.read == sent
         assert group.gaps() == []
+
+
+@pytest.mark.parametrize("client_name", PYTHON_CLIENTS)
+def test_members_notice_no_death_of_their_coordinator(
+    cluster: ThreadedCluster, name: str, client_name: str
+) -> None:
+    cluster.create_topic(name, partitions=PARTITIONS)
+    servers = cluster.bootstrap_servers
+    with group_run(servers, name, name, 10_000) as group:
+        producer = SteadyProducer(servers, name)
+        try:
+            members = [group.start(client_name), group.start(client_name)]
+            group.wait_for_shares(*members, partitions=PARTITIONS)
+            owned = [(member.owned, member.assignments) for member in members]
+            with cluster.fault.kill(coordinator_of(cluster, name)):
+                read_before = len(group.read)
+                group.wait_for(lambda: len(group.read) > read_before + 300, "they read on")
+        finally:
+            sent = producer.end()
+        group.wait_for(lambda: sent <= group.read, f"all {len(sent)} records are read")
+        assert [(member.owned, member.assignments) for member in members] == owned
+        reads = [entry for member in members for entry in member.reads if entry is not None]
+        assert len(reads) == len(set(reads)) == len(sent), "a record was read twice"

@@ -26,7 +26,7 @@ from purgatory.kafka.groups.group import subscribed_topics
 from purgatory.kafka.topic_partition import NO_PARTITIONS
 from tests.unit.kafka.conftest import Broker
 from tests.unit.kafka.groups.consumer_group_client import FakeTopics
-from tests.unit.kafka.groups.group_client import Asked, TagCodec, code_of
+from tests.unit.kafka.groups.group_client import Asked, TagCodec, code_of, leave
 
 PLACE = TopicPartition(OFFSETS_TOPIC, 0)
 REBALANCE_MS, SESSION_MS = 5_000, 10_000
@@ -111,7 +111,7 @@ def test_classic_group_refuses_consumer_protocol_members(
     member_id = here.join(kind=kind).answer.member_id
     assert here.consume("m") is ErrorCode.GROUP_ID_NOT_FOUND
     assert here.kinds == ["classic"]
-    here.groups.classic.leave("g", [(member_id, None)])
+    leave(here.groups.classic, (member_id, None))
     assert here.consume("m") is NONE
     assert here.kinds == ["consumer"]
 
@@ -125,7 +125,7 @@ def test_a_consumer_group_with_members_refuses_classic_members(
     assert here.join("nobody").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert code_of(here.groups.classic.heartbeat, "g", 1, "m", None) is unknown
-    assert here.groups.classic.leave("g", [("m", None)]) == [unknown]
+    assert leave(here.groups.classic, ("m", None)) == [unknown]
     assert here.kinds == ["consumer"]
     assert here.consume("m", -1) is NONE
     assert here.join().code is NONE
