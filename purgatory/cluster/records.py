@@ -6,7 +6,7 @@ broker's own batches of internal topics (`new_batch`) and transaction markers (`
 Ground rules
 ------------
 * The decompressed size of a batch is bounded before it is decompressed: a few kilobytes may expand
-  to gigabytes. No memory is reserved before it is filled.
+  to gigabytes. No more memory than a few times a batch's own is reserved before it is filled.
 * Clients wrote the records: each length in them is checked, and each record is behind the one
   before.
 """
@@ -48,6 +48,9 @@ _APPEND_TIME_BIT = 0x08
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _BUFFER_IS_FULL = "failed to write whole buffer"
+_LEAST_ROOM_BYTES, _USUAL_RATIO = 4_096, 5
+"""The room for decompressed bytes: this, and so many times the compressed ones; then the limit."""
+
 _MIN_RECORD_BYTES = 6
 _VARINT_BITS = 70
 _TIMESTAMP_RANGE_MS = range(-(2**63), 2**63)
@@ -239,6 +242,13 @@ def _decompress_into(decompress: Callable[[bytes, Any], int]) -> Callable[[bytes
     """Return a decompressor whose memory grows with the decompressed bytes."""
 
     def bounded_decompress(data: bytes, max_bytes: int) -> bytes:
+        # To map all that may come takes longer than to open a small batch.
+        room = bytearray(min(max_bytes, _LEAST_ROOM_BYTES + _USUAL_RATIO * len(data)))
+        try:
+            return bytes(memoryview(room)[: decompress(data, room)])
+        except cramjam.DecompressionError as error:
+            if str(error) != _BUFFER_IS_FULL:
+                raise
         with mmap.mmap(-1, max_bytes) as budget:
             try:
                 return budget[: decompress(data, budget)]

@@ -63,13 +63,17 @@ def _scan(data: bytes, begin: int, count: int, checks_lengths: bool) -> tuple[in
             offset, at = _number(data, at)
             if offset != number:
                 is_sequential = False
-            _, at = _skip(data, at)  # the key
-            _, at = _skip(data, at)  # the value
-            headers, at = _number(data, at)
+            for _ in ("key", "value"):
+                field, at = _number(data, at)
+                if field > 0:
+                    at += field
+            headers, at = _number(data, at)  # it can't be read behind a field that is cut
             if headers:
                 at = _after_headers(data, headers, at)
             if checks_lengths and at - begins != length:
                 raise _FaultError(WRONG_LENGTH)
+    except IndexError:
+        return CUT, latest_delta_ms, is_sequential
     except _FaultError as error:
         return error.number, latest_delta_ms, is_sequential
     return NO_FAULT if at == len(data) else MORE_BYTES, latest_delta_ms, is_sequential
@@ -85,35 +89,33 @@ def _after_headers(data: bytes, headers: int, at: int) -> int:
     if not 0 <= headers <= len(data) - at:
         raise _FaultError(NO_HEADERS)
     for _ in range(headers):
-        key_length, at = _skip(data, at)
-        if key_length < 0:
+        length, at = _number(data, at)
+        if length < 0:
             raise _FaultError(NO_HEADER_KEY)
-        _, at = _skip(data, at)
+        length, at = _number(data, at + length)
+        if length > 0:
+            at += length
+    if at > len(data):
+        raise _FaultError(CUT)
     return at
 
 
-def _skip(data: bytes, at: int) -> tuple[int, int]:
-    """Return the length of a field, and where it ends."""
-    length, at = _number(data, at)
-    if length <= 0:
-        return length, at
-    if length > len(data) - at:
-        raise _FaultError(CUT)
-    return length, at + length
-
-
 def _number(data: bytes, at: int, most_bytes: int = _INT_BYTES) -> tuple[int, int]:
-    """Return a zigzag number, and where it ends."""
-    found = shift = 0
-    while shift < 7 * most_bytes:
-        if at >= len(data):
-            raise _FaultError(CUT)
-        byte = data[at]
-        at += 1
+    """Return a zigzag number, and where it ends.
+
+    Raises:
+        IndexError: it ends behind the data.
+    """
+    byte = data[at]
+    if byte < 0x80:  # as most are
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    found, shift = byte & 0x7F, 7
+    for next_at in range(at + 1, at + most_bytes):
+        byte = data[next_at]
         found |= (byte & 0x7F) << shift
-        if not byte & 0x80:
+        if byte < 0x80:
             found &= 0xFFFFFFFF if most_bytes == _INT_BYTES else 0xFFFFFFFFFFFFFFFF
-            return (found >> 1) ^ -(found & 1), at
+            return (found >> 1) ^ -(found & 1), next_at + 1
         shift += 7
     raise _FaultError(LONG_NUMBER)
 
