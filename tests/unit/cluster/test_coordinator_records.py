@@ -67,7 +67,17 @@ _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
     RecordKind.TARGET_EPOCH: _ints,
     RecordKind.TARGET: _partitions,
     RecordKind.CURRENT: st.builds(
-        CurrentAssignment, _ints, _ints, st.sampled_from(MemberState), _partitions, _partitions
+        CurrentAssignment,
+        _ints,
+        _ints,
+        st.sampled_from(MemberState),
+        _partitions,
+        _partitions,
+        st.just({}),
+    ).flatmap(
+        lambda current: st.sampled_from(
+            [current, current._replace(epochs=dict.fromkeys(current.partitions, 7))]
+        )
     ),
     RecordKind.MEMBER: st.builds(
         Subscription,
@@ -97,6 +107,7 @@ _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         st.sampled_from(MemberState),
         _partitions,
         st.just(frozenset[TopicIdPartition]()),
+        st.just({}),
     ),
     RecordKind.MEMBER: st.builds(
         Subscription,
