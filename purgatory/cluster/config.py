@@ -41,6 +41,7 @@ from purgatory.kafka.security.authorizer import (
     ResourceType,
     check_acl,
 )
+from purgatory.kafka.settings.group_settings import MigrationPolicy
 from purgatory.kafka.settings.topic_settings import settings_of_log, validate_settings
 from purgatory.kafka.topics import topic_creation_error
 from purgatory.settings.addresses import without_brackets
@@ -303,7 +304,11 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "log_config.retention_bytes": (0, _LONG),
     "log_config.retention_ms": (0, _LONG),
     "log_config.codec": (0, len(CODECS) - 1),
-    **{f"groups.{group_field.name}": (1, _INT) for group_field in fields(GroupConfig)},
+    **{
+        f"groups.{group_field.name}": (1, _INT)
+        for group_field in fields(GroupConfig)
+        if group_field.name != "consumer_migration_policy"
+    },
     "groups.initial_rebalance_delay_ms": (0, _INT),
     "groups.share_delivery_count_limit": (1, 2**15 - 1),
     "transactions.max_timeout_ms": (1, _INT),
@@ -338,6 +343,10 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
     if config.first_broker_id + config.brokers - 1 > _INT >= config.first_broker_id:
         expected = f"the ids of {config.brokers} brokers are at most {_INT}"
         yield Problem("first_broker_id", config.first_broker_id, expected)
+    policy, policies = config.groups.consumer_migration_policy, list(MigrationPolicy)
+    if policy not in policies:
+        expected = f"must be one of {', '.join(policies)}"
+        yield Problem("groups.consumer_migration_policy", policy, expected)
     least, most = config.groups.min_session_timeout_ms, config.groups.max_session_timeout_ms
     if least > most:
         expected = f"must be at most max_session_timeout_ms, which is {most}"

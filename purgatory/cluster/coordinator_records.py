@@ -32,6 +32,7 @@ from purgatory.cluster.record_fields import (
     UUID16,
     Array,
     Bytes,
+    Nullable,
     Schema,
 )
 from purgatory.cluster.records import new_batch, new_marker
@@ -50,6 +51,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
 from purgatory.kafka.groups.consumer_group_member import (
+    ClassicMetadata,
     CurrentAssignment,
     GroupRecordKey,
     GroupRecordValue,
@@ -137,8 +139,15 @@ _PARTITIONS = Array(COMPACT, Schema(UUID16, Array(COMPACT, INT32), flexible=True
 _EPOCH_VALUE = Schema(INT16, INT32, flexible=True)
 """Version, epoch."""
 
+_CLASSIC_METADATA = Schema(
+    INT32, Array(COMPACT, Schema(STRING, Bytes(COMPACT), flexible=True)), flexible=True
+)
+"""Session timeout; protocols, and the metadata of each."""
+
 _MEMBER_VALUE = Schema(
-    INT16, STRING, STRING, STRING, STRING, _NAMES, STRING, INT32, STRING, flexible=True
+    *(INT16, STRING, STRING, STRING, STRING, _NAMES, STRING, INT32, STRING),
+    flexible=True,
+    tags={"classic": Nullable(_CLASSIC_METADATA)},
 )
 """Version, instance id, rack, client id, host, topics, expression, rebalance timeout, assignor."""
 
@@ -301,7 +310,7 @@ def encode_group_value(key: GroupRecordKey, value: GroupRecordValue) -> bytes:
                 (0, value.rack_id, value.client_id, value.client_host, names)
             )
         case Subscription():
-            return _MEMBER_VALUE.write((0, *value[:8]))
+            return _MEMBER_VALUE.write((0, *value[:8]), {"classic": value.classic})
         case CurrentAssignment():
             state = value.epoch, value.previous_epoch, value.state
             assigned = _listed(value.assigned)
@@ -322,9 +331,13 @@ def decode_group_value(key: GroupRecordKey, data: bytes) -> GroupRecordValue:
             _, rack_id, client_id, host, names = _SHARE_MEMBER_VALUE.read(data, 0)[0]
             return Subscription(None, rack_id, client_id, host, tuple(names))
         case RecordKind.MEMBER:
-            _, *fields = _MEMBER_VALUE.read(data, 0)[0]
+            (_, *fields), tags, _ = _MEMBER_VALUE.read_with_tags(data, 0)
             fields[4] = tuple(fields[4])
-            return Subscription(*fields)
+            classic = None
+            if tags.get("classic") is not None:
+                timeout_ms, protocols = tags["classic"]
+                classic = ClassicMetadata(timeout_ms, tuple(map(tuple, protocols)))
+            return Subscription._make((*fields, None, classic))
         case RecordKind.TARGET:
             return _partitions(_TARGET_VALUE.read(data, 0)[0][1])
         case RecordKind.CURRENT:

@@ -197,7 +197,7 @@ class ClusterMetadata:
             "group.consumer.assignors": ",".join(ASSIGNORS),
             "group.consumer.heartbeat.interval.ms": groups.consumer_heartbeat_interval_ms,
             "group.consumer.max.size": groups.max_size,
-            "group.consumer.migration.policy": "disabled",
+            "group.consumer.migration.policy": groups.consumer_migration_policy,
             "group.consumer.session.timeout.ms": groups.consumer_session_timeout_ms,
             "group.initial.rebalance.delay.ms": groups.initial_rebalance_delay_ms,
             "group.max.session.timeout.ms": groups.max_session_timeout_ms,

@@ -141,6 +141,20 @@ class Array:
         return elements, at
 
 
+class Nullable:
+    """A value behind a 1 as a varint; None is 0: so are nullable structures in tagged fields."""
+
+    def __init__(self, of: Field) -> None:
+        self._of = of
+
+    def write(self, value: Any) -> bytes:
+        return write_varint(0) if value is None else write_varint(1) + self._of.write(value)
+
+    def read(self, data: bytes, at: int) -> tuple[Any, int]:
+        is_present, at = read_varint(data, at)
+        return self._of.read(data, at) if is_present else (None, at)
+
+
 class Schema:
     """Fields one after the other; in flexible versions, tagged fields at the end.
 

@@ -23,7 +23,7 @@ from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, ConsumerMem
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
 
 _CLIENT_MEMBER_ID_MIN_VERSION = 1
-_CONSUMER_MEMBER = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 def consumer_group_heartbeat(
@@ -157,7 +157,7 @@ def _member(broker: BrokerServices, group: ConsumerGroup, member: ConsumerMember
         "subscribed_topic_regex": subscription.topic_regex or None,
         "assignment": _assignment(broker, member.current.assigned),
         "target_assignment": _assignment(broker, target),
-        "member_type": _CONSUMER_MEMBER,
+        "member_type": _CONSUMER_MEMBER if subscription.classic is None else _CLASSIC_MEMBER,
     }
 
 

@@ -109,7 +109,7 @@ async def join_group(broker: BrokerServices, request: Request, connection: Conne
     require_known_member_id = request.api_version >= _MEMBER_ID_REQUIRED_MIN_VERSION
     result: JoinGroupResult = await response_future(
         partial(
-            broker.groups.classic.join,
+            broker.groups.classic_requests.join,
             body.group_id,
             body.member_id,
             joined,
@@ -147,7 +147,7 @@ async def sync_group(broker: BrokerServices, request: Request, connection: Conne
         result = SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     else:
         sync = partial(
-            broker.groups.classic.sync,
+            broker.groups.classic_requests.sync,
             body.group_id,
             body.generation_id,
             body.member_id,
@@ -169,7 +169,7 @@ async def heartbeat(broker: BrokerServices, request: Request, connection: Connec
     body = request.body
     code = ErrorCode.NONE
     try:
-        broker.groups.classic.heartbeat(
+        broker.groups.classic_requests.heartbeat(
             body.group_id,
             body.generation_id,
             body.member_id,
@@ -189,7 +189,7 @@ async def leave_group(broker: BrokerServices, request: Request, connection: Conn
         else [(member.member_id, member.group_instance_id) for member in body.members]
     )
     result: LeaveGroupResult = await response_future(
-        partial(broker.groups.classic.leave, body.group_id, requested)
+        partial(broker.groups.classic_requests.leave, body.group_id, requested)
     )
     if result.error is not ErrorCode.NONE:
         return {"throttle_time": 0, "error_code": int(result.error), "members": ()}

@@ -44,11 +44,20 @@ class Principal(NamedTuple):
     host: str
 
 
+class ClassicMetadata(NamedTuple):
+    """What a member of the classic protocol said when it joined: its session timeout in
+    milliseconds, and its protocols with their metadata."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 class Subscription(NamedTuple):
     """The subscription that a member reported. Times are in milliseconds.
 
     ``requester`` is the client that subscribes by an expression. Without one, as after a restart
-    until the member's next heartbeat, all topics are visible.
+    until the member's next heartbeat, all topics are visible. ``classic`` is None where the member
+    uses the consumer protocol.
     """
 
     instance_id: str | None = None
@@ -60,6 +69,7 @@ class Subscription(NamedTuple):
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     requester: Principal | None = None
+    classic: ClassicMetadata | None = None
 
 
 class CurrentAssignment(NamedTuple):

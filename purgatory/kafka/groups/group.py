@@ -8,7 +8,6 @@ Ground rules: the waits ask the group and notify the coordinator, on the thread 
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from purgatory.core.keys import GroupJoinKey, GroupSyncKey, MemberKey
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
+from purgatory.kafka.groups.consumer_protocol import subscribed_topics
 
 
 class JoinGroupMember(NamedTuple):
@@ -391,39 +391,6 @@ class Group:
             assert self.members[member_id].instance_id == instance_id
         if self.state is GroupState.EMPTY:
             assert not self.members
-
-
-_SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
-
-
-def subscribed_topics(metadata: bytes) -> list[str]:
-    """Read the topics of a subscription of the consumer protocol. O(bytes).
-
-    Version 0 has them, and all later versions begin as it does. Later fields are not read: clients
-    write them differently.
-
-    Raises:
-        ValueError: the metadata are no such subscription.
-    """
-    at = 0
-
-    def read(count: int) -> bytes:
-        nonlocal at
-        at += count
-        if count < 0 or at > len(metadata):
-            raise ValueError("a field ends behind the data")
-        return metadata[at - count : at]
-
-    def number(layout: struct.Struct) -> int:
-        return int(layout.unpack(read(layout.size))[0])
-
-    number(_SHORT)  # the version
-    count = number(_INT)
-    if count > len(metadata):
-        raise ValueError(f"an array of {count} elements")
-    topics = [read(max(0, number(_SHORT))).decode() for _ in range(count)]
-    read(max(0, number(_INT)))  # the user data
-    return topics
 
 
 class GroupEvents(Protocol):

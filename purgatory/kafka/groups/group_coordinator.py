@@ -112,20 +112,27 @@ class GroupCoordinator:
 
     def restore(self, group_id: str, record: ClassicGroupRecord) -> None:
         """Restore a group as stored, and restart the session timeouts of all members."""
-        group = self.groups[group_id] = Group.restored(group_id, record)
-        for member in group.members.values():
-            self._watch_session(group, member)
+        group = Group.restored(group_id, record)
+        self.adopt(group)
         if len(group.members) > self.config.max_size:
             self._prepare_rebalance(group, "more members than a group may have by now")
 
-    def forget(self, group_id: str) -> None:
-        """Unload a group: its members get NOT_COORDINATOR."""
+    def adopt(self, group: Group, reason: str | None = None) -> None:
+        """Coordinate a stable group, whose sessions begin; with a reason, its members rebalance."""
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self._watch_session(group, member)
+        if reason is not None:
+            self._prepare_rebalance(group, reason)
+
+    def forget(self, group_id: str, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        """Coordinate a group no more: its members that wait get this error."""
         group = self.groups.pop(group_id, None)
         if group is None:
             return
         group.state = GroupState.DEAD
         for member in group.members.values():
-            member.refuse(ErrorCode.NOT_COORDINATOR)
+            member.refuse(code)
         for member_id in (*group.members, *group.pending_members):
             self.heartbeats.cancel_for_key(group.member_key(member_id))
         self.rebalances.cancel_for_key(group.join_key)
@@ -150,12 +157,8 @@ class GroupCoordinator:
             respond: takes the response once the rebalance is complete, or an error.
         """
         try:
-            self.check_coordinated(group_id)
+            self.check_join(group_id, join_request)
             self._check_joining(group_id)
-            config, session_timeout_ms = self.config, join_request.session_timeout_ms
-            minimum, maximum = config.min_session_timeout_ms, config.max_session_timeout_ms
-            if not minimum <= session_timeout_ms <= maximum:
-                raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
             group = self.groups.get(group_id)
             if group is None:
                 if member_id:
@@ -188,6 +191,17 @@ class GroupCoordinator:
                 respond(group.join_result(member))
         except GroupRefusal as refusal:
             respond(JoinGroupResult(refusal.code, refusal.member_id or member_id))
+
+    def check_join(self, group_id: str, join_request: JoinGroupRequest) -> None:
+        """Check a request to join, whatever the group.
+
+        Raises:
+            GroupRefusal: NOT_COORDINATOR, INVALID_GROUP_ID or INVALID_SESSION_TIMEOUT.
+        """
+        self.check_coordinated(group_id)
+        minimum, maximum = self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
+        if not minimum <= join_request.session_timeout_ms <= maximum:
+            raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
 
     def _drop_if_unused(self, group: Group) -> None:
         """Forget a group that never had a member, nor a pending one."""
@@ -344,7 +358,7 @@ class GroupCoordinator:
         if members:
             self.syncs.try_complete_else_watch(DelayedSync(group, self), [group.sync_key])
         elif group is not self._left:
-            self._save_empty(group, _ignore)
+            self._save_empty(group, lambda _: None)
 
     def _save_empty(self, group: Group, respond: Callable[[ErrorCode], object]) -> None:
         """Store that a group is empty. If that fails, a coordinator that takes over waits for its
@@ -595,7 +609,3 @@ class GroupCoordinator:
 
     def _cancel_session(self, group: Group, member: Member) -> None:
         self.heartbeats.cancel_for_key(group.member_key(member.member_id))
-
-
-def _ignore(_: object) -> None:
-    """Ignore a response."""

@@ -1,11 +1,11 @@
 """The groups of one broker: those whose partition of the offsets topic it leads.
 
     classic     a member assigns the partitions (`GroupCoordinator`)
-    consumer    the coordinator assigns them (`ConsumerGroupCoordinator`, KIP-848)
+    consumer    the coordinator assigns them (`MixedGroupCoordinator`, KIP-848)
     share       members take records one by one (`ConsumerGroupCoordinator`, KIP-932)
 
-An empty group makes way for a group of another kind with the same name. A group with members keeps
-its kind: Kafka's migration policy ``disabled``.
+An empty group makes way for a group of another kind with the same name. Of groups with members,
+classic ones become consumer groups, and these classic ones again, as the migration policy permits.
 
 Ground rules: those of `GroupCoordinator`.
 """
@@ -19,6 +19,7 @@ from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
+from purgatory.kafka.groups.classic_requests import ClassicRequests
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
@@ -38,6 +39,7 @@ from purgatory.kafka.groups.group import (
     GroupState,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator, check_group_id
+from purgatory.kafka.groups.mixed_group_coordinator import MixedGroupCoordinator
 from purgatory.kafka.groups.offsets import (
     OFFSETS_TOPIC,
     CommittedOffset,
@@ -110,8 +112,9 @@ class GroupManager:
             self._check_joining,
             self._save_classic,
         )
-        self.consumers = ConsumerGroupCoordinator(
-            config.max_size,
+        self.consumers = MixedGroupCoordinator(
+            self.classic,
+            now_ms,
             lambda group_id: settings(group_id).milliseconds("consumer.session.timeout.ms"),
             known_topics,
             self.classic.heartbeats,
@@ -127,6 +130,7 @@ class GroupManager:
             self._write,
             ShareGroup,
         )
+        self.classic_requests = ClassicRequests(self.classic, self.consumers)
         self._coordinators = (self.classic, self.consumers, self.shares)
 
     # Roles of this broker.
@@ -169,20 +173,24 @@ class GroupManager:
                 if is_new:
                     if request.epoch == JOIN_EPOCH:
                         request.check()
-                    self._remove_other_type(request)
+                    self._remove_other_type(coordinator, request)
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
         coordinator.heartbeat(request, respond)
 
-    def _remove_other_type(self, request: ConsumerGroupHeartbeat) -> None:
-        """Delete an empty group of another kind, before a new group of its id is created."""
-        group_id = request.group_id
+    def _remove_other_type(
+        self, coordinator: ConsumerGroupCoordinator, request: ConsumerGroupHeartbeat
+    ) -> None:
+        """Delete an empty group of another kind, before a new group of its id is created. A classic
+        group with members is left to the coordinator of consumer groups, which may upgrade it."""
+        group_id, joins = request.group_id, request.epoch == JOIN_EPOCH
         classic, other = self.classic.groups.get(group_id), self._epoch_based_group(group_id)
-        has_members = (classic and (classic.members or classic.pending_members)) or (
-            other and other.members
-        )
-        if has_members or ((classic or other) and request.epoch != JOIN_EPOCH):
+        is_in_use = classic is not None and classic.state is not GroupState.EMPTY
+        if is_in_use and joins and coordinator is self.consumers:
+            return
+        has_members = is_in_use or (other and other.members)
+        if has_members or ((classic or other) and not joins):
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
             )
@@ -558,16 +566,16 @@ class GroupManager:
         assignments: Mapping[str, bytes],
         respond: Callable[[ErrorCode], object],
     ) -> None:
-        key = GroupRecordKey(group.group_id, RecordKind.CLASSIC)
-        record = group.record(assignments, self._now_ms())
-        timed_out = ErrorCode.REQUEST_TIMED_OUT
-        self._write(
-            group.group_id,
-            [(key, record)],
-            lambda code: respond(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE if code is timed_out else code
-            ),
+        group_id = group.group_id
+        own_key = GroupRecordKey(group_id, RecordKind.CLASSIC)
+        # Other records are left of a consumer group whose end could not be written.
+        records: dict[GroupRecordKey, ClassicGroupRecord | None] = dict.fromkeys(
+            self.offsets.records_of(group_id)
         )
+        records[own_key] = group.record(assignments, self._now_ms())
+        errors = {ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        written = list(records.items())
+        self._write(group_id, written, lambda code: respond(errors.get(code, code)))
 
     def _write(
         self,

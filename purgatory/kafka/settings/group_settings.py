@@ -5,12 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.settings.alter_configs import ConfigResource
 from purgatory.kafka.settings.topic_settings import Setting, check_value
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
+
+
+class MigrationPolicy(StrEnum):
+    """Whether a classic group with members becomes a consumer group when a member of that protocol
+    joins (upgrade), and a classic group again when the last one has left (downgrade)."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        """Whether classic groups are upgraded."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        """Whether consumer groups are downgraded."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 @timed_dataclass
@@ -24,6 +45,7 @@ class GroupConfig:
         consumer_session_timeout_ms: how long a member of a group of the consumer protocol may give
             no heartbeat.
         consumer_heartbeat_interval_ms: how often members are to send one.
+        consumer_migration_policy: whether groups with members change their protocol.
         share_session_timeout_ms, share_heartbeat_interval_ms: the same of members of share groups.
         share_max_size: how many members a share group may have.
         share_max_sessions: how many share sessions a broker may have.
@@ -39,6 +61,7 @@ class GroupConfig:
     max_size: int = 2**31 - 1
     consumer_session_timeout_ms: OrTimedelta[int] = default(45_000)
     consumer_heartbeat_interval_ms: OrTimedelta[int] = default(5_000)
+    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     share_session_timeout_ms: OrTimedelta[int] = default(45_000)
     share_heartbeat_interval_ms: OrTimedelta[int] = default(5_000)
     share_max_size: int = 200

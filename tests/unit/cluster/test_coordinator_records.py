@@ -28,6 +28,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
 from purgatory.kafka.groups.consumer_group_member import (
+    ClassicMetadata,
     CurrentAssignment,
     GroupRecordKey,
     GroupRecordValue,
@@ -79,6 +80,12 @@ _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         _ints,
         st.none() | _texts,
         requester=st.none(),
+        classic=st.none()
+        | st.builds(
+            ClassicMetadata,
+            _ints,
+            st.lists(st.tuples(_texts, _bytes), max_size=3).map(tuple),
+        ),
     ),
 }
 _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
@@ -98,12 +105,14 @@ _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         _texts,
         _texts,
         st.lists(_texts, max_size=4).map(tuple),
-        *map(st.just, (None, -1, None, None)),
+        *map(st.just, (None, -1, None, None, None)),
     ),
 }
 
 
 MEMBER = GroupRecordKey("g", RecordKind.MEMBER, "m")
+NO_CLASSIC = b"\x01\0\x01\0"
+"""The tagged fields of a member of the consumer protocol: one, which is null."""
 
 
 @given(st.data())
@@ -137,7 +146,7 @@ def test_layout_is_that_of_kafka() -> None:
     said = Subscription("i", None, "c", "/h", ("t",), None, 5, "uniform")
     assert encode_group_value(MEMBER, said) == (
         b"\0\0" + b"\x02i" + b"\0" + b"\x02c" + b"\x03/h" + b"\x02\x02t" + b"\0"
-        b"\0\0\0\x05" + b"\x08uniform" + b"\0"
+        b"\0\0\0\x05" + b"\x08uniform" + NO_CLASSIC
     )
 
 
@@ -211,6 +220,14 @@ def test_long_texts_of_classic_groups_are_kept() -> None:
     assert decode_group_value(CLASSIC, encoded) == record
 
 
+def test_classic_member_of_a_consumer_group_is_tagged() -> None:
+    member = Subscription(None, None, "c", "/h", classic=ClassicMetadata(9, (("range", b"md"),)))
+    metadata = struct.pack(">i", 9) + b"\x02" + b"\x06range" + b"\x03md" + b"\0" + b"\0"
+    tag = b"\x01" + b"\0" + bytes([len(metadata) + 1]) + b"\x01" + metadata
+    of_consumer = encode_group_value(MEMBER, member._replace(classic=None))
+    assert encode_group_value(MEMBER, member) == of_consumer.removesuffix(NO_CLASSIC) + tag
+
+
 @pytest.mark.parametrize("kind", [0, 1, 4, 16, 99])
 def test_records_of_unknown_kinds_are_skipped(kind: int) -> None:
     assert decode_group_key(bytes([0, kind]) + b"\0\x01g") is None
@@ -219,7 +236,9 @@ def test_records_of_unknown_kinds_are_skipped(kind: int) -> None:
 def test_unknown_tags_are_skipped() -> None:
     said = Subscription("i", None, "c", "/h", ("t",), None, 5, None)
     encoded = encode_group_value(MEMBER, said)
-    assert decode_group_value(MEMBER, encoded[:-1] + b"\x01\x09\x02xy") == said
+    untagged = encoded.removesuffix(NO_CLASSIC)
+    assert decode_group_value(MEMBER, untagged + b"\0") == said
+    assert decode_group_value(MEMBER, untagged + b"\x01\x09\x02xy") == said
 
 
 def test_offsets_and_records_are_in_one_batch() -> None:

@@ -26,10 +26,16 @@ from purgatory.cluster import (
     Tls,
     TopicSpec,
 )
-from purgatory.cluster.config import ControlConfig, ProcessConfig, load_config
+from purgatory.cluster.config import (
+    ControlConfig,
+    ProcessConfig,
+    config_problems,
+    load_config,
+)
 from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.server import Serving
 from purgatory.kafka import LogConfig, TopicPartition, TransactionConfig
+from purgatory.kafka.settings.group_settings import MigrationPolicy
 
 _WHOLE = """
 brokers = 2
@@ -207,6 +213,10 @@ def test_documented_example_is_valid(tmp_path: Path) -> None:
         ("metrics_port = -1", r"metrics_port = -1: must be at least 0"),
         ('listeners = [{name=""}]', r"listeners\[0\]\.name = \"\": a listener has a name"),
         ("groups = 3", r"groups = 3: must be a table of keys"),
+        (
+            'groups.consumer_migration_policy = "both"',
+            r"groups\.consumer_migration_policy = \"both\": must be .*bidirectional",
+        ),
         ("groups.max = 3", r"groups\.max = 3: there is no such key; .*max_size"),
         ("topics = [{}]", r"topics\[0\]\.name: this key is missing and must be given"),
         (
@@ -315,6 +325,15 @@ def test_options_override_the_file_and_the_file_defaults(
     assert (groups.max_size, groups.initial_rebalance_delay_ms) == (9, 1_000)
     assert (config.first_port, groups.min_session_timeout_ms) == (9092, 6_000), "the defaults"
     assert (served[-1].control_port, served[-1].control_host) == (1, "127.0.0.1")
+
+
+def test_migration_policy_is_read_by_its_name(served: list[Serving], tmp_path: Path) -> None:
+    path = _file(tmp_path, 'groups.consumer_migration_policy = "upgrade"')
+    policy = _config(served, "--config", path).groups.consumer_migration_policy
+    assert policy is MigrationPolicy.UPGRADE
+    groups = GroupConfig(consumer_migration_policy="both")  # type: ignore[arg-type]
+    problems = config_problems(ClusterConfig(groups=groups))
+    assert [problem.key for problem in problems] == ["groups.consumer_migration_policy"]
 
 
 def test_options_set_the_cluster_config(served: list[Serving]) -> None:
