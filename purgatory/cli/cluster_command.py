@@ -161,7 +161,7 @@ if TYPE_CHECKING:
 )
 @options.duration_option(
     "--retention",
-    "Retention time of records; by default unlimited.",
+    "Retention time of records; by default a week.",
     least="0s",
 )
 @options.option(

@@ -40,7 +40,7 @@ from purgatory.kafka.share_groups.share_session import (
     ShareSessionKey,
     ShareSessions,
 )
-from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey
+from purgatory.kafka.share_groups.share_state import Acknowledgement, AcknowledgeType, ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
 
 _NO_RECORDS = ShareFetchResult()
@@ -363,7 +363,13 @@ class SharePartitionManager:
         share_partition = self._share_partitions.get(partition.topic_partition, {}).get(key)
         if share_partition is None or share_partition.leader_epoch != partition.leader_epoch:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
-        lock_ms = self._settings_of(key.group_id).milliseconds("share.record.lock.duration.ms")
+        settings = self._settings_of(key.group_id)
+        if not settings.share_renews and any(
+            AcknowledgeType.RENEW in acknowledgement.types for acknowledgement in acknowledgements
+        ):
+            error = "members of the group may not renew: share.renew.acknowledge.enable is false"
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, error)
+        lock_ms = settings.milliseconds("share.record.lock.duration.ms")
         share_partition.acknowledge(
             owner.member_id, acknowledgements, lock_ms, lambda code: respond_partition(key, code)
         )

@@ -22,7 +22,7 @@ from tests.wire.cluster.wire_values import RECORD_TIME_MS, keyed_batch
 TO = TopicPartition("t", 0)
 HOUR_MS = 3_600_000
 COMPACTED = LogConfig(compacts=True)
-LATE = LogConfig(timestamp_before_max_ms=HOUR_MS)
+LATE = LogConfig(timestamp_before_max_ms=HOUR_MS, timestamp_after_max_ms=None)
 EARLY = LogConfig(timestamp_after_max_ms=HOUR_MS)
 BOTH = LogConfig(compacts=True, timestamp_before_max_ms=HOUR_MS)
 Row = tuple[bytes | None, int]
