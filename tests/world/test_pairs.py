@@ -103,6 +103,19 @@ def test_audit_finds_no_violation(row: Row, audited: Mapping[str, History]) -> N
 _AUDIT_TEST = test_audit_finds_no_violation.__name__
 
 
+_DELAYED_ROWS = {row_id(row): row for row in cover(DIMENSIONS, excluded)[::8]}
+
+
+@pytest.mark.parametrize("name", _DELAYED_ROWS)
+def test_cluster_behind_keeps_its_invariants(name: str) -> None:
+    row = _DELAYED_ROWS[name]
+    history = run_row(row, _seed(row), realistic_delays=True)
+    broken = [one for one in broken_invariants(history) if one.invariant != _AUDIT]
+    known = [one for one in known_differences(row) if one.invariant != _AUDIT]
+    with suppress(KnownDifferenceError):
+        _check(broken, known, _seed(row), f"{_command(row)} realistic")
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_cluster_keeps_invariants_in_triples(part: int) -> None:
