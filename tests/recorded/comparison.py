@@ -16,6 +16,7 @@ _KEYS = ("Name", "TopicName", "ResourceName", "ApiKey", "PartitionIndex", "Princ
 """The fields that name the elements of a list, if each has its own."""
 
 _SHOWN_CHARACTERS = 100
+_LONG_NAME = 80
 
 
 class Difference(NamedTuple):
@@ -23,8 +24,8 @@ class Difference(NamedTuple):
 
     Args:
         step: the step's name.
-        path: the field, as ``.Topics[orders].ErrorCode``; the places in lists without names are
-            left out: ``.Results[].ErrorCode``.
+        path: the field, as ``.Configs[retention.ms].Value``; the places in lists without names of
+            their own are left out: ``.Results[].ErrorCode``.
         theirs: the value of a real Kafka, as text.
         ours: ours.
     """
@@ -72,10 +73,16 @@ def _fields(step: str, path: str, theirs: Any, ours: Any) -> Iterator[Difference
         key = _key(theirs + ours)
         one, other = _by_key(theirs, key), _by_key(ours, key)
         for name in [*one, *(name for name in other if name not in one)]:
-            place = f"{path}[{name if key else ''}]"
+            place = f"{path}[{name if _is_name(key, name) else ''}]"
             yield from _fields(step, place, one.get(name, ABSENT), other.get(name, ABSENT))
     elif not _equal(theirs, ours):
         yield Difference(step, path, _text(theirs), _text(ours))
+
+
+def _is_name(key: str | None, name: str) -> bool:
+    """Whether an element's key tells it in a path; partitions' and runs' own names don't."""
+    is_own = key in (None, "PartitionIndex") or "<run>" in name
+    return not is_own and len(name) <= _LONG_NAME
 
 
 def _key(elements: Sequence[Any]) -> str | None:
@@ -100,5 +107,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _text(value: Any) -> str:
+    if value and isinstance(value, Mapping | list):
+        return "{...}" if isinstance(value, Mapping) else "[...]"
     shown = value if isinstance(value, str) else json.dumps(value)
     return shown if len(shown) <= _SHOWN_CHARACTERS else shown[:_SHOWN_CHARACTERS] + "..."

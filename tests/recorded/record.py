@@ -33,15 +33,15 @@ _AT_ONCE = 4
 _ALONE = ("deaths.", "configs.listed_resources", "configs.altered_settings")
 """Programs that others would notice: they run alone, at the end."""
 
-_NEEDS_NEWEST = ("share_groups.",)
-"""Programs of requests whose versions the others don't know."""
+_NEEDS_NEWEST = ("share_groups.", "sequences.")
+"""Programs of requests whose versions the others don't know, and those that tell less of them."""
 
 
 @click.command()
 @click.option("--version", "versions", multiple=True, help="A version of Kafka; all by default.")
-@click.option("--only", default="", help="Programs whose names begin so.")
+@click.option("--only", multiple=True, help="Programs whose names begin so.")
 @click.option("--port", default=DEFAULT_PORT, help="The first broker's port.")
-def main(versions: Sequence[str], only: str, port: int) -> None:
+def main(versions: Sequence[str], only: Sequence[str], port: int) -> None:
     """Record programs."""
     try:
         if not only or not has_schemas():
@@ -52,8 +52,8 @@ def main(versions: Sequence[str], only: str, port: int) -> None:
         raise click.ClickException(str(error)) from None
 
 
-def _record(version: str, only: str, port: int) -> None:
-    names = [name for name in PROGRAMS if name.startswith(only)]
+def _record(version: str, only: Sequence[str], port: int) -> None:
+    names = [name for name in PROGRAMS if name.startswith(tuple(only) or "")]
     if version != NEWEST:
         names = [name for name in names if not name.startswith(_NEEDS_NEWEST)]
     runs = []

@@ -158,7 +158,7 @@ class Recorder:
         self._brokers = brokers
         self._dead: set[int] = set()
         self._connections: dict[tuple[int, str], Connection] = {}
-        self._places: dict[Leader | Coordinator, int] = {}
+        self._places: dict[tuple[str, Leader | Coordinator], int] = {}
 
     async def start(self) -> None:
         """Ask for the brokers."""
@@ -247,10 +247,11 @@ class Recorder:
         if isinstance(place, Other):
             known = await self.broker(place.than)
             return self._first(known)
-        if place not in self._places:
+        key = type(place).__name__, place  # equal tuples of two kinds are two places
+        if key not in self._places:
             find = self._leader if isinstance(place, Leader) else self._coordinator
-            self._places[place] = await self._until(lambda: find(place))  # type: ignore[arg-type]
-        return self._places[place]
+            self._places[key] = await self._until(lambda: find(place))  # type: ignore[arg-type]
+        return self._places[key]
 
     async def _until(self, find: Callable[[], Coroutine[Any, Any, int | None]]) -> int:
         """Ask until there is a leader or a coordinator; else go on with the first broker."""

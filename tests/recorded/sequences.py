@@ -42,7 +42,7 @@ _YEAR_2014_MS = 1_400_000_000_000
 class _Kind:
     """What all kinds have."""
 
-    def __init__(self, recorder: Recorder, random: Random, number: int) -> None:
+    def __init__(self, recorder: Recorder, random: Random, number: str) -> None:
         self.recorder = recorder
         self.random = random
         self.number = number
@@ -312,7 +312,9 @@ def random_program(seed: int, requests: int = REQUESTS) -> Program:
     async def run(recorder: Recorder) -> None:
         random = Random(seed)
         names = random.sample(sorted(KINDS), random.randint(1, min(len(KINDS), MOST_KINDS)))
-        actors = [KINDS[name](recorder, random, number) for number, name in enumerate(names)]
+        actors = [
+            KINDS[name](recorder, random, f"{seed}-{number}") for number, name in enumerate(names)
+        ]
         for actor in actors:
             await actor.start()
         while len(recorder.steps) < requests:

@@ -32,7 +32,7 @@ class Entry:
     Args:
         programs: their names.
         steps: the names of the steps, folded or with stars.
-        path: the field's path, in which stars may stand for anything.
+        paths: the paths of the fields, in which stars may stand for anything.
         theirs: the value of a real Kafka, likewise.
         ours: ours.
         reason: why it is meant, or the subject of the defect.
@@ -42,20 +42,20 @@ class Entry:
         self,
         programs: Sequence[str],
         steps: Sequence[str],
-        path: str,
+        paths: Sequence[str],
         theirs: str,
         ours: str,
         reason: str,
     ) -> None:
         self.programs = programs
         self.steps = steps
-        self.path = path
+        self.paths = paths
         self.theirs = theirs
         self.ours = ours
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{', '.join(self.steps)} {self.path}: theirs {self.theirs}, ours {self.ours}"
+        return f"{', '.join(self.paths)}: theirs {self.theirs}, ours {self.ours}"
 
     @cached_property
     def _names(self) -> Collection[str]:
@@ -66,8 +66,12 @@ class Entry:
         return [_pattern(name) for step in self.steps for name in unfold(step) if "*" in name]
 
     @cached_property
+    def _fields(self) -> Sequence[re.Pattern[str]]:
+        return [_pattern(path) for path in self.paths]
+
+    @cached_property
     def _values(self) -> Sequence[re.Pattern[str]]:
-        return [_pattern(text) for text in (self.path, self.theirs, self.ours)]
+        return [_pattern(text) for text in (self.theirs, self.ours)]
 
     def explains(self, difference: Difference) -> bool:
         """Whether it is an entry for this difference."""
@@ -78,14 +82,20 @@ class Entry:
 
     def explains_elsewhere(self, difference: Difference) -> bool:
         """Whether it would be an entry for this difference in one of its steps."""
-        pairs = zip(self._values, difference[1:], strict=True)
-        return all(one.match(text) for one, text in pairs)
+        pairs = zip(self._values, (difference.theirs, difference.ours), strict=True)
+        is_at = any(one.match(difference.path) for one in self._fields)
+        return is_at and all(one.match(text) for one, text in pairs)
 
-    def unused_steps(self, differences: Iterable[Difference]) -> Sequence[str]:
-        """Return its steps that are none of the differences that it explains."""
-        seen = {one.step for one in differences if self.explains(one)}
-        unused = [name for name in self._names if name not in seen]
-        unused += [one.pattern for one in self._patterns if not any(map(one.match, seen))]
+    def unused(self, differences: Iterable[Difference]) -> Sequence[str]:
+        """Return its steps and paths that are none of the differences that it explains."""
+        explained = [one for one in differences if self.explains(one)]
+        steps = {one.step for one in explained}
+        paths = {one.path for one in explained}
+        unused = [name for name in self._names if name not in steps]
+        unused += [one.pattern for one in self._patterns if not any(map(one.match, steps))]
+        for text, pattern in zip(self.paths, self._fields, strict=True):
+            if not any(map(pattern.match, paths)):
+                unused.append(text)
         return sorted(unused)
 
 
@@ -98,7 +108,7 @@ class Verdict(NamedTuple):
 
     Args:
         unexplained: differences without an entry.
-        unused: entries, with the steps in which they don't occur.
+        unused: entries, with the steps and paths in which they don't occur.
     """
 
     unexplained: Sequence[Difference]
@@ -109,8 +119,8 @@ class Verdict(NamedTuple):
             f"differs: {name} {path}: theirs {theirs}, ours {ours}"
             for name, path, theirs, ours in self.unexplained
         ]
-        for entry, steps in self.unused:
-            lines.append(f"no longer so: {entry} in {', '.join(steps)} ({entry.reason})")
+        for entry, places in self.unused:
+            lines.append(f"no longer so: {entry} at {', '.join(places)} ({entry.reason})")
         return "\n".join(lines)
 
 
@@ -121,8 +131,8 @@ def judge(differences: Sequence[Difference], entries: Sequence[Entry]) -> Verdic
         for difference in differences
         if not any(entry.explains(difference) for entry in entries)
     ]
-    unused = [(entry, entry.unused_steps(differences)) for entry in entries]
-    return Verdict(unexplained, [(entry, steps) for entry, steps in unused if steps])
+    unused = [(entry, entry.unused(differences)) for entry in entries]
+    return Verdict(unexplained, [(entry, places) for entry, places in unused if places])
 
 
 # The files.
@@ -154,26 +164,61 @@ def write_unmended(differences: Iterable[tuple[str, Difference]]) -> None:
 
     Entries keep their reasons; one of a new field has `UNKNOWN`, which a test refuses.
     """
-    subjects: dict[tuple[str, ...], str] = {}
+    reasons: dict[tuple[str, ...], str] = {}
     for entry in read_entries(UNMENDED_FILE):
-        key = (entry.programs[0], entry.path, entry.theirs, entry.ours)
-        subjects |= {key[:length]: entry.reason for length in _ALIKE}
+        for path in entry.paths:
+            key = (entry.programs[0], path, entry.theirs, entry.ours)
+            reasons |= {key[:length]: entry.reason for length in _ALIKE}
     steps: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for program, difference in differences:
-        steps[program, *difference[1:]].append(difference.step)
-    lines = [_HEAD]
+        names = steps[program, *difference[1:]]
+        if difference.step not in names:
+            names.append(difference.step)
+    paths: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for key, names in steps.items():
         program, path, theirs, ours = key
-        shown = ",\n    ".join(map(json.dumps, fold(names)))
-        reason = next((subjects[key[:n]] for n in _ALIKE if key[:n] in subjects), UNKNOWN)
-        lines.append(
-            f"[[difference]]\nprograms = [{json.dumps(program)}]\nsteps = [\n    {shown},\n]\n"
-            f"path = {json.dumps(path)}\ntheirs = {json.dumps(theirs)}\nours = {json.dumps(ours)}\n"
-            f"reason = {json.dumps(reason)}\n"
-        )
-    UNMENDED_FILE.write_text("\n".join(lines))
+        reason = next((reasons[key[:n]] for n in _ALIKE if key[:n] in reasons), UNKNOWN)
+        paths[program, theirs, ours, reason, *fold(names)].append(path)
+    entries = (
+        _toml(program, names, of, theirs, ours, reason)
+        for (program, theirs, ours, reason, *names), of in paths.items()
+    )
+    UNMENDED_FILE.write_text("\n".join([_HEAD, *entries]))
     read_entries.cache_clear()
 
+
+def _toml(
+    program: str, steps: Sequence[str], paths: Sequence[str], theirs: str, ours: str, reason: str
+) -> str:
+    return "\n".join(
+        [
+            "[[difference]]",
+            f"programs = [{json.dumps(program)}]",
+            f"steps = {_toml_list(steps)}",
+            f"paths = {_toml_list(paths)}",
+            f"theirs = {json.dumps(theirs)}",
+            f"ours = {json.dumps(ours)}",
+            f"reason = {json.dumps(reason)}",
+            "",
+        ]
+    )
+
+
+def _toml_list(texts: Sequence[str]) -> str:
+    """Return a list of TOML, filled to lines of a hundred characters."""
+    whole = f"[{', '.join(map(json.dumps, texts))}]"
+    if len(whole) <= _LINE:
+        return whole
+    lines = ["    "]
+    for text in texts:
+        item = f"{json.dumps(text)},"
+        if len(lines[-1]) + len(item) > _LINE and lines[-1].strip():
+            lines.append("    ")
+        lines[-1] += item if lines[-1].endswith("    ") else f" {item}"
+    return "\n".join(["[", *lines, "]"])
+
+
+_LINE = 96
 
 _HEAD = """\
 # Differences from a real Kafka that are defects, and not yet mended. This file is written anew by
@@ -229,12 +274,20 @@ def unfold(name: str) -> Iterator[str]:
 def render_meant() -> str:
     """Return the meant differences as a table of Markdown, a row for each reason and field."""
     rows = [
-        f"| {', '.join(entry.programs)} | {_code(entry.path)} | {_code(entry.theirs)} | "
+        f"| {_programs(entry)} | {', '.join(map(_code, entry.paths))} | {_code(entry.theirs)} | "
         f"{_code(entry.ours)} | {entry.reason} |"
         for entry in read_entries(MEANT_FILE)
     ]
     head = ["| programs | field | Kafka | ours | why |", "|---|---|---|---|---|"]
     return "\n".join([*head, *rows])
+
+
+def _programs(entry: Entry) -> str:
+    count = len(entry.programs)
+    return ", ".join(entry.programs) if count <= _FEW else f"{count} programs"
+
+
+_FEW = 5
 
 
 def _code(text: str) -> str:

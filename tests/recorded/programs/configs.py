@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -232,6 +233,7 @@ async def listed_resources(recorder: Recorder) -> None:
     await recorder.ask("IncrementalAlterConfigs", 1, "group", body)
     body = {"Resources": [_altered(METRICS, "lm", ("interval.ms", SET, "1000"))]}
     await recorder.ask("IncrementalAlterConfigs", 1, "metrics", body)
+    await asyncio.sleep(1)
     for version in versions_of("ListConfigResources"):
         for kinds in ((), (GROUP, METRICS), (99,), (BROKER, LOGGER)) if version else ((),):
             asked = {"ResourceTypes": list(kinds)} if kinds else {}

@@ -212,7 +212,7 @@ async def topics_limits(recorder: Recorder) -> None:
 
 async def idempotent(recorder: Recorder) -> None:
     topic = await recorder.topic("pi", partitions=2, replicas=3)
-    answer = await recorder.ask("InitProducerId", 5, "", init_body(None, 1_000))
+    answer = await recorder.settled("InitProducerId", 5, "", init_body(None, 1_000), None)
     producer_id = answer["ProducerId"]
 
     async def produce(
@@ -260,7 +260,7 @@ async def unknown_producers(recorder: Recorder) -> None:
     """A broker that doesn't know a producer takes any sequence."""
     topic = await recorder.topic("up", replicas=3)
     leader = Leader(topic)
-    answer = await recorder.ask("InitProducerId", 5, "", init_body(None, 1_000))
+    answer = await recorder.settled("InitProducerId", 5, "", init_body(None, 1_000), None)
 
     async def produce(name: str, *sequences: int) -> None:
         data = b"".join(batch(_PAIR, producer=(answer["ProducerId"], 0, one)) for one in sequences)

@@ -137,8 +137,8 @@ async def heartbeats(recorder: Recorder) -> None:
     await group.heartbeat("epoch before", max(epoch - 1, 1))
     await group.heartbeat("epoch ahead", epoch + 3)
     for of in (group.name, "", recorder.name("zz")):
-        body = {"GroupIds": [of]}
-        await recorder.ask("ShareGroupDescribe", 1, f"{of!r}", body, Coordinator(of))
+        described = {"GroupIds": [of]}
+        await recorder.ask("ShareGroupDescribe", 1, f"{of!r}", described, Coordinator(of))
     joining = {"GroupId": group.name, "MemberId": _ONE, "MemberEpoch": 0}
     joining |= {"RebalanceTimeoutMs": 5_000, "SubscribedTopicNames": [topic]}
     for api, version, body in (

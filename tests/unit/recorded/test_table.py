@@ -26,7 +26,7 @@ _DIFFERENCE = Difference("Fetch v4 all", ".Topics[].ErrorCode", "0", "1")
 
 
 def _entry(*steps: str, path: str = ".Topics[].ErrorCode", ours: str = "1") -> Entry:
-    return Entry(["fetch.fetch"], steps, path, "0", ours, "why")
+    return Entry(["fetch.fetch"], steps, [path], "0", ours, "why")
 
 
 def test_entry_explains_its_difference() -> None:
@@ -41,7 +41,9 @@ def test_entry_explains_its_difference() -> None:
 def test_table_fails_both_ways(entry: Entry) -> None:
     verdict = judge([_DIFFERENCE], [entry])
     assert list(verdict.unexplained) == [_DIFFERENCE]
-    assert [(one, list(steps)) for one, steps in verdict.unused] == [(entry, list(entry.steps))]
+    assert [(one, list(places)) for one, places in verdict.unused] == [
+        (entry, sorted([*entry.paths, *entry.steps]))
+    ]
 
 
 def test_entry_with_one_unused_step_fails() -> None:
