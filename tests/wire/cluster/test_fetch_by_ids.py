@@ -119,12 +119,14 @@ def test_recreated_topic_is_detected_in_a_session() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         former = _id(cluster, "u")
         session_id = (await _fetch(client, former, {0: 0})).session_id
-        deleted = await client.ask(_DELETE, 6, {"topics": [{"topic_id": former}]})
+        deleted = await client.ask(
+            _DELETE, 6, {"topics": [{"topic_id": former}], "timeout": timedelta(seconds=5)}
+        )
         assert (deleted.responses[0].error_code, deleted.responses[0].name) == (0, "u")
         answer = await _fetch(client, None, {}, (session_id, 1), wait_ms=60_000)
         assert _told(answer) == {0: (3, -1)}
         asked = {"name": "u", "num_partitions": 1, "replication_factor": 1}
-        created = await client.ask(_CREATE, 7, {"topics": [asked]})
+        created = await client.ask(_CREATE, 7, {"topics": [asked], "timeout": timedelta(seconds=5)})
         assert created.topics[0].topic_id == _id(cluster, "u") != former
         answer = await _fetch(client, None, {}, (session_id, 2), wait_ms=60_000)
         assert _told(answer) == {0: (103, -1)}, "inconsistent"

@@ -279,7 +279,9 @@ class _ReadRequest(Request):
 
     def execute(self, broker: Server) -> None:
         fetches = {self._topic_partition: PartitionFetch(0)}
-        broker.manager.fetch_records(FetchParams(max_wait_ms=0), fetches, self.respond)
+        broker.manager.fetch_records(
+            FetchParams(max_wait_ms=0, from_followers=True), fetches, self.respond
+        )
 
     def deliver(self, responses: Any) -> None:
         [response] = cast(dict[TopicPartition, PartitionFetchResponse], responses).values()

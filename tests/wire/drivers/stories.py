@@ -341,7 +341,7 @@ _REFUSED = (
     ),
     Story(
         "wrong broker asked",
-        "A follower refuses, and a dead broker can't be reached.",
+        "A follower refuses a produce and serves a read; a dead broker can't be reached.",
         (
             Produce("A", broker=2),
             Read(broker=3),
@@ -353,7 +353,7 @@ _REFUSED = (
         ),
         "leader 2 in epoch 1; all in sync with D",
         (
-            "A NOT_LEADER_OR_FOLLOWER, read NOT_LEADER_OR_FOLLOWER , B CONNECTION LOST, "
+            "A NOT_LEADER_OR_FOLLOWER, read NONE , B CONNECTION LOST, "
             "C NOT_LEADER_OR_FOLLOWER, D NONE at 0"
         ),
     ),

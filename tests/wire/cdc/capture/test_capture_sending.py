@@ -149,11 +149,14 @@ def test_refusal_and_lost_response_cause_no_duplicates(
     assert send_amid_faults(kafka, "one-batch", pipelined=False) == [expected, expected]
 
 
-def test_several_batches_in_flight_cause_duplicates(
+def test_several_batches_in_flight_cause_losses_and_duplicates(
     kafka: ThreadedCluster,
 ) -> None:
     refused, lost = send_amid_faults(kafka, "pipelined", pipelined=True)
-    assert len(refused) == len(set(refused)) == 20 * ROUNDS
+    # A new producer may begin with its second batch, as in Kafka; the client takes the refusal of
+    # the first one, sent again, for a duplicate's.
+    assert sorted({*lost} - {*refused}) == [b"0 0"]
+    assert len(refused) == len(set(refused)) == 20 * ROUNDS - 1
     assert len(lost) > len(set(lost)) == 20 * ROUNDS
 
 
