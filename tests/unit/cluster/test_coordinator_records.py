@@ -43,7 +43,13 @@ _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
     RecordKind.TARGET_EPOCH: _ints,
     RecordKind.TARGET: _partitions,
     RecordKind.CURRENT: st.builds(
-        CurrentAssignment, _ints, _ints, st.sampled_from(MemberState), _partitions, _partitions
+        CurrentAssignment,
+        _ints,
+        _ints,
+        st.sampled_from(MemberState),
+        _partitions,
+        _partitions,
+        epochs=st.just(dict[TopicIdPartition, int]()),
     ),
     RecordKind.MEMBER: st.builds(
         Subscription,
@@ -67,6 +73,7 @@ _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         st.sampled_from(MemberState),
         _partitions,
         st.just(frozenset[TopicIdPartition]()),
+        epochs=st.just(dict[TopicIdPartition, int]()),
     ),
     RecordKind.MEMBER: st.builds(
         Subscription,
@@ -116,6 +123,20 @@ def test_layout_is_that_of_kafka() -> None:
         b"\0\0" + b"\x02i" + b"\0" + b"\x02c" + b"\x03/h" + b"\x02\x02t" + b"\0"
         b"\0\0\0\x05" + b"\x08uniform" + b"\0"
     )
+
+
+def test_epochs_of_partitions_are_kept() -> None:
+    one, two, three = (TopicIdPartition(UUID(int=number), 0) for number in (1, 2, 3))
+    key = GroupRecordKey("g", RecordKind.CURRENT, "m1")
+    current = CurrentAssignment(
+        *(5, 4, MemberState.UNREVOKED_PARTITIONS),
+        *(frozenset({one, two}), frozenset({three})),
+        epochs={one: 5, two: 3, three: 2},
+    )
+    found = decode_group_value(key, encode_group_value(key, current))
+    assert isinstance(found, CurrentAssignment)
+    assert found._replace(epochs={}) == current._replace(epochs={})
+    assert [found.assignment_epoch(place) for place in (one, two, three)] == [5, 3, 2]
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 4, 16, 99])
