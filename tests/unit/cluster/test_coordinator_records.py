@@ -239,6 +239,20 @@ def test_classic_member_of_a_consumer_group_is_tagged() -> None:
     assert encode_group_value(MEMBER, member) == of_consumer.removesuffix(NO_CLASSIC) + tag
 
 
+def test_epochs_of_partitions_are_kept() -> None:
+    one, two, three = (TopicIdPartition(UUID(int=number), 0) for number in (1, 2, 3))
+    key = GroupRecordKey("g", RecordKind.CURRENT, "m1")
+    current = CurrentAssignment(
+        *(5, 4, MemberState.UNREVOKED_PARTITIONS),
+        *(frozenset({one, two}), frozenset({three})),
+        epochs={one: 5, two: 3, three: 2},
+    )
+    found = decode_group_value(key, encode_group_value(key, current))
+    assert isinstance(found, CurrentAssignment)
+    assert found._replace(epochs={}) == current._replace(epochs={})
+    assert [found.assignment_epoch(place) for place in (one, two, three)] == [5, 3, 2]
+
+
 @pytest.mark.parametrize("kind", [0, 1, 4, 16, 99])
 def test_records_of_unknown_kinds_are_skipped(kind: int) -> None:
     assert decode_group_key(bytes([0, kind]) + b"\0\x01g") is None
