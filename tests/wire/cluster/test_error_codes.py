@@ -233,11 +233,12 @@ def test_new_partitions_have_the_requested_replicas(
     async def main(cluster: Cluster, client: RawClient) -> None:
         assigned = [{"broker_ids": replicas} for replicas in assignments]
         asked = {"name": "two", "count": count, "assignments": assigned}
-        answer = await client.ask(37, 3, {"topics": [asked], "validate_only": True})
+        request = {"topics": [asked], "timeout": timedelta(seconds=9)}
+        answer = await client.ask(37, 3, {**request, "validate_only": True})
         assert answer.results[0].error_code == code
         partitions = cluster.controller.topics["two"].partitions
         assert len(partitions) == 1
-        answer = await client.ask(37, 3, {"topics": [asked]})
+        answer = await client.ask(37, 3, request)
         assert answer.results[0].error_code == code
         found = [(state.replicas, state.leader) for state in partitions[1:]]
         assert found == [(one, one[0]) for one in assignments if code == 0]
@@ -250,7 +251,7 @@ def test_authorized_operations_are_returned_on_request() -> None:
         def bits(*operations: int) -> int:
             return sum(1 << operation for operation in operations)
 
-        of_topic, of_group = bits(3, 4, 5, 6, 7, 8, 10, 11), bits(3, 6, 8)
+        of_topic, of_group = bits(3, 4, 5, 6, 7, 8, 10, 11), bits(3, 6, 8, 10, 11)
         of_cluster = bits(5, 7, 8, 9, 10, 11, 12)
         for asks in (False, True):
             include = {
@@ -268,4 +269,4 @@ def test_authorized_operations_are_returned_on_request() -> None:
             (group,) = (await client.ask(15, 5, asked)).groups
             assert group.authorized_operations == (of_group if asks else _NOT_ASKED)
 
-    _run(main)
+    _run(main, brokers=1)

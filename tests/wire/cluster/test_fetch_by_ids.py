@@ -119,7 +119,9 @@ def test_recreated_topic_is_detected_in_a_session() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         former = _id(cluster, "u")
         session_id = (await _fetch(client, former, {0: 0})).session_id
-        deleted = await client.ask(_DELETE, 6, {"topics": [{"topic_id": former}]})
+        deleted = await client.ask(
+            _DELETE, 6, {"topics": [{"topic_id": former}], "timeout": timedelta(seconds=9)}
+        )
         assert (deleted.responses[0].error_code, deleted.responses[0].name) == (0, "u")
         answer = await _fetch(client, None, {}, (session_id, 1), wait_ms=60_000)
         assert _told(answer) == {0: (3, -1)}
@@ -141,7 +143,7 @@ def test_deletion_needs_either_an_id_or_a_name() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         both = {"name": "t", "topic_id": _id(cluster, "t")}
         asked = [both, {"name": None}, {"name": None, "topic_id": UUID(int=9)}, {"name": "no"}]
-        answer = await client.ask(_DELETE, 6, {"topics": asked})
+        answer = await client.ask(_DELETE, 6, {"topics": asked, "timeout": timedelta(seconds=9)})
         assert [one.error_code for one in answer.responses] == [42, 42, 100, 3]
         assert "name it by one of them" in answer.responses[0].error_message
         assert "t" in cluster.controller.topics
