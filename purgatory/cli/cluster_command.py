@@ -55,9 +55,7 @@ if TYPE_CHECKING:
     "--first-broker-id", least=0, default=1, help="Id of the first broker; the others follow."
 )
 @options.option("--host", default="127.0.0.1", help="Address on which the brokers listen.")
-@options.option(
-    "--advertised-host", help="The host that clients are given; by default that of --host."
-)
+@options.advertised_host
 @options.number_option(
     "--port",
     least=0,

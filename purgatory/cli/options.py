@@ -142,6 +142,9 @@ report_file = option(
 )
 overwrite = flag("--overwrite", "Replace the results of an earlier run.")
 trace_folder = option("--trace", type=PATH, metavar="DIR", help="Write a trace into this folder.")
+advertised_host = option(
+    "--advertised-host", help="The host that clients are given; by default the one listened on."
+)
 fault_plan = option("--faults", type=PATH, help="A plan of faults (TOML) to inject.")
 
 

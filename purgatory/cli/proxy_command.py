@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     metavar="HOST:PORT",
     help="The first broker's listener; the others follow. Port 0: any.",
 )
-@options.option(
-    "--advertised-host", help="The host that clients are given; by default that of --listen."
-)
+@options.advertised_host
 @options.control_options
 @options.trace_folder
 @options.fault_plan

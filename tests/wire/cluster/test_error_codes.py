@@ -274,4 +274,4 @@ def test_authorized_operations_are_returned_on_request() -> None:
                 (group,) = (await of_group_client.ask(15, 5, asked)).groups
             assert group.authorized_operations == (of_group if asks else _NOT_ASKED)
 
-    _run(main)
+    _run(main, brokers=1)

@@ -143,7 +143,7 @@ def test_deletion_needs_either_an_id_or_a_name() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         both = {"name": "t", "topic_id": _id(cluster, "t")}
         asked = [both, {"name": None}, {"name": None, "topic_id": UUID(int=9)}, {"name": "no"}]
-        answer = await client.ask(_DELETE, 6, {"topics": asked})
+        answer = await client.ask(_DELETE, 6, {"topics": asked, "timeout": timedelta(seconds=9)})
         assert [one.error_code for one in answer.responses] == [42, 42, 100, 3]
         assert "name it by one of them" in answer.responses[0].error_message
         assert "t" in cluster.controller.topics

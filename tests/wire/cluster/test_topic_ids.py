@@ -12,6 +12,7 @@ from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from tests.wire.cluster.raw_client import RawClient
 from tests.wire.cluster.wire_values import request_frame
 
+_UNKNOWN_SERVER_ERROR = -1
 _UNKNOWN_TOPIC, _INVALID_REQUEST, _UNKNOWN_TOPIC_ID = 3, 42, 100
 
 
