@@ -30,7 +30,7 @@ from tests.recorded.recordings import NEWEST, VERSIONS, write_recording
 from tests.recorded.schemas import has_schemas, store_schemas
 
 _AT_ONCE = 4
-_ALONE = ("deaths.", "configs.listed_resources", "configs.altered_settings")
+_ALONE = ("garbage.", "deaths.", "configs.listed_resources", "configs.altered_settings")
 """Programs that others would notice: they run alone, at the end."""
 
 _NEEDS_NEWEST = ("share_groups.", "sequences.")
