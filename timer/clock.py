@@ -12,12 +12,12 @@ Ground rules
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
 from timer.durations import checked_ms
 from timer.locks import module_lock
+from timer.machine_time import time
 from timer.wake import Wake
 
 NS_PER_MS = 1_000_000

@@ -39,7 +39,6 @@ from contextlib import suppress
 from datetime import timedelta
 from itertools import count
 from operator import attrgetter, call
-from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from timer import forking
@@ -58,11 +57,13 @@ from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
 from timer.locks import ScopedLock
 from timer.log import log_safely, safe_repr
+from timer.machine_time import time
 from timer.snapshot import LevelState, QueuedState, TimerSnapshot, take_snapshot
 from timer.timer_task import NOWHERE, CallLater, Entries, TimerTask, TimerTaskEntry
 from timer.timing_wheel import TimingWheel
 from timer.wake import Wake
 
+monotonic_ns, sleep = time.monotonic_ns, time.sleep
 MAX_EXPIRATION_MS = 2**63 - 1
 """The latest deadline, some 292 million years ahead: the largest signed 64-bit integer."""
 

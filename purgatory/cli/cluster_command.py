@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     "--first-broker-id", least=0, default=1, help="Id of the first broker; the others follow."
 )
 @options.option("--host", default="127.0.0.1", help="Address on which the brokers listen.")
+@options.option(
+    "--advertised-host", help="The host that clients are given; by default that of --host."
+)
 @options.number_option(
     "--port",
     least=0,
@@ -158,8 +161,13 @@ if TYPE_CHECKING:
 )
 @options.duration_option(
     "--retention",
-    "Retention time of records; by default unlimited.",
+    "Retention time of records; by default a week.",
     least="0s",
+)
+@options.option(
+    "--realistic-delays/--no-realistic-delays",
+    default=False,
+    help="Be some milliseconds behind, as a real Kafka: clients have to retry.",
 )
 @options.trace_folder
 @options.publish
@@ -183,6 +191,7 @@ def cluster(
     auto_create: bool,
     first_broker_id: int,
     host: str,
+    advertised_host: str | None,
     port: int,
     listener: Sequence[str],
     control_port: int,
@@ -206,6 +215,7 @@ def cluster(
     fsync: str,
     memory_mb: int,
     retention: Duration | None,
+    realistic_delays: bool,
     trace: Path | None,
     publish: str | None,
     faults: Path | None,
@@ -231,6 +241,7 @@ def cluster(
             "auto_create": ("auto_create_topics", auto_create),
             "first_broker_id": ("first_broker_id", first_broker_id),
             "host": ("host", host),
+            "advertised_host": ("advertised_host", advertised_host),
             "port": ("first_port", port),
             "listener": ("listeners", [_listener(text, tls) for text in listener]),
             "control_port": ("control.port", control_port),
@@ -275,6 +286,7 @@ def cluster(
             "fsync": ("fsync", _fsync(fsync)),
             "memory_mb": ("memory_bytes", memory_mb * 1024 * 1024),
             "retention": ("retention_ms", None if retention is None else retention.whole_ms),
+            "realistic_delays": ("realistic_delays", realistic_delays),
             "trace": ("trace", trace),
             "publish": ("publish", publish),
             "faults": ("faults", faults),

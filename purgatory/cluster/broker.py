@@ -26,7 +26,7 @@ from purgatory.cluster.storage import MemoryLog, StoredLog
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.topics import LogEnd, PartitionState
+from purgatory.kafka.topics import INTERNAL_TOPICS, LogEnd, PartitionState
 
 _log = Logger("purgatory.cluster")
 NO_LEADER = -1
@@ -92,6 +92,8 @@ class Broker(BrokerServices):
         self._start_services()
         self._compaction = LogCompaction()
         self.alive = True
+        if self.cluster.delays is not None:
+            self.cluster.delays.forget_broker(self.broker_id)
         if self.cluster.trace is not None:
             self.cluster.trace.record_started(self.broker_id)
         self.cluster.controller.broker_up(self.broker_id, self)
@@ -133,10 +135,10 @@ class Broker(BrokerServices):
         for connection in list(self._connections):
             connection.abort_if_idle()
 
-    def apply_retention(self, now_ms: int) -> None:
+    def apply_retention(self, now_ms: int, with_long: bool = True) -> None:
         """Drop records that are older than their topics keep them, and begin segments by time."""
         if self.alive:
-            self.manager.apply_retention(now_ms)
+            self.manager.apply_retention(now_ms, with_long)
 
     async def compact(self, now_ms: int) -> None:
         """Compact dirty logs, in slices between which clients are served."""
@@ -164,6 +166,10 @@ class Broker(BrokerServices):
         leads = state.leader == self.broker_id
         if leads:
             manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
+            if self.cluster.delays is not None and topic_partition.topic in INTERNAL_TOPICS:
+                self.cluster.delays.begin_loading(
+                    self.broker_id, topic_partition, state.leader_epoch
+                )
         self.groups.update_role(topic_partition, leads)
         self.share_coordinator.update_role(topic_partition, leads)
         self.shares.update_role(topic_partition, state.leader_epoch if leads else None)

@@ -11,8 +11,9 @@ Ground rules: everything happens on the event loop's thread.
 
 from __future__ import annotations
 
+import math
 import random
-import time
+import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -43,6 +44,7 @@ from purgatory.kafka import (
     TransactionCoordinator,
 )
 from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
+from purgatory.kafka.client_quotas import QuotaMeter
 from purgatory.kafka.replication.fetch_session import FetchSessions
 from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.settings.topic_settings import effective_value
@@ -50,6 +52,7 @@ from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_partition import SharePurgatories
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
 from timer import SystemClock
+from timer.machine_time import time
 
 Handler = Callable[["BrokerServices", Request, Connection], Response | Awaitable[Response]]
 """Handles a request to a broker from a connection; the result may be awaitable."""
@@ -88,10 +91,12 @@ class BrokerServices:
         self.share_states: SharePersister
         self.shares: SharePartitionManager
         self.peer_calls: InterBrokerClient
+        self.quota_meter: QuotaMeter
 
     def endpoint(self, listener: Listener) -> Endpoint:
         """Return the broker's address for clients of a listener."""
-        return self.listening.endpoint(listener)
+        bound = self.listening.endpoint(listener)
+        return bound._replace(host=self.cluster.config.told_host(listener))
 
     @property
     def host(self) -> str:
@@ -109,6 +114,7 @@ class BrokerServices:
         broker_id = self.broker_id
         self.purgatories = []
         self.fetch_sessions = FetchSessions(lambda: random.randint(1, 2**31 - 1))
+        self.quota_meter = QuotaMeter(self.cluster.controller.client_quotas)
         self.logs.configure()
         self.manager = ReplicaManager(
             broker_id,
@@ -183,6 +189,21 @@ class BrokerServices:
     def now_ms(self) -> int:
         """Return the broker's wall-clock time, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000 + self.cluster.fault.clock_jump_ms(self.broker_id)
+
+    def record_quota(
+        self, connection: Connection, request: Request, key: str, amount: float
+    ) -> int:
+        """Count what a client has used; return its throttle time, in milliseconds."""
+        now_ms = int(self.manager.clock.now_ms())
+        client_id = request.client_id or ""
+        return self.quota_meter.record(connection.principal, client_id, key, amount, now_ms)
+
+    def quota_window(self, connection: Connection, request: Request, key: str) -> int:
+        """Return the most that a client may use at once; the greatest number without a quota."""
+        if not self.quota_meter.is_needed:
+            return sys.maxsize
+        window = self.quota_meter.window(connection.principal, request.client_id or "", key)
+        return sys.maxsize if window == math.inf else max(1, int(window))
 
     def _purgatory(self, name: str) -> DelayedOperationPurgatory:
         trace = self.cluster.trace

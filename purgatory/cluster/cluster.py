@@ -36,6 +36,11 @@ not cost records.
 """
 _MAINTENANCE_S = 5.0
 """The longest interval between two checks of lagging followers, retention and unsaved state."""
+_FIRST_RETENTION_S, _RETENTION_S = 30.0, 300.0
+"""When records that are kept for a week or longer are looked at, and how often then.
+
+As in Kafka: by default a week is kept, and records may have been given older times.
+"""
 _IDLE_CHECKS = 10
 """The number of checks of idle connections within the shortest idle time."""
 
@@ -132,6 +137,8 @@ class Cluster(ClusterMetadata):
             loop.create_task(self._run_maintenance()),
             loop.create_task(self._cut_idle_connections()),
         ]
+        if self.config.auto_leader_rebalance:
+            self._maintenance.append(loop.create_task(self._balance_leaders()))
         if self._observer is not None:
             self._maintenance.append(loop.create_task(self._observer.run()))
 
@@ -281,16 +288,28 @@ class Cluster(ClusterMetadata):
 
     async def _run_maintenance(self) -> None:
         """Run the periodic tasks of the brokers."""
+        loop = asyncio.get_running_loop()
+        long_at_s = loop.time() + _FIRST_RETENTION_S
         while True:
             await asyncio.sleep(min(self.config.replica_max_lag_ms / 2_000, _MAINTENANCE_S))
             if self.config.data_dir is not None and (self._record_committed() or self._unsaved):
                 self._save_metadata()
+            with_long = loop.time() >= long_at_s
+            if with_long:
+                long_at_s = loop.time() + _RETENTION_S
             for broker in self._active_brokers():
-                broker.apply_retention(broker.now_ms())
+                broker.apply_retention(broker.now_ms(), with_long)
                 await asyncio.sleep(0)  # each takes milliseconds with thousands of partitions
                 await broker.compact(broker.now_ms())
                 broker.shrink_isrs()
                 await asyncio.sleep(0)
+
+    async def _balance_leaders(self) -> None:
+        """Have brokers that returned lead their partitions again."""
+        while True:
+            await asyncio.sleep(self.config.leader_imbalance_check_s)
+            paused = [broker for broker in self.brokers if self.fault.is_paused(broker)]
+            self.controller.elect_preferred(paused)
 
     async def _cut_idle_connections(self) -> None:
         limits = self.config.limits

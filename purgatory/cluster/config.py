@@ -41,9 +41,10 @@ from purgatory.kafka.security.authorizer import (
     ResourceType,
     check_acl,
 )
+from purgatory.kafka.settings.group_settings import MigrationPolicy
 from purgatory.kafka.settings.topic_settings import settings_of_log, validate_settings
 from purgatory.kafka.topics import topic_creation_error
-from purgatory.settings.addresses import without_brackets
+from purgatory.settings.addresses import is_anywhere, is_host, without_brackets
 from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
@@ -161,6 +162,7 @@ class ClusterConfig:
         brokers: the number of brokers.
         first_broker_id: the id of the first; the others have the ids after it.
         host: the host of their listener.
+        advertised_host: the host that clients are given; None: ``host``. Its ports are the same.
         first_port: the port of the first broker; the others have the ports after it. 0: the system
             chooses.
         tls: the TLS files of that listener; None: plain connections.
@@ -173,6 +175,8 @@ class ClusterConfig:
             fewer replicas, all.
         follower_lag_ms: the delay of a follower's append.
         replica_max_lag_ms: a follower that did not catch up for so long leaves the ISR.
+        auto_leader_rebalance: whether preferred leaders that are in sync are elected regularly.
+        leader_imbalance_check_s: how often.
         auto_create_topics: whether a request for an unknown topic creates it.
         default_partitions: the partitions of topics that are created without a number.
         default_replication: their replication factor; None: three, or the number of brokers.
@@ -190,14 +194,17 @@ class ClusterConfig:
         fsync: when files there are forced onto the disk.
         memory_bytes: the limit of all brokers' logs together, where they are in memory; a batch
             that exceeds it is refused.
-        retention_ms: how long records are kept; None keeps them.
+        retention_ms: how long records are kept; -1: for ever; None: as in ``log_config``, a week.
         log_config: segments and retention.
         limits: the limits of clients.
+        realistic_delays: whether brokers are some milliseconds behind, as those of a real Kafka:
+            clients see errors that they have to retry, old settings, and batches that are cut.
     """
 
     brokers: int = 3
     first_broker_id: int = 1
     host: str = "127.0.0.1"
+    advertised_host: str | None = None
     first_port: int = 0
     tls: Tls | None = None
     listeners: Sequence[Listener] = ()
@@ -206,6 +213,8 @@ class ClusterConfig:
     min_insync_replicas: int = 1
     follower_lag_ms: OrTimedelta[float] = default(0)
     replica_max_lag_ms: OrTimedelta[int] = default(30_000)
+    auto_leader_rebalance: bool = True
+    leader_imbalance_check_s: OrTimedelta[float] = default(300)
     auto_create_topics: bool = True
     default_partitions: int = 1
     default_replication: int | None = None
@@ -223,6 +232,7 @@ class ClusterConfig:
     retention_ms: OrTimedelta[int | None] = default(None)
     log_config: LogConfig = field(default_factory=LogConfig)
     limits: Limits = field(default_factory=Limits)
+    realistic_delays: bool = False
 
     @property
     def broker_ids(self) -> range:
@@ -261,6 +271,11 @@ class ClusterConfig:
         port = listener.first_port and listener.first_port + broker_id - self.first_broker_id
         return Endpoint(without_brackets(listener.host or self.host), port)
 
+    def told_host(self, listener: Listener) -> str:
+        """Return the host of a listener that clients are given."""
+        advertised = listener.advertised_host or self.advertised_host
+        return without_brackets(advertised or listener.host or self.host)
+
 
 # Checks beyond the types of values.
 
@@ -298,12 +313,17 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "min_insync_replicas": (1, _INT),
     "follower_lag_ms": (0, _INT),
     "replica_max_lag_ms": (1, _LONG),
+    "leader_imbalance_check_s": (0.01, _INT),
     "memory_bytes": (1, _LONG),
-    "retention_ms": (0, _LONG),
+    "retention_ms": (-1, _LONG),
     "log_config.retention_bytes": (0, _LONG),
     "log_config.retention_ms": (0, _LONG),
     "log_config.codec": (0, len(CODECS) - 1),
-    **{f"groups.{group_field.name}": (1, _INT) for group_field in fields(GroupConfig)},
+    **{
+        f"groups.{group_field.name}": (1, _INT)
+        for group_field in fields(GroupConfig)
+        if group_field.name != "consumer_migration_policy"
+    },
     "groups.initial_rebalance_delay_ms": (0, _INT),
     "groups.share_delivery_count_limit": (1, 2**15 - 1),
     "transactions.max_timeout_ms": (1, _INT),
@@ -338,6 +358,10 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
     if config.first_broker_id + config.brokers - 1 > _INT >= config.first_broker_id:
         expected = f"the ids of {config.brokers} brokers are at most {_INT}"
         yield Problem("first_broker_id", config.first_broker_id, expected)
+    policy, policies = config.groups.consumer_migration_policy, list(MigrationPolicy)
+    if policy not in policies:
+        expected = f"must be one of {', '.join(policies)}"
+        yield Problem("groups.consumer_migration_policy", policy, expected)
     least, most = config.groups.min_session_timeout_ms, config.groups.max_session_timeout_ms
     if least > most:
         expected = f"must be at most max_session_timeout_ms, which is {most}"
@@ -393,6 +417,16 @@ def _listeners(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(f"{place}name", listener.name, "a listener has a name")
         if listener.host == "":
             yield Problem(f"{place}host", listener.host, "must be a name or an address")
+        told = config.told_host(listener)
+        if told and is_anywhere(told):
+            expected = (
+                "clients can't connect to that: advertised_host (--advertised-host) is the name "
+                "that they are given"
+            )
+            yield Problem(f"{place}host", told, expected)
+        elif told and not is_host(told):
+            expected = "must be the name or address of a host, without a port"
+            yield Problem(f"{place}advertised_host", told, expected)
         last = listener.first_port + config.brokers - 1
         if listener.first_port < 0 or last > MAX_PORT:
             expected = f"a port for each of {config.brokers} brokers is from 0 to {MAX_PORT}"

@@ -1,6 +1,6 @@
 """The records of Kafka's internal topics, in Kafka's own layout.
 
-    __consumer_offsets     committed offsets, consumer groups, share groups   `OffsetsRecords`
+    __consumer_offsets     committed offsets, and groups of all kinds         `OffsetsRecords`
     __transaction_state    transactional ids                                  `TransactionsRecords`
     __share_group_state    share partitions, a snapshot in each record        `ShareStateRecords`
 
@@ -13,13 +13,29 @@ Ground rules: no state.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 from uuid import UUID
 
 from kio.records.readers import read_batch
 
+from purgatory.cluster.record_fields import (
+    COMPACT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    INT_LENGTH,
+    PLAIN_STRING,
+    STRING,
+    UINT16,
+    UUID16,
+    Array,
+    Bytes,
+    Nullable,
+    Schema,
+    Tagged,
+)
 from purgatory.cluster.records import new_batch, new_marker
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
@@ -34,7 +50,9 @@ from purgatory.kafka import (
     TransactionResult,
     TransactionState,
 )
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
 from purgatory.kafka.groups.consumer_group_member import (
+    ClassicMetadata,
     CurrentAssignment,
     GroupRecordKey,
     GroupRecordValue,
@@ -49,203 +67,10 @@ from purgatory.kafka.share_groups.share_state import (
     ShareStateEntry,
     StateBatch,
 )
-from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
+from purgatory.kafka.topic_partition import Partitions, TopicIdPartition, by_topic
 
 _LOGGED_BYTES = 100
 _log = Logger("purgatory.cluster")
-
-# Fields.
-
-
-class Field(Protocol):
-    """One kind of field, written and read; reading returns the value, and the position after it."""
-
-    def write(self, value: Any) -> bytes: ...
-    def read(self, data: bytes, at: int) -> tuple[Any, int]: ...
-
-
-class Number:
-    """A number of fixed length."""
-
-    def __init__(self, layout: str) -> None:
-        self.layout = layout
-        self._struct = struct.Struct(f">{layout}")
-
-    def write(self, value: Any) -> bytes:
-        return self._struct.pack(value)
-
-    def read(self, data: bytes, at: int) -> tuple[Any, int]:
-        return self._struct.unpack_from(data, at)[0], at + self._struct.size
-
-
-class Uuid:
-    """An id of 16 bytes."""
-
-    def write(self, value: UUID) -> bytes:
-        return value.bytes
-
-    def read(self, data: bytes, at: int) -> tuple[UUID, int]:
-        return UUID(bytes=data[at : at + 16]), at + 16
-
-
-class PlainLength:
-    """A length as a number, -1 for null, as in versions that are not flexible."""
-
-    def __init__(self, layout: str) -> None:
-        self._number = Number(layout)
-
-    def write(self, value: int | None) -> bytes:
-        return self._number.write(-1 if value is None else value)
-
-    def read(self, data: bytes, at: int) -> tuple[int | None, int]:
-        length, at = self._number.read(data, at)
-        return (None if length < 0 else length), at
-
-
-class CompactLength:
-    """A length plus 1 as a varint, 0 for null, as in flexible versions."""
-
-    def write(self, value: int | None) -> bytes:
-        return write_varint(0 if value is None else value + 1)
-
-    def read(self, data: bytes, at: int) -> tuple[int | None, int]:
-        number, at = read_varint(data, at)
-        return (number - 1 if number else None), at
-
-
-def write_varint(number: int) -> bytes:
-    """Return a number from 0 on, seven bits to a byte, the lowest first."""
-    written = bytearray()
-    while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
-
-
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number written by `write_varint`, and the position after it."""
-    number = shift = 0
-    while data[at] & 0x80:
-        number |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return number | data[at] << shift, at + 1
-
-
-class String:
-    """Text; None for null."""
-
-    def __init__(self, length: PlainLength | CompactLength) -> None:
-        self._length = length
-
-    def write(self, value: str | None) -> bytes:
-        if value is None:
-            return self._length.write(None)
-        data = value.encode()
-        return self._length.write(len(data)) + data
-
-    def read(self, data: bytes, at: int) -> tuple[str | None, int]:
-        length, at = self._length.read(data, at)
-        return (None, at) if length is None else (data[at : at + length].decode(), at + length)
-
-
-class Array:
-    """Elements of one kind; None for null."""
-
-    def __init__(self, length: PlainLength | CompactLength, of: Field) -> None:
-        self._length = length
-        self._of = of
-
-    def write(self, value: Sequence[Any] | None) -> bytes:
-        if value is None:
-            return self._length.write(None)
-        return self._length.write(len(value)) + b"".join(map(self._of.write, value))
-
-    def read(self, data: bytes, at: int) -> tuple[list[Any] | None, int]:
-        length, at = self._length.read(data, at)
-        if length is None:
-            return None, at
-        elements = []
-        for _ in range(length):
-            element, at = self._of.read(data, at)
-            elements.append(element)
-        return elements, at
-
-
-class Schema:
-    """Fields one after the other; in flexible versions, tagged fields at the end.
-
-    Args:
-        fields: in their order.
-        flexible: whether tagged fields follow.
-        tags: the known tagged fields by name, in the order of their numbers. Others are skipped.
-    """
-
-    def __init__(
-        self, *fields: Field, flexible: bool = False, tags: Mapping[str, Field] | None = None
-    ) -> None:
-        # Consecutive numbers are packed together.
-        self._steps: list[tuple[struct.Struct | Field, int]] = []
-        for numbers, run in groupby(fields, lambda field: isinstance(field, Number)):
-            if numbers:
-                layout = "".join(field.layout for field in run if isinstance(field, Number))
-                self._steps.append((struct.Struct(f">{layout}"), len(layout)))
-            else:
-                self._steps += [(field, 1) for field in run]
-        self._flexible = flexible
-        self._tags = tags or {}
-
-    def write(self, value: Sequence[Any], tags: Mapping[str, Any] | None = None) -> bytes:
-        parts, start = [], 0
-        for step, count in self._steps:
-            end = start + count
-            if isinstance(step, struct.Struct):
-                parts.append(step.pack(*value[start:end]))
-            else:
-                parts.append(step.write(value[start]))
-            start = end
-        assert start == len(value), "a field without a place would be lost"
-        if self._flexible:
-            parts.append(write_varint(len(tags or ())))
-            for number, (name, field) in enumerate(self._tags.items()):
-                if tags and name in tags:
-                    data = field.write(tags[name])
-                    parts += write_varint(number), write_varint(len(data)), data
-        return b"".join(parts)
-
-    def read(self, data: bytes, at: int) -> tuple[list[Any], int]:
-        values, _, at = self.read_with_tags(data, at)
-        return values, at
-
-    def read_with_tags(self, data: bytes, at: int) -> tuple[list[Any], dict[str, Any], int]:
-        """Return the fields, the present tagged fields, and the position after them."""
-        values: list[Any] = []
-        for step, _ in self._steps:
-            if isinstance(step, struct.Struct):
-                values += step.unpack_from(data, at)
-                at += step.size
-            else:
-                value, at = step.read(data, at)
-                values.append(value)
-        tags = {}
-        if self._flexible:
-            known = list(self._tags.items())
-            count, at = read_varint(data, at)
-            for _ in range(count):
-                number, at = read_varint(data, at)
-                size, at = read_varint(data, at)
-                if number < len(known):
-                    name, field = known[number]
-                    tags[name] = field.read(data, at)[0]
-                at += size
-        return values, tags, at
-
-
-INT8, INT16, INT32, INT64, UINT16 = map(Number, "bhiqH")
-UUID16 = Uuid()
-SHORT_LENGTH, INT_LENGTH, COMPACT = PlainLength("h"), PlainLength("i"), CompactLength()
-PLAIN_STRING, STRING = String(SHORT_LENGTH), String(COMPACT)
-
 
 # __consumer_offsets: committed offsets.
 
@@ -256,6 +81,39 @@ _OFFSET_KEY = Schema(INT16, PLAIN_STRING, PLAIN_STRING, INT32)
 
 _OFFSET_VALUE = Schema(INT16, INT64, INT32, PLAIN_STRING, INT64)
 """Version, offset, leader epoch, metadata, committed at (ms since 1970)."""
+
+# __consumer_offsets: classic groups.
+
+
+def _classic_group_value(version: int) -> Schema:
+    """The fields of a version: version, type of the protocol, generation, protocol, leader, since
+    when (ms since 1970); of each member its id, instance id, client id, host, rebalance timeout,
+    session timeout, subscription, assignment."""
+    is_flexible = version >= 4
+    text, binary = (STRING, COMPACT) if is_flexible else (PLAIN_STRING, INT_LENGTH)
+    member = Schema(
+        text,
+        *((text,) if version >= 3 else ()),
+        *(text, text),
+        *((INT32,) if version >= 1 else ()),
+        INT32,
+        *(Bytes(binary), Bytes(binary)),
+        flexible=is_flexible,
+    )
+    return Schema(
+        *(INT16, text, INT32, text, text),
+        *((INT64,) if version >= 2 else ()),
+        Array(binary, member),
+        flexible=is_flexible,
+    )
+
+
+_CLASSIC_VALUES = [_classic_group_value(version) for version in range(5)]
+_CLASSIC_VERSION = 3
+"""The version that is written, as by Kafka, unless a text is too long for it."""
+
+_FLEXIBLE_CLASSIC_VERSION = 4
+_MAX_PLAIN_BYTES = 2**15 - 1
 
 # __consumer_offsets: consumer groups and share groups.
 
@@ -282,8 +140,15 @@ _PARTITIONS = Array(COMPACT, Schema(UUID16, Array(COMPACT, INT32), flexible=True
 _EPOCH_VALUE = Schema(INT16, INT32, flexible=True)
 """Version, epoch."""
 
+_CLASSIC_METADATA = Schema(
+    INT32, Array(COMPACT, Schema(STRING, Bytes(COMPACT), flexible=True)), flexible=True
+)
+"""Session timeout; protocols, and the metadata of each."""
+
 _MEMBER_VALUE = Schema(
-    INT16, STRING, STRING, STRING, STRING, _NAMES, STRING, INT32, STRING, flexible=True
+    *(INT16, STRING, STRING, STRING, STRING, _NAMES, STRING, INT32, STRING),
+    flexible=True,
+    tags={"classic": Nullable(_CLASSIC_METADATA)},
 )
 """Version, instance id, rack, client id, host, topics, expression, rebalance timeout, assignor."""
 
@@ -293,7 +158,17 @@ _SHARE_MEMBER_VALUE = Schema(INT16, STRING, STRING, STRING, _NAMES, flexible=Tru
 _TARGET_VALUE = Schema(INT16, _PARTITIONS, flexible=True)
 """Version, partitions."""
 
-_CURRENT_VALUE = Schema(INT16, INT32, INT32, INT8, _PARTITIONS, _PARTITIONS, flexible=True)
+_OWNED = Schema(
+    *(UUID16, Array(COMPACT, INT32)),
+    flexible=True,
+    tags={"assignment_epochs": Array(COMPACT, INT32)},
+)
+_OWNED_PARTITIONS = Array(COMPACT, Tagged(_OWNED))
+"""Topic ids, and the partitions of each; tagged, the epochs that are not the member's."""
+
+_CURRENT_VALUE = Schema(
+    *(INT16, INT32, INT32, INT8), _OWNED_PARTITIONS, _OWNED_PARTITIONS, flexible=True
+)
 """Version, epoch, previous epoch, state, assigned, revoking."""
 
 _SHARE_CURRENT_VALUE = Schema(INT16, INT32, INT32, INT8, _PARTITIONS, flexible=True)
@@ -376,7 +251,7 @@ def _decoded(
 
 
 class OffsetsRecords:
-    """The codec of committed offsets and of consumer and share groups, for `GroupManager`."""
+    """The codec of committed offsets and of groups, for `GroupManager`."""
 
     def batch(
         self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
@@ -416,7 +291,7 @@ def _stored_record(
 
 
 def encode_group_key(key: GroupRecordKey) -> bytes:
-    """Return the key of a record of a consumer group or a share group."""
+    """Return the key of a record of a group."""
     number = _SHARE_NUMBERS[key.kind] if key.is_share else key.kind
     if key.kind in _MEMBER_KINDS:
         return _MEMBER_KEY.write((number, key.group_id, key.member_id))
@@ -424,7 +299,7 @@ def encode_group_key(key: GroupRecordKey) -> bytes:
 
 
 def decode_group_key(data: bytes) -> GroupRecordKey | None:
-    """Decode a record's key; None: the record is of no consumer group or share group."""
+    """Decode a record's key; None: the record is of no group."""
     number = _kind_of(data)
     kind = _SHARE_KINDS.get(number, number)
     if kind not in set(RecordKind):
@@ -436,21 +311,23 @@ def decode_group_key(data: bytes) -> GroupRecordKey | None:
 
 
 def encode_group_value(key: GroupRecordKey, value: GroupRecordValue) -> bytes:
-    """Return the value of a record of a consumer group or a share group."""
+    """Return the value of a record of a group."""
     match value:
+        case ClassicGroupRecord():
+            return _encode_classic(value)
         case Subscription() if key.is_share:
             names = value.topic_names
             return _SHARE_MEMBER_VALUE.write(
                 (0, value.rack_id, value.client_id, value.client_host, names)
             )
         case Subscription():
-            return _MEMBER_VALUE.write((0, *value[:8]))
+            return _MEMBER_VALUE.write((0, *value[:8]), {"classic": value.classic})
         case CurrentAssignment():
             state = value.epoch, value.previous_epoch, value.state
-            assigned = _listed(value.assigned)
             if key.is_share:
-                return _SHARE_CURRENT_VALUE.write((0, *state, assigned))
-            return _CURRENT_VALUE.write((0, *state, assigned, _listed(value.revoking)))
+                return _SHARE_CURRENT_VALUE.write((0, *state, _listed(value.assigned)))
+            owned = (_owned(value, partitions) for partitions in (value.assigned, value.revoking))
+            return _CURRENT_VALUE.write((0, *state, *owned))
         case frozenset():
             return _TARGET_VALUE.write((0, _listed(value)))
     return _EPOCH_VALUE.write((0, value))
@@ -459,30 +336,86 @@ def encode_group_value(key: GroupRecordKey, value: GroupRecordValue) -> bytes:
 def decode_group_value(key: GroupRecordKey, data: bytes) -> GroupRecordValue:
     """Decode a record's value."""
     match key.kind:
+        case RecordKind.CLASSIC:
+            return _decode_classic(data)
         case RecordKind.MEMBER if key.is_share:
             _, rack_id, client_id, host, names = _SHARE_MEMBER_VALUE.read(data, 0)[0]
             return Subscription(None, rack_id, client_id, host, tuple(names))
         case RecordKind.MEMBER:
-            _, *fields = _MEMBER_VALUE.read(data, 0)[0]
+            (_, *fields), tags, _ = _MEMBER_VALUE.read_with_tags(data, 0)
             fields[4] = tuple(fields[4])
-            return Subscription(*fields)
+            classic = None
+            if tags.get("classic") is not None:
+                timeout_ms, protocols = tags["classic"]
+                classic = ClassicMetadata(timeout_ms, tuple(map(tuple, protocols)))
+            return Subscription._make((*fields, None, classic))
         case RecordKind.TARGET:
             return _partitions(_TARGET_VALUE.read(data, 0)[0][1])
         case RecordKind.CURRENT:
             layout = _SHARE_CURRENT_VALUE if key.is_share else _CURRENT_VALUE
-            _, epoch, previous_epoch, state, assigned, *revoking = layout.read(data, 0)[0]
-            return CurrentAssignment(
-                epoch,
-                previous_epoch,
-                MemberState(state),
-                _partitions(assigned),
-                _partitions(revoking[0]) if revoking else NO_PARTITIONS,
-            )
+            _, epoch, previous_epoch, state, *partitions = layout.read(data, 0)[0]
+            states = epoch, previous_epoch, MemberState(state)
+            if key.is_share:
+                return CurrentAssignment(*states, _partitions(partitions[0]))
+            assigned, revoking = partitions
+            epochs = _assignment_epochs([*assigned, *revoking])
+            own, revoked = (_partitions([topic for topic, _ in topics]) for topics in partitions)
+            return CurrentAssignment(*states, own, revoked, epochs)
     return int(_EPOCH_VALUE.read(data, 0)[0][1])
+
+
+def _encode_classic(record: ClassicGroupRecord) -> bytes:
+    texts = [record.protocol_type, record.protocol or "", record.leader_id or ""]
+    for member in record.members:
+        texts += (member.member_id, member.instance_id or "", member.client_id, member.client_host)
+    is_long = any(len(text.encode()) > _MAX_PLAIN_BYTES for text in texts)
+    version = _FLEXIBLE_CLASSIC_VERSION if is_long else _CLASSIC_VERSION
+    return _CLASSIC_VALUES[version].write((version, *record))
+
+
+def _decode_classic(data: bytes) -> ClassicGroupRecord:
+    """Decode a generation of any version; older ones lack some fields."""
+    version = _kind_of(data)
+    _, *fields, members = _CLASSIC_VALUES[version].read(data, 0)[0]
+    if version < 2:
+        fields.append(-1)
+    rows = tuple(_classic_member(version, row) for row in members)
+    return ClassicGroupRecord._make((*fields, rows))
+
+
+def _classic_member(version: int, fields: list[Any]) -> ClassicMemberRecord:
+    if version < 3:
+        fields.insert(1, None)
+    if version < 1:
+        fields.insert(4, fields[4])  # the session timeout stands for it
+    elif fields[4] == -1:
+        fields[4] = fields[5]
+    return ClassicMemberRecord(*fields)
 
 
 def _listed(partitions: Partitions) -> list[tuple[UUID, Sequence[int]]]:
     return list(by_topic(partitions).items())
+
+
+def _owned(current: CurrentAssignment, partitions: Partitions) -> list[tuple[Any, Any]]:
+    """Return topics with a member's partitions, and with those epochs that are not its own."""
+    listed = []
+    for topic_id, numbers in _listed(partitions):
+        epochs = [
+            current.epochs.get(TopicIdPartition(topic_id, number), current.epoch)
+            for number in numbers
+        ]
+        is_own = all(epoch == current.epoch for epoch in epochs)
+        listed.append(((topic_id, numbers), {} if is_own else {"assignment_epochs": epochs}))
+    return listed
+
+
+def _assignment_epochs(topics: Sequence[tuple[Any, Any]]) -> dict[TopicIdPartition, int]:
+    return {
+        TopicIdPartition(topic_id, number): epoch
+        for (topic_id, numbers), tags in topics
+        for number, epoch in zip(numbers, tags.get("assignment_epochs") or (), strict=False)
+    }
 
 
 def _partitions(topics: Sequence[tuple[UUID, Sequence[int]]]) -> Partitions:

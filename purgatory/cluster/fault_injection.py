@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 import uuid
 import weakref
 from abc import ABC, abstractmethod
@@ -61,6 +60,7 @@ from purgatory.kafka.faults.active_faults import (
     draw_injection,
 )
 from purgatory.kafka.faults.fault import kafka_api_name, suggest_name
+from timer.machine_time import time
 
 Arguments = ParamSpec("Arguments")
 FaultHandle = TypeVar("FaultHandle")

@@ -91,6 +91,7 @@ class Listener:
         host: the host; None: that of the cluster.
         tls: the TLS files; None: plain connections.
         sasl: the mechanisms of authentication; empty: there is none.
+        advertised_host: the host that clients are given; None: that of the cluster, or ``host``.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Listener:
     host: str | None = None
     tls: Tls | None = None
     sasl: Sequence[Mechanism] = ()
+    advertised_host: str | None = None
 
     @property
     def security_protocol(self) -> str:

@@ -12,7 +12,6 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka import Log, LogConfig, Partition, TopicPartition
 from purgatory.kafka.log.log_cleaner import LogCleaning, cleanable_segments, compact
 from purgatory.kafka.settings.topic_settings import log_config
+from timer.machine_time import time
 
 
 class BrokerLogs:

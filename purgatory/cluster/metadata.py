@@ -5,6 +5,7 @@ Ground rules: only the cluster's loop touches it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -15,6 +16,7 @@ from purgatory.cluster.config import ClusterConfig, config_problems
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listeners import Endpoint, Listener
 from purgatory.cluster.protocol.connection import FairScheduler
+from purgatory.cluster.realistic_delays import RealisticDelays
 from purgatory.cluster.request_traces import RequestTraces
 from purgatory.cluster.security import ClusterSecurity
 from purgatory.cluster.storage import (
@@ -43,7 +45,11 @@ from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.groups.consumer_group_member import Principal
 from purgatory.kafka.groups.share_group import SHARE_ASSIGNORS
 from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
-from purgatory.kafka.settings.group_settings import GroupSettings, default_group_settings
+from purgatory.kafka.settings.group_settings import (
+    BOUNDED,
+    GroupSettings,
+    default_group_settings,
+)
 from purgatory.kafka.settings.topic_settings import validate_settings
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
@@ -116,6 +122,7 @@ class ClusterMetadata:
         self.scheduler = FairScheduler()
         self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
         self.security = ClusterSecurity(config)
+        self.delays = RealisticDelays(config.broker_ids) if config.realistic_delays else None
         self._next_producer_id = 1_000
         self._lock: FolderLock | None = None
         self._unsaved = False
@@ -175,8 +182,6 @@ class ClusterMetadata:
 
     def setting_at_start(self, name: str) -> str | None:
         """Return the configured value of a topic setting at start, as text, or None."""
-        if name == "segment.bytes":
-            return str(self.log_config.segment_bytes)  # smaller in memory
         return self.config.setting(name)
 
     def checked_settings(self, configs: Mapping[str, str | timedelta | None]) -> dict[str, str]:
@@ -188,29 +193,24 @@ class ClusterMetadata:
         return validate_settings(configs, self.setting)
 
     def broker_settings(self) -> Mapping[str, str]:
-        """Return the brokers' dynamic settings other than topic defaults, by Kafka's names."""
+        """Return the brokers' settings other than defaults of topics: see `STATIC_SETTINGS`."""
         config, groups = self.config, self.config.groups
         values: Mapping[str, object] = {
             "auto.create.topics.enable": config.auto_create_topics,
+            "auto.leader.rebalance.enable": config.auto_leader_rebalance,
             "default.replication.factor": self.default_replication,
             "delete.topic.enable": True,
             "group.consumer.assignors": ",".join(ASSIGNORS),
-            "group.consumer.heartbeat.interval.ms": groups.consumer_heartbeat_interval_ms,
             "group.consumer.max.size": groups.max_size,
-            "group.consumer.migration.policy": "disabled",
-            "group.consumer.session.timeout.ms": groups.consumer_session_timeout_ms,
+            "group.consumer.migration.policy": groups.consumer_migration_policy,
             "group.initial.rebalance.delay.ms": groups.initial_rebalance_delay_ms,
             "group.max.session.timeout.ms": groups.max_session_timeout_ms,
             "group.max.size": groups.max_size,
             "group.min.session.timeout.ms": groups.min_session_timeout_ms,
             "group.share.assignors": ",".join(SHARE_ASSIGNORS),
-            "group.share.delivery.count.limit": groups.share_delivery_count_limit,
-            "group.share.heartbeat.interval.ms": groups.share_heartbeat_interval_ms,
             "group.share.max.share.sessions": groups.share_max_sessions,
             "group.share.max.size": groups.share_max_size,
-            "group.share.partition.max.record.locks": groups.share_partition_max_record_locks,
-            "group.share.record.lock.duration.ms": groups.share_record_lock_duration_ms,
-            "group.share.session.timeout.ms": groups.share_session_timeout_ms,
+            "leader.imbalance.check.interval.seconds": math.ceil(config.leader_imbalance_check_s),
             "num.partitions": config.default_partitions,
             "offsets.topic.num.partitions": config.offsets_partitions,
             "replica.lag.time.max.ms": config.replica_max_lag_ms,
@@ -220,7 +220,11 @@ class ClusterMetadata:
             "transaction.state.log.num.partitions": config.transactions_partitions,
             "transactional.id.expiration.ms": config.transactions.id_expiration_ms,
         }
-        return {name: str(value).lower() for name, value in values.items()}
+        of_groups = [bounded.broker_settings(groups) for bounded in BOUNDED.values()]
+        return {
+            **{name: str(value).lower() for name, value in values.items()},
+            **{name: value for settings in of_groups for name, value in settings.items()},
+        }
 
     def settings_of(self, topic: str) -> Mapping[str, str]:
         """Return a topic's own settings."""
@@ -311,6 +315,8 @@ class ClusterMetadata:
             TRANSACTIONS_TOPIC: self.config.transactions_partitions,
             SHARE_STATE_TOPIC: self.config.share_state_partitions,
         }
+        if self.delays is not None:
+            self.delays.begin_topic(name, is_automatic=True)
         return self.controller.create_topic(
             name,
             partitions[name],

@@ -6,7 +6,7 @@ broker's own batches of internal topics (`new_batch`) and transaction markers (`
 Ground rules
 ------------
 * The decompressed size of a batch is bounded before it is decompressed: a few kilobytes may expand
-  to gigabytes. No memory is reserved before it is filled.
+  to gigabytes. No more memory than a few times a batch's own is reserved before it is filled.
 * Clients wrote the records: each length in them is checked, and each record is behind the one
   before.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 import gzip
 import mmap
 import struct
-import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +37,7 @@ from purgatory.kafka.log.record_batch import (
     CHECKSUM_OFFSET,
     HEADER_BYTES,
 )
+from timer.machine_time import time
 
 _ATTRIBUTES_AT = 21
 _SHORT = struct.Struct(">h")
@@ -48,6 +48,9 @@ _APPEND_TIME_BIT = 0x08
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _BUFFER_IS_FULL = "failed to write whole buffer"
+_LEAST_ROOM_BYTES, _USUAL_RATIO = 4_096, 5
+"""The room for decompressed bytes: this, and so many times the compressed ones; then the limit."""
+
 _MIN_RECORD_BYTES = 6
 _VARINT_BITS = 70
 _TIMESTAMP_RANGE_MS = range(-(2**63), 2**63)
@@ -55,12 +58,16 @@ MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 """The limit of decompressed bytes of a batch: that of an uncompressed request."""
 
 RECORD_BYTES = 100
-"""The bytes that each record of a compressed batch counts for beside its own: each takes time and
-memory."""
+"""The bytes that each decoded record of a compressed batch counts for beside its own: each takes
+time and memory."""
 
 
 _LENGTH_AT, _LENGTH_END = 8, 12
 """The position of a batch's length."""
+
+
+class CompressionError(ValueError):
+    """A batch can't be decompressed."""
 
 
 class DecompressionBudget:
@@ -80,22 +87,31 @@ class DecompressionBudget:
 
         Raises:
             SwollenBatchError: the records exceed the limit.
-            ValueError: the batch can't be decompressed.
+            CompressionError: the batch can't be decompressed.
         """
         if not codec:
             return data
         open_it = _CODECS.get(codec)
         if open_it is None:
-            raise ValueError(f"a batch with the unknown compression {codec}")
-        most = self.remaining_bytes - RECORD_BYTES * record_count
-        if most <= 0:
-            raise SwollenBatchError(f"{record_count} compressed records in one batch")
+            raise CompressionError(f"a batch with the unknown compression {codec}")
+        self.charge(record_count)
+        most = self.remaining_bytes
         try:
             found = open_it(data, most)
         except (OSError, EOFError, zlib.error, cramjam.DecompressionError) as error:
-            raise ValueError(f"a batch can't be decompressed: {error}") from error
+            raise CompressionError(f"a batch can't be decompressed: {error}") from error
         self.remaining_bytes = most - len(found)
         return found
+
+    def charge(self, record_count: int) -> None:
+        """Count compressed records that are decoded.
+
+        Raises:
+            SwollenBatchError: they exceed the limit.
+        """
+        self.remaining_bytes -= RECORD_BYTES * record_count
+        if self.remaining_bytes <= 0:
+            raise SwollenBatchError(f"{record_count} compressed records in one batch")
 
 
 class Record(NamedTuple):
@@ -107,12 +123,12 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-def read_records(batch: RecordBatch, budget: DecompressionBudget | None = None) -> Iterator[Record]:
+def read_records(batch: RecordBatch, data: bytes | None = None) -> Iterator[Record]:
     """Yield each record of a batch; none of a batch without bytes.
 
     Args:
         batch: the batch.
-        budget: the limit of decompressed bytes; None: 100 MiB.
+        data: its records, decompressed; None: they are yet to be, within 100 MiB.
 
     Raises:
         SwollenBatchError: the records exceed the limit.
@@ -122,7 +138,8 @@ def read_records(batch: RecordBatch, budget: DecompressionBudget | None = None) 
     if payload is None:
         return
     attributes, _, base_ms, max_ms = _ATTRIBUTES_AND_TIMES.unpack_from(payload, _ATTRIBUTES_AT)
-    data = records_data(batch, budget)
+    if data is None:
+        data = records_data(batch)
     for _, begin, end in _record_positions(data, batch.record_count):
         delta_ms, after = _varint(data, begin + 1)  # behind the attributes, one byte
         offset_delta, after = _varint(data, after)
@@ -225,6 +242,13 @@ def _decompress_into(decompress: Callable[[bytes, Any], int]) -> Callable[[bytes
     """Return a decompressor whose memory grows with the decompressed bytes."""
 
     def bounded_decompress(data: bytes, max_bytes: int) -> bytes:
+        # To map all that may come takes longer than to open a small batch.
+        room = bytearray(min(max_bytes, _LEAST_ROOM_BYTES + _USUAL_RATIO * len(data)))
+        try:
+            return bytes(memoryview(room)[: decompress(data, room)])
+        except cramjam.DecompressionError as error:
+            if str(error) != _BUFFER_IS_FULL:
+                raise
         with mmap.mmap(-1, max_bytes) as budget:
             try:
                 return budget[: decompress(data, budget)]
@@ -413,10 +437,13 @@ class StoredContents:
         times_ms = [
             record.timestamp_ms for record in read_records(batch) if record.offset in offsets
         ]
-        if not attributes & APPEND_TIME_BIT:
-            header[8] = max(times_ms, default=_NO_TIME)
         header[12] = len(kept)
-        return packed_batch(header, compressed(attributes, b"".join(kept)) if kept else b"")
+        if not kept:  # no client decompresses nothing
+            header[5] = attributes & ~_CODEC_BITS
+            return packed_batch(header, b"")
+        if not attributes & APPEND_TIME_BIT:
+            header[8] = max(times_ms)
+        return packed_batch(header, compressed(attributes, b"".join(kept)))
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
         """Return a batch without records that spans these offsets."""
@@ -442,12 +469,32 @@ def recompressed(
         SwollenBatchError: the records exceed the limit.
         ValueError: the batch can't be decompressed.
     """
-    was = codec_of(batch)
-    if was == codec:
+    if codec_of(batch) == codec:
         return batch
+    return repacked(batch, records_data(batch, budget), codec, level)
+
+
+def repacked(batch: RecordBatch, records: bytes, codec: int, level: int | None) -> RecordBatch:
+    """Return a batch with other records, compressed by a codec. O(bytes)."""
     header = list(_HEADER.unpack_from(batch.to_bytes()))
-    header[5] += codec - was  # the attributes' lowest bits
-    return packed_batch(header, compressed(codec, records_data(batch, budget), level))
+    header[5] += codec - codec_of(batch)  # the attributes' lowest bits
+    return packed_batch(header, compressed(codec, records, level))
+
+
+def renumbered(data: bytes, record_count: int) -> bytes:
+    """Return records with offsets numbered from the batch's first one on. O(bytes).
+
+    Raises:
+        ValueError: the records are no records.
+    """
+    written = []
+    for number, (_, begin, end) in enumerate(_record_positions(data, record_count)):
+        _, offset_at = _varint(data, begin + 1)  # behind the attributes, and the time
+        _, after = _varint(data, offset_at)
+        written.append(
+            _written_bytes(data[begin:offset_at] + _written_varint(number) + data[after:end])
+        )
+    return b"".join(written)
 
 
 def packed_batch(header: list[int], records: bytes) -> RecordBatch:

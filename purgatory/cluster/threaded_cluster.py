@@ -9,12 +9,15 @@ Ground rules
 ------------
 * The cluster lives on the event loop of a thread, the only one that touches it. Calls are passed to
   the loop (`asyncio.run_coroutine_threadsafe`), and waited for: so the cluster needs no locks.
+* A process that is forked from this one has no such thread. There the addresses can be read, and
+  calls are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import ssl
 import threading
 from abc import ABC, abstractmethod
@@ -28,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from purgatory.cluster.cluster import Cluster, cluster_state
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import FaultMethod, FaultMethods, Served
+from purgatory.cluster.own_loop import OwnLoop
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
@@ -74,6 +78,8 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         self._ended: Future[None] = Future()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"purgatory-{name}", daemon=True)
+        self._process_id: int | None = None
+        """The process in which it was started."""
         self._controls: list[FaultControl] = []
         self._served: AnyServed | None = None
         self.fault = ThreadedFaults(self)
@@ -81,6 +87,10 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
     @property
     def running(self) -> AnyServed:
         """The cluster or proxy itself, to be used on its own thread only: see `call`."""
+        self._check_process()
+        return self._started_one()
+
+    def _started_one(self) -> AnyServed:
         if self._served is None:
             raise ClusterError(f"the {self._name} was not started")
         return self._served
@@ -88,7 +98,18 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
     @property
     def bootstrap_servers(self) -> str:
         """The ``bootstrap.servers`` of clients."""
-        return self.running.bootstrap_servers
+        return self._started_one().bootstrap_servers
+
+    @property
+    def _is_in_child(self) -> bool:
+        return self._process_id not in (None, os.getpid())
+
+    def _check_process(self) -> None:
+        if self._is_in_child:
+            raise ClusterError(
+                f"the {self._name} runs in process {self._process_id}, from which this one was "
+                "forked: call it there"
+            )
 
     @abstractmethod
     def _running(self) -> AbstractAsyncContextManager[AnyServed]:
@@ -104,6 +125,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         Raises:
             ClusterError: the start failed.
         """
+        self._process_id = os.getpid()
         self._thread.start()
         if not self._started.wait(_START_TIMEOUT_S):
             raise ClusterError(f"the {self._name} did not start within {_START_TIMEOUT_S:g} s")
@@ -112,7 +134,9 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
             raise self._failure
 
     def stop(self) -> None:
-        """Stop the thread. Idempotent."""
+        """Stop the thread. Idempotent; without effect in a forked process."""
+        if self._is_in_child:
+            return
         loop, stopping = self._loop, self._stopping
         if loop is not None and stopping is not None:
             with suppress(RuntimeError):  # the loop is closed
@@ -131,8 +155,10 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         """Call ``function`` on the thread, and return its awaited result.
 
         Raises:
-            ClusterError: the thread does not run, or stopped before the response.
+            ClusterError: the thread does not run, stopped before the response, or runs in the
+                process from which this one was forked.
         """
+        self._check_process()
 
         async def call() -> Any:
             result = function()
@@ -198,10 +224,12 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
                 whether a delivered record was processed is unknown.
 
         Raises:
-            ClusterError: the cluster was not made with `recorded`.
+            ClusterError: the cluster was not made with `recorded`, or runs in the process from
+                which this one was forked.
             ValueError: an effect is invalid, or of an unknown record.
             SessionError: DuckDB is not installed (the extra `analysis`).
         """
+        self._check_process()
         rows, trace = self._rows, self._trace
         if rows is None or trace is None:
             raise ClusterError(f"nothing was recorded: {type(self).__name__}(..., recorded=True)")
@@ -230,7 +258,8 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            with asyncio.Runner(loop_factory=OwnLoop) as runner:
+                runner.run(self._serve())
         except BaseException as error:
             self._failure = error
         finally:
@@ -317,7 +346,7 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
         Raises:
             ClusterError: there is no listener of that name.
         """
-        return self.running.bootstrap_servers_of(listener)
+        return self._started_one().bootstrap_servers_of(listener)
 
     def state(self) -> dict[str, Any]:
         """Return `cluster_state`."""

@@ -14,7 +14,6 @@ Ground rules: everything happens on the event loop's thread.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -55,6 +54,7 @@ from purgatory.trace.change_rows import ChangeRow
 from purgatory.trace.table_rows import SHOWN_BYTES, CommitRow, ReadRow, SendRow
 from purgatory.trace.trace_tables import Tables
 from purgatory.trace.traced_transactions import TracedTransactions
+from timer.machine_time import time
 
 if TYPE_CHECKING:
     from purgatory.cluster.protocol.connection import ResponseConnection

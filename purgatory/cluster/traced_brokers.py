@@ -7,7 +7,6 @@ Ground rules: everything happens on the event loop's thread.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -21,6 +20,7 @@ from purgatory.trace.change_rows import BROKER, PARKED, ChangeRow, due_ms
 from purgatory.trace.observer import rows_of
 from purgatory.trace.table_rows import OperationRow
 from purgatory.trace.trace_tables import Tables
+from timer.machine_time import time
 
 _NS_PER_MS = 1_000_000
 _NS_PER_US = 1_000

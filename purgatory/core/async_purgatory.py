@@ -160,7 +160,7 @@ class AsyncPurgatory:
             TimeoutError: it did not become true in time.
             PurgatoryClosedError: the purgatory was closed, before or meanwhile.
             PurgatoryFullError: ``max_pending`` operations wait already.
-            WaitCancelledError: ``cancel_for_key`` was called.
+            WaitCancelledError: ``cancel_for_key`` or ``complete_for_key`` was called.
             Exception: what ``until`` raised.
         """
         waiting = ConditionWaiting(until, delay_of(timeout))
@@ -248,7 +248,8 @@ class AsyncPurgatory:
         return self.core.check_all()
 
     def complete_for_key(self, key: Hashable) -> int:
-        """Complete all operations on ``key``, whether their conditions hold or not."""
+        """Complete all operations on ``key``, whether their conditions hold or not: ``wait`` raises
+        WaitCancelledError."""
         self._check_thread("complete_for_key")
         return self.core.complete_for_key(key)
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from operator import is_not
@@ -34,6 +33,7 @@ from purgatory.core.outcome import FAILED
 from purgatory.core.recent_errors import log_safely
 from purgatory.core.state import PurgatoryState
 from purgatory.core.trampoline import Trampoline, this_thread
+from timer.machine_time import time
 
 ClosePolicy = Literal["expire", "fail", "leave"]
 """The end of pending operations when a purgatory closes: expired, failed or abandoned."""

@@ -32,7 +32,7 @@ class PurgatoryFullError(RuntimeError):
 
 
 class WaitCancelledError(RuntimeError):
-    """The wait was ended by ``cancel_for_key``."""
+    """The wait was ended by ``cancel_for_key`` or ``complete_for_key``, and has no result."""
 
 
 # The errors of a refused operation. None is made under the state's lock: each asks for a repr.

@@ -22,7 +22,6 @@ A user's lock
 from __future__ import annotations
 
 import sys
-import time
 from _thread import RLock
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -32,6 +31,7 @@ from typing import Any, Protocol, Self, TypeAlias
 
 from timer.locks import ScopedLock
 from timer.log import safe_repr
+from timer.machine_time import time
 
 _NOT_WAITING = (False,)
 _LAST = (-1,)

@@ -316,7 +316,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
             TimeoutError: it did not become true in time.
             PurgatoryClosedError: the purgatory was closed, before or meanwhile.
             PurgatoryFullError: ``max_pending`` operations wait already.
-            WaitCancelledError: ``cancel_for_key`` was called.
+            WaitCancelledError: ``cancel_for_key`` or ``complete_for_key`` was called.
             Exception: what ``until`` raised.
         """
         return self._wait_for(ConditionWaiting(until, delay_of(timeout)), keys, None)

@@ -10,12 +10,12 @@ Ground rules
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import Any, NamedTuple
 
 from timer import log
 from timer.log import safe_repr
+from timer.machine_time import time
 
 
 def log_safely(level: str, event: str, **values: Any) -> None:

@@ -12,7 +12,6 @@ Ground rules
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from weakref import WeakKeyDictionary
 from purgatory.core.counters import CountersSnapshot
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from timer import forking
+from timer.machine_time import time
 
 INTERVAL_S = 5
 MINUTES = 15

@@ -26,9 +26,9 @@ from purgatory.kafka.groups.offsets import (
     StoredEntry,
     group_partition,
 )
+from purgatory.kafka.log.fetch_thresholds import FetchIsolation
 from purgatory.kafka.log.leader_epoch_cache import EpochEndOffset, LeaderEpochCache
 from purgatory.kafka.log.log import Log, LogConfig, Segment
-from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.log.producer_state import (
     AbortedTransaction,
     AppendOrigin,

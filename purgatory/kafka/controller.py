@@ -14,13 +14,15 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from typing import Protocol
 from uuid import UUID
 
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, ReplicaManager, TopicPartition
+from purgatory.kafka.client_quotas import ClientQuotas, QuotaChange, QuotaEntity
+from purgatory.kafka.features import FEATURES
 from purgatory.kafka.topics import NO_LEADER, LogEnd, PartitionState, Topic
 
 _UNCLEAN = "unclean.leader.election.enable"
@@ -76,6 +78,12 @@ class Controller:
         """Dynamic default settings of all brokers."""
         self.group_settings: dict[str, dict[str, str]] = {}
         """Dynamic settings per group."""
+        self.client_metrics: dict[str, dict[str, str]] = {}
+        """The settings of subscriptions to clients' metrics, by name."""
+        self.client_quotas = ClientQuotas()
+        self.feature_levels = {name: feature.level for name, feature in FEATURES.items()}
+        """The finalized levels."""
+        self.feature_updates = 0
         self.live: dict[int, Member] = {}
         self.elections = 0
         """The number of elections that found a leader."""
@@ -156,15 +164,31 @@ class Controller:
 
     def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> bool:
         """Replace all settings of a group; False if they could not be saved."""
-        previous = self.group_settings
-        other_groups = {
-            name: group_configs for name, group_configs in previous.items() if name != group_id
-        }
-        self.group_settings = (
-            {**other_groups, group_id: dict(settings)} if settings else other_groups
-        )
+        return self._replace("group_settings", _with(self.group_settings, group_id, settings))
+
+    def change_client_metrics(self, name: str, settings: Mapping[str, str]) -> bool:
+        """Replace all settings of a subscription; False if they could not be saved."""
+        return self._replace("client_metrics", _with(self.client_metrics, name, settings))
+
+    def change_features(self, levels: Mapping[str, int]) -> bool:
+        """Change the levels of some features; False if they could not be saved."""
+        self.feature_updates += 1
+        return self._replace("feature_levels", {**self.feature_levels, **levels})
+
+    def _replace(self, attribute: str, value: object) -> bool:
+        previous = getattr(self, attribute)
+        setattr(self, attribute, value)
+        if self.on_change():
+            return True
+        setattr(self, attribute, previous)
+        return False
+
+    def change_quotas(self, entity: QuotaEntity, changes: Sequence[QuotaChange]) -> bool:
+        """Change some quotas of an entity; False if they could not be saved."""
+        previous = dict(self.client_quotas.entities)
+        self.client_quotas.alter(entity, changes)
         if not self.on_change():
-            self.group_settings = previous
+            self.client_quotas.entities = previous
             return False
         return True
 
@@ -223,6 +247,9 @@ class Controller:
         default_settings: Mapping[str, str] | None = None,
         broker_settings: Mapping[int, Mapping[str, str]] | None = None,
         group_settings: Mapping[str, Mapping[str, str]] | None = None,
+        client_metrics: Mapping[str, Mapping[str, str]] | None = None,
+        client_quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None,
+        feature_levels: Mapping[str, int] | None = None,
     ) -> None:
         """Load saved metadata; the partitions have no leaders yet."""
         self.default_settings = dict(default_settings or {})
@@ -232,6 +259,13 @@ class Controller:
         self.group_settings = {
             group_id: dict(settings) for group_id, settings in (group_settings or {}).items()
         }
+        self.client_metrics = {
+            name: dict(settings) for name, settings in (client_metrics or {}).items()
+        }
+        self.client_quotas.entities = {
+            entity: dict(quotas) for entity, quotas in (client_quotas or {}).items()
+        }
+        self.feature_levels = {**self.feature_levels, **(feature_levels or {})}
         for topic in topics:
             self._add_topic(topic)
         self.partition_count = sum(len(topic.partitions) for topic in self.topics.values())
@@ -382,9 +416,14 @@ class Controller:
                 elected.append((topic_partition, state))
         self._notify(elected)
 
-    def elect_preferred(self) -> None:
-        """Elect the preferred leader of each partition, if it is alive and in sync."""
-        self.elect_leaders([key for key, _ in self.partitions()], unclean=False)
+    def elect_preferred(self, unresponsive: Collection[int] = ()) -> None:
+        """Elect the preferred leader of each partition, if it is alive and in sync.
+
+        Args:
+            unresponsive: live brokers that are not elected.
+        """
+        chosen = [key for key, state in self.partitions() if state.replicas[0] not in unresponsive]
+        self.elect_leaders(chosen, unclean=False)
 
     def elect_leaders(
         self, topic_partitions: Sequence[TopicPartition], unclean: bool
@@ -544,6 +583,14 @@ class Controller:
     def _notify_live_brokers(self) -> None:
         for member in list(self.live.values()):
             member.set_live_brokers(sorted(self.live))
+
+
+def _with(
+    former: Mapping[str, dict[str, str]], name: str, settings: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
+    """Return a copy with other settings of one name; empty ones are left out."""
+    others = {key: value for key, value in former.items() if key != name}
+    return {**others, name: dict(settings)} if settings else others
 
 
 def _rotated(brokers: Sequence[int], by: int) -> list[int]:

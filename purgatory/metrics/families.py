@@ -19,7 +19,6 @@ Ground rules
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from itertools import accumulate
@@ -38,6 +37,7 @@ from purgatory.core.outcome import WAIT_BOUNDS_MS
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.reaper import Reaper
 from timer import SystemTimer, forking
+from timer.machine_time import time
 
 FETCHER_TYPES = ("follower", "consumer")
 

@@ -148,7 +148,7 @@ def open_response(request: Request, frame: bytes) -> tuple[bytes, Any]:
     )
     try:
         rest, header_class = frame[_PREFIX_BYTES:], response_class.__header_schema__
-        checked = check_frame(rest, header_class, response_class, len(rest), _MAX_ELEMENTS)
+        checked = check_frame(rest, header_class, response_class, _MAX_ELEMENTS)
         body = checked[read_header(checked, 0)[1] :]
         return body, read_body(body, 0)[0]
     except Exception as error:  # any error of the codec, such as an unknown error code

@@ -13,9 +13,7 @@ Ground rules: everything happens on the event loop's thread.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import itertools
-import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,23 +40,12 @@ from purgatory.proxy.addresses import UNKNOWN_BROKER, Addresses, ProxiedBroker
 from purgatory.proxy.connection import ClientConnection
 from purgatory.proxy.faults import ProxyFaults
 from purgatory.proxy.trace import ProxyTrace
-from purgatory.settings.addresses import without_brackets
+from purgatory.settings.addresses import is_anywhere, is_host, without_brackets
 
 _log = Logger("purgatory.proxy")
 _METADATA, _METADATA_VERSION = 3, 1
 """The oldest version of Metadata in which a request may be for no topic."""
 _RESPONSE_TIMEOUT_S = 10.0
-_ANYWHERE = ("0.0.0.0", "::", "")
-
-
-def _is_host(text: str) -> bool:
-    """Whether a text is a name or an address of a host, and has no port."""
-    if ":" not in text:
-        return re.fullmatch(r"[^\s\[\]]{1,255}", text) is not None
-    try:
-        return bool(ipaddress.IPv6Address(without_brackets(text)))
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True)
@@ -120,14 +107,14 @@ class ProxyConfig:
         for address in self.to:
             if not Endpoint.parse(address).port:
                 raise ClusterError(f"{address!r}: brokers don't listen on port 0")
-        if self.advertised_host is not None and not _is_host(self.advertised_host):
+        if self.advertised_host is not None and not is_host(self.advertised_host):
             raise ClusterError(
                 f"advertised_host={self.advertised_host[:50]!r}: the name or address of a host, "
                 "without a port"
             )
-        if self.advertised_host is None and without_brackets(self.host) in _ANYWHERE:
+        if is_anywhere(told := self.advertised_host or self.host):
             raise ClusterError(
-                f"host={self.host!r}: clients can't connect to that; advertised_host is the name "
+                f"host={told!r}: clients can't connect to that; advertised_host is the name "
                 "that they are given"
             )
 

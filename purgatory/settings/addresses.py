@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
+
 CLUSTER_PORT = 9092
 """The default port of a cluster."""
 
@@ -29,3 +32,21 @@ def split_host_and_port(text: str, default_port: str = "") -> tuple[str, str]:
     if not colon or text.endswith("]") or (":" in host and not host.endswith("]")):
         host, port = text, default_port
     return without_brackets(host), port or default_port
+
+
+def is_anywhere(host: str) -> bool:
+    """Whether a host stands for all addresses of a machine: to listen on, not to connect to."""
+    try:
+        return not host or ipaddress.ip_address(without_brackets(host)).is_unspecified
+    except ValueError:
+        return False
+
+
+def is_host(text: str) -> bool:
+    """Whether a text is a name or an address of a host, and has no port."""
+    if ":" not in text:
+        return re.fullmatch(r"[^\s\[\]]{1,255}", text) is not None
+    try:
+        return bool(ipaddress.IPv6Address(without_brackets(text)))
+    except ValueError:
+        return False

@@ -24,7 +24,6 @@ import asyncio
 import hashlib
 import inspect
 import random
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -35,6 +34,7 @@ from urllib.parse import quote
 
 from purgatory.core.recent_errors import log_safely
 from timer.locks import ScopedLock, module_lock
+from timer.machine_time import time
 
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 5.0

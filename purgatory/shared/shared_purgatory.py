@@ -31,7 +31,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
@@ -50,6 +49,7 @@ from purgatory.shared.relay import Relay, cancel, sent_key
 from timer.durations import checked_interval_s, checked_timeout_s
 from timer.errors import not_copied_error
 from timer.former_names import former_argument
+from timer.machine_time import time
 
 T = TypeVar("T")
 

@@ -17,13 +17,13 @@ import os
 import secrets
 import socket
 import stat
-import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from purgatory.shared.relay import MOST_UNSENT, Relay, RelayError
+from timer.machine_time import time
 
 _MOST_BYTES = 32_000
 """Of a datagram: a socket's buffer holds some 200,000."""

@@ -40,7 +40,6 @@ TRANSACTION_STATES = {
     TransactionState.ONGOING: "begun",
     TransactionState.PREPARE_COMMIT: "committing",
     TransactionState.PREPARE_ABORT: "aborting",
-    TransactionState.PREPARE_EPOCH_FENCE: "fencing",
 }
 """The names of the states of an open transaction in a trace; in other states there is none."""
 

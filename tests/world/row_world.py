@@ -53,24 +53,28 @@ _OLD_NAMES_S = 30.0
 requests that it sends again."""
 
 
-def run_row(row: Row, seed: int, delay_s: float = DELAY_S) -> History:
+def run_row(
+    row: Row, seed: int, delay_s: float = DELAY_S, realistic_delays: bool = False
+) -> History:
     """Run a row, and return its history.
 
     Args:
         row: a value for each dimension.
         seed: of the world, and of the moments of acts.
         delay_s: by how much each act is delayed at most.
+        realistic_delays: whether the brokers are some milliseconds behind.
     """
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
     with World(seed) as world:
-        return _RowWorld(world, row, delay_s).run()
+        return _RowWorld(world, row, delay_s, realistic_delays).run()
 
 
 class _RowWorld:
-    def __init__(self, world: World, row: Row, delay_s: float) -> None:
+    def __init__(self, world: World, row: Row, delay_s: float, realistic_delays: bool) -> None:
         self._world = world
         self._row = row
         self._delay_s = delay_s
+        self._realistic_delays = realistic_delays
         self._security: Security = security_of(row["security"])
         self._history = History()
         self._rng = random.Random(f"{world.seed}/row")
@@ -88,6 +92,7 @@ class _RowWorld:
             fsync=Fsync.ALWAYS if self._row["fault"] == "power-cut" else Fsync.NEVER,
             min_insync_replicas=2,
             replica_max_lag_ms=10_000,
+            realistic_delays=self._realistic_delays,
             log_config=LogConfig(segment_bytes=1_048_576),
             groups=GroupConfig(
                 initial_rebalance_delay_ms=1_000,

@@ -1,6 +1,8 @@
 """One row with one seed and the longest delay of its acts, and what it breaks.
 
-python -m tests.world.run_row none/old/plain/pause/memory/unchanged/none/none 17 15
+With a word behind these, its brokers are some milliseconds behind.
+
+python -m tests.world.run_row none/old/plain/pause/memory/unchanged/none/none 17 15 realistic
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from tests.world.rows import parse_row
 def main() -> int:
     """Run the row of the arguments; return 1 if it breaks an invariant."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    name, seed, delay_s = sys.argv[1:]
-    history = run_row(parse_row(name), int(seed), float(delay_s))
+    name, seed, delay_s, *realistic = sys.argv[1:]
+    history = run_row(parse_row(name), int(seed), float(delay_s), bool(realistic))
     audit_rows({name: history})
     broken = broken_invariants(history)
     print(*broken, sep="\n")

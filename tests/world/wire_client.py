@@ -13,7 +13,7 @@ from uuid import UUID
 
 from purgatory.cluster import Cluster
 from purgatory.cluster.api.registry import SUPPORTED
-from purgatory.cluster.coordinator_records import (
+from purgatory.cluster.record_fields import (
     COMPACT,
     INT16,
     INT32,
@@ -154,8 +154,12 @@ class WireClient:
         values: Mapping[str, Any],
         least: int = 0,
         gives_up_s: float = GIVES_UP_S,
+        version: int | None = None,
     ) -> Any:
         """Send a request to a broker, and return the body of its answer.
+
+        Args:
+            version: the request's; None: that of this client, and at least ``least``.
 
         Raises:
             NoAnswerError: the broker is dead, the connection was cut, or the time is over.
@@ -167,7 +171,8 @@ class WireClient:
                     if connection is None or connection.is_cut:
                         self.cut(broker)
                         connection = await self._connect(broker)
-                    version = self.version(api_key, least)
+                    if version is None:
+                        version = self.version(api_key, least)
                     return await connection.ask(api_key, version, self.client_id, values)
             except _NO_ANSWER as error:
                 self.cut(broker)
@@ -250,7 +255,13 @@ class WireClient:
         return leader
 
     async def ask_coordinator(
-        self, key: str, kind: int, api_key: int, values: Mapping[str, Any], least: int = 0
+        self,
+        key: str,
+        kind: int,
+        api_key: int,
+        values: Mapping[str, Any],
+        least: int = 0,
+        version: int | None = None,
     ) -> Any:
         """Send a request to the coordinator of a group or a transactional id.
 
@@ -261,7 +272,7 @@ class WireClient:
         if broker is None:
             broker = await self._find_coordinator(key, kind)
         try:
-            return await self.ask(broker, api_key, values, least)
+            return await self.ask(broker, api_key, values, least, version=version)
         except NoAnswerError:
             self._coordinators.pop((key, kind), None)
             raise

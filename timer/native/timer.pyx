@@ -45,7 +45,6 @@ from timer.native.whole_numbers cimport within_64_bits
 import operator
 from contextlib import suppress
 from operator import attrgetter
-from time import monotonic_ns
 
 from timer.durations import checked_delay_ms
 from timer.errors import (
@@ -55,8 +54,10 @@ from timer.errors import (
     wrong_type_error,
     uninitialized_task_error,
 )
+from timer.machine_time import time
 from timer.snapshot import IDLE_MS, check_levels
 
+cdef object monotonic_ns = time.monotonic_ns
 cdef int64_t NS_PER_MS = 1_000_000
 cdef int64_t IDLE = IDLE_MS
 cdef int MANY = 256  # tasks that are run, or fall, before others may run

@@ -201,7 +201,7 @@ _CLUSTER_OPERATIONS = _bits(
     _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _IDEMPOTENT_WRITE, *_CONFIGS
 )
 _OF_TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, *_CONFIGS)
-_GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE)
+_GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE, *_CONFIGS)
 
 
 def authorized_cluster_operations(body: object) -> int:
@@ -231,4 +231,13 @@ def authorized_group_operations(body: object) -> int:
         _GROUP_OPERATIONS
         if getattr(body, "include_authorized_operations", False)
         else NOT_REQUESTED
+    )
+
+
+def with_operations(description: dict[str, Any], allowed: int) -> dict[str, Any]:
+    """Add the operations on a group to its description, unless that is an error."""
+    return (
+        description
+        if description["error_code"]
+        else {**description, "authorized_operations": allowed}
     )

@@ -87,13 +87,6 @@ def authorize_delete(context: AuthorizationContext, requested: Any) -> int:
     return _authorize_topic(Operation.DELETE, context, requested)
 
 
-def authorize_transaction(context: AuthorizationContext) -> int:
-    transactional_id = context.body.transactional_id
-    if transactional_id is None:
-        return ALLOWED
-    return _transaction_error(context, Operation.WRITE, transactional_id)
-
-
 def authorize_replica(context: AuthorizationContext) -> int:
     """Require CLUSTER_ACTION of a fetch by a replica."""
     state = getattr(context.body, "replica_state", None)

@@ -15,6 +15,7 @@ from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import ErrorCode, KafkaError
+from purgatory.kafka.features import ELIGIBLE_LEADERS
 from purgatory.kafka.settings.alter_configs import (
     BROKER_KEYS,
     TOPIC_CONFIGS,
@@ -22,15 +23,26 @@ from purgatory.kafka.settings.alter_configs import (
     ConfigResource,
     changed_settings,
 )
+from purgatory.kafka.settings.broker_settings import STATIC_SETTINGS
+from purgatory.kafka.settings.client_metrics import (
+    CLIENT_METRICS_CONFIGS,
+    CLIENT_METRICS_SETTINGS,
+)
 from purgatory.kafka.settings.group_settings import (
-    GROUP_CONFIGS,
     GROUP_SETTINGS,
     GroupConfig,
     default_group_settings,
+    group_configs,
 )
-from purgatory.kafka.settings.topic_settings import BROKER_SETTINGS, SETTINGS, BrokerSetting
+from purgatory.kafka.settings.topic_settings import (
+    BROKER_SETTINGS,
+    LIST,
+    SETTINGS,
+    BrokerSetting,
+)
+from purgatory.kafka.topics import invalid_topic_name_reason
 
-_TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 (
     _DYNAMIC_TOPIC_CONFIG,
     _DYNAMIC_BROKER_CONFIG,
@@ -38,9 +50,14 @@ _TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
     _STATIC_BROKER_CONFIG,
     _DEFAULT_CONFIG,
 ) = 1, 2, 3, 4, 5
-_DYNAMIC_GROUP_CONFIG = 8
-_BOOLEAN, _STRING, _INT = 1, 2, 3
+_CLIENT_METRICS_CONFIG, _DYNAMIC_GROUP_CONFIG = 7, 8
+_INT = 3
 _ALL_BROKERS = ""
+_MIN_INSYNC = "min.insync.replicas"
+_THROTTLES = {"follower.replication.throttled.rate", "leader.replication.throttled.rate"}
+"""Settings of brokers that are described once they are set."""
+_UNSET_ON_BROKERS = _THROTTLES | {"flush.ms", "retention.ms", "segment.ms"}
+"""Settings without a default: brokers have these times in hours, too."""
 _GROUP_DEFAULTS = default_group_settings(GroupConfig())
 _Known = tuple[int, str, str]
 """A source, the name that the setting has there, and its value."""
@@ -86,13 +103,13 @@ def _described(
     requested_keys: Collection[str] = requested.configuration_keys or ()  # None, or none: all
     values: dict[str, Any] = {
         "error_code": 0,
-        "error_message": None,
+        "error_message": "",  # as in Kafka
         "resource_type": requested.resource_type,
         "resource_name": requested.resource_name,
         "configs": (),
     }
     try:
-        found = list(_configs_of(broker, requested.resource_type, requested.resource_name))
+        found = _shown(broker, requested.resource_type, requested.resource_name)
     except KafkaError as error:
         return {**values, "error_code": int(error.code), "error_message": error.message}
     return {
@@ -109,13 +126,22 @@ def _described(
     }
 
 
+def _shown(broker: BrokerServices, kind: int, name: str) -> Sequence[Mapping[str, Any]]:
+    """Return the settings of a resource, or former ones if this broker is behind."""
+    current, delays = list(_configs_of(broker, kind, name)), broker.cluster.delays
+    old = None if delays is None else delays.old_config(broker.broker_id, kind, name)
+    return current if old is None else old
+
+
 def _configs_of(broker: BrokerServices, kind: int, name: str) -> Iterator[dict[str, Any]]:
     cluster = broker.cluster
     _check_resource(cluster, kind, name)
     if kind == _TOPIC:
-        return _topic_configs(broker, name)
+        return described_topic_settings(broker, cluster.settings_of(name))
     if kind == _GROUP:
         return _group_configs(cluster, name)
+    if kind == _CLIENT_METRICS:
+        return _client_metrics_configs(cluster, name)
     return (
         _default_broker_configs(cluster) if name == _ALL_BROKERS else _broker_configs(cluster, name)
     )
@@ -123,16 +149,19 @@ def _configs_of(broker: BrokerServices, kind: int, name: str) -> Iterator[dict[s
 
 def _check_resource(cluster: ClusterMetadata, kind: int, name: str) -> None:
     if kind == _TOPIC:
+        invalid = invalid_topic_name_reason(name)
+        if invalid is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, invalid)
         if name not in cluster.controller.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-    elif kind == _GROUP:
+    elif kind in (_GROUP, _CLIENT_METRICS):
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group and a subscription have a name")
     elif kind != _BROKER:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{name!r} is a resource of type {kind}: topics ({_TOPIC}), brokers ({_BROKER}) and "
-            f"groups ({_GROUP}) have settings",
+            f"{name!r} is a resource of type {kind}: topics ({_TOPIC}), brokers ({_BROKER}), "
+            f"clients' metrics ({_CLIENT_METRICS}) and groups ({_GROUP}) have settings",
         )
     elif name != _ALL_BROKERS and name not in map(str, cluster.brokers):
         raise KafkaError(
@@ -142,13 +171,15 @@ def _check_resource(cluster: ClusterMetadata, kind: int, name: str) -> None:
         )
 
 
-def _topic_configs(broker: BrokerServices, topic: str) -> Iterator[dict[str, Any]]:
-    own = broker.cluster.settings_of(topic)
+def described_topic_settings(
+    broker: BrokerServices, own: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield all settings of a topic that has its own values for some of them."""
     for name, setting in SETTINGS.items():
         known = list(_known_of_broker(broker.cluster, broker.broker_id, name))
         if name in own:
             known.insert(0, (_DYNAMIC_TOPIC_CONFIG, name, own[name]))
-        yield _config(name, known, setting.kind, setting.doc, setting.fixed)
+        yield _config(name, known, setting.kind, setting.doc, False, setting.default)
 
 
 def _group_configs(cluster: ClusterMetadata, group_id: str) -> Iterator[dict[str, Any]]:
@@ -163,55 +194,81 @@ def _group_configs(cluster: ClusterMetadata, group_id: str) -> Iterator[dict[str
         yield _config(name, known, setting.kind, setting.doc, setting.fixed)
 
 
+def _client_metrics_configs(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
+    own = cluster.controller.client_metrics.get(name, {})
+    for key, setting in CLIENT_METRICS_SETTINGS.items():
+        known = [(_CLIENT_METRICS_CONFIG, key, own[key])] if key in own else []
+        yield _config(key, known, setting.kind, setting.doc, False, setting.default)
+
+
 def _broker_configs(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
-    id_known = [(_STATIC_BROKER_CONFIG, "broker.id", name)]
+    id_known = [(_STATIC_BROKER_CONFIG, "broker.id", name), (_DEFAULT_CONFIG, "broker.id", "-1")]
     yield _config("broker.id", id_known, _INT, "The broker's number.", True)
     places = ",".join(
         f"{listener.name}://{cluster.brokers[int(name)].endpoint(listener)}"
         for listener in cluster.config.all_listeners
     )
     listeners_known = [(_STATIC_BROKER_CONFIG, "advertised.listeners", places)]
-    yield _config("advertised.listeners", listeners_known, _STRING, "Where clients come.", True)
+    yield _config("advertised.listeners", listeners_known, LIST, "Where clients come.", True)
     for own, value in cluster.broker_settings().items():
-        kind = _BOOLEAN if value in ("true", "false") else _INT
-        yield _config(own, [(_STATIC_BROKER_CONFIG, own, value)], kind, "As in Kafka.", True)
+        setting = STATIC_SETTINGS[own]
+        known = [(_DEFAULT_CONFIG, own, setting.default or "")]
+        if value != setting.default:
+            known.insert(0, (_STATIC_BROKER_CONFIG, own, value))
+        yield _config(own, known, setting.kind, setting.doc, True)
     for own, key in BROKER_KEYS.items():
         setting = BROKER_SETTINGS[key]
         known = list(_known_of_broker(cluster, int(name), key))
-        yield _config(own, known, setting.kind, setting.doc, setting.fixed)
+        if known or key not in _THROTTLES:
+            yield _config(own, known, setting.kind, setting.doc, False, None)
 
 
 def _default_broker_configs(cluster: ClusterMetadata) -> Iterator[dict[str, Any]]:
     """As in Kafka: nothing but what was set for all brokers."""
     for own, key in BROKER_KEYS.items():
-        value = cluster.controller.default_settings.get(key)
+        value = _default_of_brokers(cluster, key)
         if value is not None:
             setting = BROKER_SETTINGS[key]
             known = [(_DYNAMIC_DEFAULT_BROKER_CONFIG, own, value)]
-            yield _config(own, known, setting.kind, setting.doc, setting.fixed)
+            yield _config(own, known, setting.kind, setting.doc, False)
+
+
+def _default_of_brokers(cluster: ClusterMetadata, key: str) -> str | None:
+    value = cluster.controller.default_settings.get(key)
+    # As in Kafka since 4.1: with eligible leaders it is set for all brokers, whatever it is.
+    return cluster.setting_at_start(key) if value is None and key == _MIN_INSYNC else value
 
 
 def _known_of_broker(cluster: ClusterMetadata, broker_id: int, key: str) -> Iterator[_Known]:
     """Yield what a broker knows of a setting of topics; the first is in force."""
-    setting, controller = BROKER_SETTINGS[key], cluster.controller
-    name = setting.of_broker or key
-    broker_value = controller.broker_settings.get(broker_id, {}).get(key)
+    setting = BROKER_SETTINGS[key]
+    name = setting.of_broker
+    if name is None:
+        return
+    broker_value = cluster.controller.broker_settings.get(broker_id, {}).get(key)
     at_start, default = cluster.setting_at_start(key), setting.default
-    if at_start is not None and cluster.config.setting(key) is None:
-        at_start, default = None, at_start  # not configured: segments in memory are smaller
     values = [
         (_DYNAMIC_BROKER_CONFIG, name, broker_value),
-        (_DYNAMIC_DEFAULT_BROKER_CONFIG, name, controller.default_settings.get(key)),
-        (_STATIC_BROKER_CONFIG, name, at_start),
-        (_DEFAULT_CONFIG, name, default),
+        (_DYNAMIC_DEFAULT_BROKER_CONFIG, name, _default_of_brokers(cluster, key)),
+        (
+            _STATIC_BROKER_CONFIG,
+            name,
+            None if key == _MIN_INSYNC or at_start == default else at_start,
+        ),
+        (_DEFAULT_CONFIG, name, None if key in _UNSET_ON_BROKERS else default),
     ]
     yield from ((source, called, value) for source, called, value in values if value is not None)
 
 
 def _config(
-    name: str, known: Sequence[_Known], kind: int, doc: str, read_only: bool
+    name: str,
+    known: Sequence[_Known],
+    kind: int,
+    doc: str,
+    read_only: bool,
+    default: str | None = None,
 ) -> dict[str, Any]:
-    source, _, value = known[0]
+    source, _, value = known[0] if known else (_DEFAULT_CONFIG, name, default)
     return {
         "name": name,
         "value": value,
@@ -235,7 +292,8 @@ async def list_config_resources(
     names: Mapping[int, Iterable[object]] = {
         _TOPIC: controller.topics,
         _BROKER: broker.cluster.brokers,
-        _CLIENT_METRICS: (),
+        _BROKER_LOGGER: broker.cluster.brokers,
+        _CLIENT_METRICS: controller.client_metrics,
         _GROUP: (group for group, own in controller.group_settings.items() if own),
     }
     requested = getattr(request.body, "resource_types", (_CLIENT_METRICS,)) or names
@@ -313,13 +371,35 @@ def _altered_resource(
     try:
         if count > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is there {count} times")
+        if requested.resource_type == _TOPIC and not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "no settings are those of all topics")
         settings = _settings_of(broker, requested.resource_type, name)
         changed = change(requested, settings)
+        if requested.resource_type == _BROKER:
+            _check_min_insync(broker.cluster, name, settings.now, changed)
+        delays = None if validate_only else broker.cluster.delays
+        old = None if delays is None else list(_configs_of(broker, requested.resource_type, name))
         if not validate_only and not settings.put(changed):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the change can't be saved")
+        if delays is not None and old is not None:
+            delays.begin_config(requested.resource_type, name, old)
     except KafkaError as error:
         return {**values, "error_code": int(error.code), "error_message": error.message}
     return {**values, "error_code": 0, "error_message": None}
+
+
+def _check_min_insync(
+    cluster: ClusterMetadata, name: str, former: Mapping[str, str], changed: Mapping[str, str]
+) -> None:
+    """Refuse what Kafka refuses where eligible leaders are on: they are counted cluster-wide."""
+    if not cluster.controller.feature_levels[ELIGIBLE_LEADERS]:
+        return
+    before, after = former.get(_MIN_INSYNC), changed.get(_MIN_INSYNC)
+    if name != _ALL_BROKERS and before != after:
+        error = f"{_MIN_INSYNC} is that of all brokers: set it for ''"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, error)
+    if name == _ALL_BROKERS and before is not None and after is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{_MIN_INSYNC} of all brokers can't be removed")
 
 
 def _settings_of(broker: BrokerServices, kind: int, name: str) -> _Settings:
@@ -336,9 +416,16 @@ def _settings_of(broker: BrokerServices, kind: int, name: str) -> _Settings:
     if kind == _GROUP:
         return _Settings(
             controller.group_settings.get(name, {}),
-            GROUP_CONFIGS,
+            group_configs(cluster.config.groups),
             default_group_settings(cluster.config.groups).get,
             lambda settings: controller.change_group_settings(name, settings),
+        )
+    if kind == _CLIENT_METRICS:
+        return _Settings(
+            controller.client_metrics.get(name, {}),
+            CLIENT_METRICS_CONFIGS,
+            lambda key: CLIENT_METRICS_SETTINGS[key].default,
+            lambda settings: controller.change_client_metrics(name, settings),
         )
     broker_id = None if name == _ALL_BROKERS else int(name)
     own = {} if broker_id is None else {"broker.id": name}
@@ -350,7 +437,7 @@ def _settings_of(broker: BrokerServices, kind: int, name: str) -> _Settings:
     return _Settings(
         now,
         ConfigResource(
-            "brokers",
+            "broker",
             BROKER_KEYS,
             {**own, **cluster.broker_settings()},
             BROKER_SETTINGS,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from purgatory.cluster.api.acls import authorized_group_operations
+from purgatory.cluster.api.acls import authorized_group_operations, with_operations
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
@@ -23,7 +23,7 @@ from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, ConsumerMem
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
 
 _CLIENT_MEMBER_ID_MIN_VERSION = 1
-_CONSUMER_MEMBER = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 def consumer_group_heartbeat(
@@ -65,6 +65,8 @@ async def _later_response(
 
 
 def _response(result: ConsumerGroupHeartbeatResult, interval_ms: int) -> Response:
+    if result.error is not ErrorCode.NONE:
+        interval_ms = 0  # as in Kafka: its field is left out
     if result.assignment is None:
         return HeartbeatResponse(result, interval_ms)
     topics = by_topic(result.assignment)
@@ -109,7 +111,7 @@ def _descriptions(
     return {
         "throttle_time": 0,
         "groups": [
-            {**_description(broker, find, group_id), "authorized_operations": allowed}
+            with_operations(_description(broker, find, group_id), allowed)
             for group_id in request.body.group_ids
         ],
     }
@@ -157,7 +159,7 @@ def _member(broker: BrokerServices, group: ConsumerGroup, member: ConsumerMember
         "subscribed_topic_regex": subscription.topic_regex or None,
         "assignment": _assignment(broker, member.current.assigned),
         "target_assignment": _assignment(broker, target),
-        "member_type": _CONSUMER_MEMBER,
+        "member_type": _CONSUMER_MEMBER if subscription.classic is None else _CLASSIC_MEMBER,
     }
 
 

@@ -27,7 +27,9 @@ from purgatory.kafka import (
     PartitionFetchResponse,
     TopicPartition,
 )
+from purgatory.kafka.client_quotas import CONSUMER_BYTE_RATE
 from purgatory.kafka.log.log import ZSTD
+from purgatory.kafka.log.record_batch import encode_batches
 from purgatory.kafka.replication.fetch_session import (
     FINAL_EPOCH,
     NO_SESSION,
@@ -44,6 +46,9 @@ _MAX_BATCHES = 1_000
 
 _WITH_ZSTD = 10
 """The first version of Fetch whose responses may have batches compressed by zstd."""
+_FROM_FOLLOWERS_MIN_VERSION = 11
+"""The first version of Fetch that any replica serves (KIP-392)."""
+_OUT_OF_RANGE = PartitionFetchResponse(ErrorCode.OFFSET_OUT_OF_RANGE)
 _NO_EPOCH = -1
 _NO_ID = UUID(int=0)
 Responses = Mapping[TopicPartition, PartitionFetchResponse]
@@ -55,9 +60,27 @@ async def fetch(broker: BrokerServices, request: Request, connection: Connection
     if context.error is not ErrorCode.NONE:
         return FetchResponse({}, error=context.error)
     results = await _read(broker, request, connection, context.fetches)
+    throttle_ms = 0
+    if broker.quota_meter.is_needed:
+        size_bytes = sum(result.size_bytes for result in results.values())
+        throttle_ms = broker.record_quota(connection, request, CONSUMER_BYTE_RATE, size_bytes)
+        if throttle_ms:  # as in Kafka: the records come after the wait, and count then
+            broker.record_quota(connection, request, CONSUMER_BYTE_RATE, -size_bytes)
+            results = {key: _without_records(result) for key, result in results.items()}
     session_id, partitions = context.complete(results)
     hints = leader_hints(broker.cluster, connection.listener, partitions)
-    return FetchResponse(partitions, session_id, hints=hints)
+    is_committed_only = request.body.isolation_level == _READ_COMMITTED
+    return FetchResponse(
+        partitions,
+        session_id,
+        hints=hints,
+        throttle_ms=throttle_ms,
+        lists_aborted=is_committed_only,
+    )
+
+
+def _without_records(result: PartitionFetchResponse) -> PartitionFetchResponse:
+    return result._replace(batches=(), aborted_transactions=(), size_bytes=0)
 
 
 def _context(broker: BrokerServices, request: Request) -> FetchContext:
@@ -124,19 +147,33 @@ async def _read(
         for key, partition in requested.items()
         if partition.topic is not None and key not in immediate
     }
-    max_bytes = min(body.max_bytes, _MAX_BYTES)
+    max_bytes = min(
+        body.max_bytes, _MAX_BYTES, broker.quota_window(connection, request, CONSUMER_BYTE_RATE)
+    )
     params = FetchParams(
         max_wait_ms=0 if immediate else milliseconds(body.max_wait),
         min_bytes=min(body.min_bytes, max_bytes),
         max_bytes=max_bytes,
-        isolation=(FetchIsolation.TXN_COMMITTED if body.isolation_level == 1 else _HIGH_WATERMARK),
-        from_followers=bool(rack),
+        isolation=(
+            FetchIsolation.TXN_COMMITTED
+            if body.isolation_level == _READ_COMMITTED
+            else _HIGH_WATERMARK
+        ),
+        from_followers=version >= _FROM_FOLLOWERS_MIN_VERSION,
     )
     received_us = 0 if trace is None else trace.now_us()
     results: Responses = await response_future(
         partial(broker.manager.fetch_records, params, fetches)
     )
-    results = bounded(results)
+    # Only followers learn the log's bounds from this error.
+    results = {
+        key: _OUT_OF_RANGE._replace(message=result.message)
+        if result.error is ErrorCode.OFFSET_OUT_OF_RANGE
+        else result
+        for key, result in bounded(results).items()
+    }
+    if broker.cluster.delays is not None:
+        results = _with_cut_batches(broker, params, fetches, results)
     if trace is not None:
         from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
         trace.record_fetch(connection, request, results, from_offsets, received_us)
@@ -211,6 +248,7 @@ def _redirected(
     )
 
 
+_READ_COMMITTED = 1
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 
@@ -227,6 +265,40 @@ def bounded(results: Responses) -> Responses:
         topic_partition: _cut(result, part) if len(result.batches) > part else result
         for topic_partition, result in results.items()
     }
+
+
+def _with_cut_batches(
+    broker: BrokerServices,
+    params: FetchParams,
+    fetches: Mapping[TopicPartition, PartitionFetch],
+    results: Responses,
+) -> Responses:
+    """Fill partitions up to their limits, as Kafka does, with the beginning of the next batch."""
+    free_bytes = params.max_bytes - sum(result.size_bytes for result in results.values())
+    filled = dict(results)
+    for key, result in results.items():
+        most_bytes = min(free_bytes, fetches[key].max_bytes - result.size_bytes)
+        batch = _next_batch(broker, key, result, params.isolation)
+        if 0 < most_bytes < len(batch):  # a whole one is of another segment
+            filled[key] = result._replace(cut_batch=batch[:most_bytes])
+            free_bytes -= most_bytes
+    return filled
+
+
+def _next_batch(
+    broker: BrokerServices,
+    topic_partition: TopicPartition,
+    result: PartitionFetchResponse,
+    isolation: FetchIsolation,
+) -> bytes:
+    """Return the batch behind those of a response; empty without one."""
+    partition = broker.manager.partition(topic_partition)
+    if partition is None or not result.batches:
+        return b""
+    offset, end = result.batches[-1].next_offset, partition.visible_end(isolation)
+    if not partition.log.start_offset <= offset < end:
+        return b""
+    return encode_batches(partition.log.read(offset, 1, end))
 
 
 def _cut(result: PartitionFetchResponse, part: int) -> PartitionFetchResponse:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from purgatory.cluster.api.acls import authorized_group_operations
+from purgatory.cluster.api.acls import authorized_group_operations, with_operations
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.api.share_groups import delete_all_share_group_offsets
 from purgatory.cluster.broker_services import BrokerServices
@@ -22,7 +22,7 @@ from purgatory.kafka import (
     SyncGroupResult,
     TopicPartition,
 )
-from purgatory.kafka.groups.group import GroupProtocol
+from purgatory.kafka.groups.group import GroupProtocol, LeaveGroupResult
 
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
 
@@ -32,6 +32,7 @@ _COORDINATOR_PARTITIONS: Mapping[int, Callable[[BrokerServices, str], TopicParti
     _SHARE_KEY: lambda broker, key: broker.share_coordinator.partition_of_coordinator_key(key),
 }
 
+_SHARE_KEY_MIN_VERSION = 6
 _MEMBER_ID_REQUIRED_MIN_VERSION = 4
 _NULLABLE_PROTOCOL_MIN_VERSION = 7
 _SYNC_PROTOCOL_MIN_VERSION = 5
@@ -54,31 +55,40 @@ async def find_coordinator(
         key_type = getattr(body, "key_type", _GROUP_KEY)
         return {
             "throttle_time": 0,
-            **_coordinator(broker, connection.listener, body.key, key_type),
+            **_coordinator(broker, connection.listener, body.key, key_type, request.api_version),
         }
     return {
         "throttle_time": 0,
         "coordinators": [
-            {"key": key, **_coordinator(broker, connection.listener, key, body.key_type)}
+            {
+                "key": key,
+                **_coordinator(
+                    broker, connection.listener, key, body.key_type, request.api_version
+                ),
+            }
             for key in body.coordinator_keys
         ],
     }
 
 
 def _coordinator(
-    broker: BrokerServices, listener: Listener, key: str, key_type: int
+    broker: BrokerServices, listener: Listener, key: str, key_type: int, api_version: int
 ) -> dict[str, Any]:
     no_coordinator = {"error_message": None, "node_id": -1, "host": "", "port": -1}
     coordinator_partition = _COORDINATOR_PARTITIONS.get(key_type)
-    if coordinator_partition is None or (key_type == _TRANSACTION_KEY and not key):
+    if coordinator_partition is None or (
+        key_type == _SHARE_KEY and api_version < _SHARE_KEY_MIN_VERSION
+    ):
         return {
             **no_coordinator,
             "error_code": int(ErrorCode.INVALID_REQUEST),
             "error_message": f"there is no coordinator of {key!r} of the type {key_type}",
         }
-    state = broker.cluster.controller.state_of(coordinator_partition(broker, key))
+    place, delays = coordinator_partition(broker, key), broker.cluster.delays
+    state = broker.cluster.controller.state_of(place)
     leader = None if state is None else broker.cluster.live_broker(state.leader)
-    if leader is None:
+    is_hidden = delays is not None and delays.hides_topic(broker.broker_id, place.topic)
+    if leader is None or is_hidden:
         return {**no_coordinator, "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE)}
     return {
         "error_code": 0,
@@ -109,7 +119,7 @@ async def join_group(broker: BrokerServices, request: Request, connection: Conne
     require_known_member_id = request.api_version >= _MEMBER_ID_REQUIRED_MIN_VERSION
     result: JoinGroupResult = await response_future(
         partial(
-            broker.groups.classic.join,
+            broker.groups.classic_requests.join,
             body.group_id,
             body.member_id,
             joined,
@@ -124,7 +134,7 @@ async def join_group(broker: BrokerServices, request: Request, connection: Conne
         "protocol_type": result.protocol_type,
         "protocol_name": result.protocol if may_be_null else result.protocol or "",
         "leader": result.leader_id,
-        "skip_assignment": False,
+        "skip_assignment": result.skip_assignment,
         "member_id": result.member_id,
         "members": [
             {
@@ -147,7 +157,7 @@ async def sync_group(broker: BrokerServices, request: Request, connection: Conne
         result = SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     else:
         sync = partial(
-            broker.groups.classic.sync,
+            broker.groups.classic_requests.sync,
             body.group_id,
             body.generation_id,
             body.member_id,
@@ -169,7 +179,7 @@ async def heartbeat(broker: BrokerServices, request: Request, connection: Connec
     body = request.body
     code = ErrorCode.NONE
     try:
-        broker.groups.classic.heartbeat(
+        broker.groups.classic_requests.heartbeat(
             body.group_id,
             body.generation_id,
             body.member_id,
@@ -188,16 +198,17 @@ async def leave_group(broker: BrokerServices, request: Request, connection: Conn
         if request.api_version < 3
         else [(member.member_id, member.group_instance_id) for member in body.members]
     )
-    try:
-        codes = broker.groups.classic.leave(body.group_id, requested)
-    except GroupRefusal as refusal:
-        return {"throttle_time": 0, "error_code": int(refusal.code), "members": ()}
+    result: LeaveGroupResult = await response_future(
+        partial(broker.groups.classic_requests.leave, body.group_id, requested)
+    )
+    if result.error is not ErrorCode.NONE:
+        return {"throttle_time": 0, "error_code": int(result.error), "members": ()}
     return {
         "throttle_time": 0,
-        "error_code": int(codes[0]) if request.api_version < 3 else 0,
+        "error_code": int(result.codes[0]) if request.api_version < 3 else 0,
         "members": [
             {"member_id": member_id, "group_instance_id": instance_id, "error_code": int(code)}
-            for (member_id, instance_id), code in zip(requested, codes, strict=True)
+            for (member_id, instance_id), code in zip(requested, result.codes, strict=True)
         ],
     }
 
@@ -238,10 +249,7 @@ async def describe_groups(
     return {
         "throttle_time": 0,
         "groups": [
-            {
-                **_description(broker, group_id, request.api_version),
-                "authorized_operations": allowed,
-            }
+            with_operations(_description(broker, group_id, request.api_version), allowed)
             for group_id in request.body.groups
         ],
     }
@@ -266,19 +274,21 @@ def _description(broker: BrokerServices, group_id: str, api_version: int) -> dic
             "protocol_data": "",
             "members": (),
         }
+    # As in Kafka: while it rebalances, a group has no protocol, and members no metadata.
+    protocol = (group.protocol or "") if group.state is GroupState.STABLE else ""
     return {
         "error_code": 0,
         "group_id": group_id,
         "group_state": group.state.value,
         "protocol_type": group.protocol_type or "",
-        "protocol_data": group.protocol or "",
+        "protocol_data": protocol,
         "members": [
             {
                 "member_id": member.member_id,
                 "group_instance_id": member.instance_id,
                 "client_id": member.join_request.client_id,
                 "client_host": member.join_request.client_host,
-                "member_metadata": member.metadata_for(group.protocol or ""),
+                "member_metadata": member.metadata_for(protocol) if protocol else b"",
                 "member_assignment": member.assignment,
             }
             for member in group.members.values()

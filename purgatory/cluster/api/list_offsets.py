@@ -7,7 +7,6 @@ offset is not available, since it might be below one that was returned before.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from typing import Any
 
@@ -17,6 +16,7 @@ from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.records import Record, find_by_timestamp, latest
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
+from timer.machine_time import time
 
 _LATEST = -1
 _EARLIEST = -2
@@ -145,11 +145,12 @@ def _requested_offset(
     is_behind = partition.high_watermark < partition.leader_epoch_start_offset
     if timestamp_ms == _LATEST:
         return None if is_behind else Record(end, _NO_TIME, None, None)
-    search_end = partition.log_end_offset if is_behind else end
+    # Kafka searches the whole log, and only then looks whether the client may see the record.
+    log_end = partition.log_end_offset
     if timestamp_ms == _MAX_TIMESTAMP:
-        found = latest(partition.log, search_end)
+        found = latest(partition.log, log_end)
     else:
-        found = find_by_timestamp(partition.log, timestamp_ms, search_end)
-    if is_behind and found is not None and found.offset >= end:
-        return None
+        found = find_by_timestamp(partition.log, timestamp_ms, log_end if is_behind else end)
+    if found is not None and found.offset >= end:
+        return None if is_behind else _NO_RECORD
     return found or _NO_RECORD

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from purgatory.cluster.api.acls import (
 )
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.listeners import Listener
-from purgatory.cluster.metadata import ClusterMetadata
+from purgatory.cluster.metadata import ClusterMetadata, Peer
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.fixed_layouts import NO_HINTS, Key, LeaderHints, NodeEndpoint
 from purgatory.cluster.protocol.wire import Request
@@ -31,8 +31,8 @@ from purgatory.kafka.topics import (
     invalid_topic_name_reason,
 )
 
-_BROKERS = 1
-"""The type of the endpoints that a client requests."""
+_BROKERS, _CONTROLLERS = 1, 2
+"""The types of the endpoints that a client requests."""
 
 _TOPIC_ID_MIN_VERSION = 12
 """Since this version of Metadata a topic may be requested by its id alone."""
@@ -42,21 +42,30 @@ async def metadata(broker: BrokerServices, request: Request, connection: Connect
     """Describe the requested topics, or all; create missing ones, if allowed."""
     body, cluster = request.body, broker.cluster
     allowed = authorized_topic_operations(body)
+    by_ids = [topic for topic in body.topics or () if getattr(topic, "topic_id", None)]
+    topics: list[Mapping[str, Any]]
     if body.topics is None:
-        topics = [_topic(cluster, topic, allowed) for topic in cluster.controller.topics.values()]
+        topics = [
+            _topic(cluster, topic, allowed)
+            for topic in cluster.controller.topics.values()
+            if not _is_hidden(broker, topic.name)
+        ]
+    elif request.api_version < _TOPIC_ID_MIN_VERSION and (
+        by_ids or any(topic.name is None for topic in body.topics)
+    ):
+        return _refusal(body, ErrorCode.INVALID_REQUEST)
+    elif not by_ids and any(topic.name is None for topic in body.topics):
+        return _refusal(body, ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka
+    elif by_ids:  # as in Kafka, whatever names are there
+        topic_ids = dict.fromkeys(topic.topic_id for topic in by_ids)
+        topics = [_topic_with_id(broker, topic_id, allowed) for topic_id in topic_ids]
     else:
         may_create = cluster.config.auto_create_topics and getattr(
             body, "allow_auto_topic_creation", True
         )
-        requested_topics = dict.fromkeys(
-            (topic.name, getattr(topic, "topic_id", None)) for topic in body.topics
-        )
-        topics = [
-            _topic_with_id(cluster, topic_id, allowed, request.api_version)
-            if name is None
-            else _named_topic(cluster, name, may_create, allowed)
-            for name, topic_id in requested_topics
-        ]
+        names = dict.fromkeys(topic.name for topic in body.topics)
+        existing = list(cluster.controller.topics) if may_create else ()
+        topics = [_named_topic(broker, name, existing, may_create, allowed) for name in names]
     return {
         "throttle_time": 0,
         "error_code": 0,
@@ -71,84 +80,113 @@ async def metadata(broker: BrokerServices, request: Request, connection: Connect
 async def describe_cluster(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return the live brokers. Controllers, which a client may request instead, are no brokers."""
-    cluster = broker.cluster
-    wants_brokers = getattr(request.body, "endpoint_type", _BROKERS) == _BROKERS
-    brokers = [
-        {
-            "broker_id": broker_fields["node_id"],
-            "host": broker_fields["host"],
-            "port": broker_fields["port"],
-            "rack": broker_fields["rack"],
-            "is_fenced": False,
+    """Return the live brokers, and dead ones as fenced where requested.
+
+    Controllers, which a client may request instead, have no listeners of their own.
+    """
+    body, cluster = request.body, broker.cluster
+    values = {"throttle_time": 0, "error_message": None, "endpoint_type": _BROKERS}
+    endpoint_type = getattr(body, "endpoint_type", _BROKERS)
+    if endpoint_type != _BROKERS:
+        is_known = endpoint_type == _CONTROLLERS
+        error = (
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        )
+        return {
+            **values,
+            "error_code": int(error),
+            "error_message": f"endpoint type {endpoint_type}: here are brokers, of type {_BROKERS}",
+            "cluster_id": "",
+            "controller_id": -1,
+            "brokers": (),
         }
-        for broker_fields in _brokers(cluster, connection.listener)
+    fenced = getattr(body, "include_fenced_brokers", False)
+    brokers = [
+        {**_node(cluster, peer, connection.listener, "broker_id"), "is_fenced": not peer.alive}
+        for peer in cluster.brokers.values()
+        if peer.alive or fenced
     ]
     return {
-        "throttle_time": 0,
-        "error_code": 0 if wants_brokers else ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-        "error_message": None
-        if wants_brokers
-        else "the controllers have no listeners of their own",
-        "endpoint_type": _BROKERS,
+        **values,
+        "error_code": 0,
         "cluster_id": cluster.cluster_id,
         "controller_id": _controller(cluster),
-        "brokers": brokers if wants_brokers else (),
-        "cluster_authorized_operations": authorized_cluster_operations(request.body),
+        "brokers": brokers,
+        "cluster_authorized_operations": authorized_cluster_operations(body),
     }
 
 
 def _brokers(cluster: ClusterMetadata, listener: Listener) -> list[dict[str, Any]]:
     return [
-        {
-            "node_id": broker.broker_id,
-            **broker.endpoint(listener)._asdict(),
-            "rack": cluster.config.rack(broker.broker_id),
-        }
-        for broker in cluster.brokers.values()
-        if broker.alive
+        _node(cluster, peer, listener, "node_id") for peer in cluster.brokers.values() if peer.alive
     ]
+
+
+def _node(cluster: ClusterMetadata, peer: Peer, listener: Listener, key: str) -> dict[str, Any]:
+    rack = cluster.config.rack(peer.broker_id)
+    return {key: peer.broker_id, **peer.endpoint(listener)._asdict(), "rack": rack}
 
 
 def _controller(cluster: ClusterMetadata) -> int:
     return min(cluster.controller.live, default=-1)
 
 
-def _topic_with_id(
-    cluster: ClusterMetadata, topic_id: UUID | None, allowed: int, api_version: int
-) -> dict[str, Any]:
-    may_ask = topic_id is not None and api_version >= _TOPIC_ID_MIN_VERSION
-    topic = cluster.controller.topic_with_id(topic_id) if topic_id and may_ask else None
-    if topic is not None:
-        return _topic(cluster, topic, allowed)
+def _refusal(body: Any, code: ErrorCode) -> Response:
     return {
-        "error_code": ErrorCode.UNKNOWN_TOPIC_ID if may_ask else ErrorCode.INVALID_REQUEST,
-        "name": None if api_version >= _TOPIC_ID_MIN_VERSION else "",
-        "topic_id": topic_id,
-        "partitions": (),
+        "throttle_time": 0,
+        "error_code": code,
+        "brokers": (),
+        "cluster_id": None,
+        "controller_id": -1,
+        "topics": [
+            {
+                "error_code": code,
+                "name": topic.name or "",
+                "topic_id": topic.topic_id,
+                "partitions": (),
+            }
+            for topic in body.topics
+        ],
     }
 
 
+def _is_hidden(broker: BrokerServices, topic: str) -> bool:
+    """Whether the broker doesn't know a topic yet."""
+    delays = broker.cluster.delays
+    return delays is not None and delays.hides_topic(broker.broker_id, topic)
+
+
+def _topic_with_id(broker: BrokerServices, topic_id: UUID, allowed: int) -> Mapping[str, Any]:
+    topic = broker.cluster.controller.topic_with_id(topic_id)
+    if topic is not None and not _is_hidden(broker, topic.name):
+        return _topic(broker.cluster, topic, allowed)
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    return {"error_code": unknown, "name": None, "topic_id": topic_id, "partitions": ()}
+
+
 def _named_topic(
-    cluster: ClusterMetadata, name: str, may_create: bool, allowed: int
-) -> dict[str, Any]:
+    broker: BrokerServices, name: str, existing: Sequence[str], may_create: bool, allowed: int
+) -> Mapping[str, Any]:
+    cluster = broker.cluster
     topic = cluster.controller.topics.get(name)
     if topic is None and may_create and name in INTERNAL_TOPICS:
         topic = cluster.create_internal_topic(name)
-    if topic is not None:
+    if topic is not None and not _is_hidden(broker, name):
         return _topic(cluster, topic, allowed)
-    existing_topics = cluster.controller.topics if may_create else ()
     error = (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if invalid_topic_name_reason(name, existing_topics) is None
+        if invalid_topic_name_reason(name, existing) is None
         else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
     may_create = may_create and cluster.has_room_for(cluster.config.default_partitions)
-    if may_create and error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    if topic is None and may_create and error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if cluster.delays is not None:
+            cluster.delays.begin_topic(name, is_automatic=True)
         topic = cluster.controller.create_topic(
             name, cluster.config.default_partitions, cluster.default_replication
         )
-        return _topic(cluster, topic, allowed)
+        if not _is_hidden(broker, name):
+            return _topic(cluster, topic, allowed)
     return {
         "error_code": error,
         "name": name,
@@ -180,8 +218,9 @@ def _partition(cluster: ClusterMetadata, number: int, state: PartitionState) -> 
         "leader_id": state.leader,
         "leader_epoch": state.leader_epoch,
         "replica_nodes": state.replicas,
-        "isr_nodes": state.isr,
-        "eligible_leader_replicas": (),
+        # The last one in sync is eligible, and no more in sync, once it is dead (KIP-966).
+        "isr_nodes": () if state.leader == NO_LEADER else state.isr,
+        "eligible_leader_replicas": state.isr if state.leader == NO_LEADER else (),
         "last_known_elr": (),
         "offline_replicas": [broker_id for broker_id in state.replicas if broker_id not in live],
     }
@@ -196,6 +235,10 @@ async def describe_topic_partitions(
     """Describe the requested topics, or all, from the cursor on."""
     body, cluster = request.body, broker.cluster
     cursor = body.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        refused = {"error_code": int(ErrorCode.INVALID_REQUEST), "topic_id": None, "partitions": ()}
+        topics = [{**refused, "name": topic.name} for topic in body.topics]
+        return {"throttle_time": 0, "topics": topics, "next_cursor": None}
     names = sorted({topic.name for topic in body.topics} or cluster.controller.topics)
     remaining = max(1, min(body.response_partition_limit, _MAX_PARTITIONS))
     topics, following = [], None
@@ -227,6 +270,7 @@ def _described(cluster: ClusterMetadata, name: str, first: int, most: int) -> di
             "name": name,
             "topic_id": None,
             "partitions": (),
+            "topic_authorized_operations": described_topic_operations(),
         }
     first = max(0, first)
     return {

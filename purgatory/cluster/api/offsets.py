@@ -30,6 +30,8 @@ from purgatory.kafka.transactions.transaction_verification import (
 
 _ADD_OFFSETS_MIN_VERSION = 5
 """The first version of TxnOffsetCommit that adds the group's offsets to the transaction."""
+_KNOWS_ABORTABLE_MIN_VERSION = 4
+"""The first version of TxnOffsetCommit that has TRANSACTION_ABORTABLE."""
 
 _GROUPS_MIN_VERSION = 8
 _EPOCHS_MIN_VERSION = 9
@@ -122,7 +124,9 @@ async def txn_offset_commit(
         )
         code = codes_of_place[place]
     else:
-        code = verify_partitions(*requested, coordinator_of)[place]
+        knows_abortable = request.api_version >= _KNOWS_ABORTABLE_MIN_VERSION
+        verified = verify_partitions(*requested, coordinator_of, knows_abortable=knows_abortable)
+        code = verified[place]
     unavailable: Codes = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if code in RETRIABLE:
         return _committed_response(broker, body, unavailable)
@@ -183,7 +187,7 @@ def _group(
     epoch: int = -1,
     by_ids: bool = False,
 ) -> dict[str, Any]:
-    """Return a group's committed offsets; with ``stable``, no pending ones of transactions.
+    """Return a group's committed offsets; with ``stable``, none that a transaction may change.
 
     Requested by ids, deleted topics are omitted.
     """
@@ -199,7 +203,7 @@ def _group(
     requested: list[_RequestedTopic] = []
     if topics is None:
         numbers: dict[str, list[int]] = {}
-        for name, partition in dict.fromkeys([*offsets, *pending]):
+        for name, partition in offsets:
             numbers.setdefault(name, []).append(partition)
         for name, partitions in numbers.items():
             known = broker.cluster.topic_of(name)

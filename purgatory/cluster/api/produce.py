@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from crc32c import crc32c
 
-from purgatory.cluster.api.authorization import authorization_context
+from purgatory.cluster.api.authorization import (
+    TRANSACTIONAL_ID,
+    AuthorizationContext,
+    authorization_context,
+)
 from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.api.response_future import coordinator_response, saved_response
 from purgatory.cluster.broker_services import BrokerServices
@@ -32,8 +36,10 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
+from purgatory.kafka.client_quotas import PRODUCER_BYTE_RATE
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log import ZSTD
-from purgatory.kafka.replication.delayed_produce import closes_connection
+from purgatory.kafka.replication.delayed_produce import closes_connection, start_offset_with
 from purgatory.kafka.security.authorizer import Operation
 from purgatory.kafka.topics import Topic
 from purgatory.kafka.transactions.transaction_verification import (
@@ -48,14 +54,25 @@ _MIN_BYTES = 14
 """The least length of a batch, after its offset and length: that of the oldest format."""
 _MAGIC_AT = 16
 _OLD_MAGICS = (0, 1)
+_ATTRIBUTES_AT, _TRANSACTIONAL = 22, 0x10
+"""The position of the lower byte of a batch's attributes, and the bit of transactional ones."""
 _WITH_ZSTD = 7
 """The first version of Produce in which batches may be compressed by zstd."""
+_KNOWS_ABORTABLE_MIN_VERSION = 11
+"""The first version of Produce that has TRANSACTION_ABORTABLE."""
 _ADD_PARTITIONS_MIN_VERSION = 12
 """The first version of Produce in which leaders add partitions to transactions."""
 _NO_ID = UUID(int=0)
 Responses = Mapping[TopicPartition, PartitionProduceResponse]
 _NOT_IN_TRANSACTION = PartitionProduceResponse(
     ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't respond"
+)
+_UNAUTHORIZED_TRANSACTION = PartitionProduceResponse(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+)
+_TWO_PRODUCERS = PartitionProduceResponse(
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    message="transactional records of more than one producer in one request",
 )
 _UNAUTHORIZED = PartitionProduceResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _METADATA_ERROR_MESSAGE = "the cluster's metadata can't be saved"
@@ -78,7 +95,6 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
     refused: dict[Key, PartitionProduceResponse] = {}
     sent: dict[TopicPartition, list[RecordBatch]] = {}
     keys: dict[TopicPartition, Key] = {}
-    transactional = False
     by_ids = request.api_version >= PRODUCE_BY_IDS
     budget = DecompressionBudget(broker.cluster.config.limits.frame_bytes)
     authorization = authorization_context(broker, request, connection)
@@ -106,15 +122,23 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
                     broker, topic_partition, partition.records, request.api_version, budget
                 )
                 entries[topic_partition] = batches
-                transactional = transactional or batches[0].transactional
             except KafkaError as error:
                 refused[requested, partition.index] = PartitionProduceResponse(
-                    error.code, message=error.message, record_errors=error.record_errors
+                    error.code,
+                    log_start_offset=_start_offset_of(broker, topic_partition, error),
+                    message=error.message,
+                    record_errors=error.record_errors,
                 )
                 if trace is not None:
                     sent[topic_partition] = list(whole_batches(partition.records or b""))
+    is_transactional = _is_transactional(body)
+    refusal = _refusal_of_all(authorization, body, entries) if is_transactional else None
+    if refusal is not None:
+        sent |= entries
+        entries = {}
+        refused = dict.fromkeys((*refused, *keys.values()), refusal)
     try:
-        if transactional:
+        if is_transactional and entries:
             coordinator = (
                 broker.manager,
                 body.transactional_id,
@@ -127,7 +151,8 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
                     dict.fromkeys(entries, _NOT_IN_TRANSACTION),
                 )
             else:
-                unverified = verification_errors(*coordinator)
+                knows_abortable = request.api_version >= _KNOWS_ABORTABLE_MIN_VERSION
+                unverified = verification_errors(*coordinator, knows_abortable=knows_abortable)
             for topic_partition, verification_error in unverified.items():
                 sent[topic_partition] = entries.pop(topic_partition)
                 refused[keys[topic_partition]] = verification_error
@@ -175,7 +200,50 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
     if body.acks == 0:
         return None
     hints = leader_hints(broker.cluster, connection.listener, refused)
-    return ProduceResponse(refused, hints)
+    return ProduceResponse(refused, hints, _throttle_ms(broker, request, connection))
+
+
+def _throttle_ms(broker: BrokerServices, request: Request, connection: Connection) -> int:
+    """Count the bytes of a produce; return how long its client is to wait."""
+    if not broker.quota_meter.is_needed:
+        return 0
+    size_bytes = sum(
+        len(partition.records or b"")
+        for topic in request.body.topic_data
+        for partition in topic.partition_data
+    )
+    return broker.record_quota(connection, request, PRODUCER_BYTE_RATE, size_bytes)
+
+
+def _is_transactional(body: Any) -> bool:
+    """Whether a batch of a request is transactional. O(partitions)."""
+    return any(
+        len(records := partition.records or b"") > _ATTRIBUTES_AT
+        and records[_ATTRIBUTES_AT] & _TRANSACTIONAL
+        and records[_MAGIC_AT] not in _OLD_MAGICS
+        for topic in body.topic_data
+        for partition in topic.partition_data
+    )
+
+
+def _refusal_of_all(
+    authorization: AuthorizationContext | None,
+    body: Any,
+    entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+) -> PartitionProduceResponse | None:
+    """Return the error of a whole request with transactional batches, or None."""
+    transactional_id = body.transactional_id
+    if transactional_id is None or (
+        authorization is not None
+        and not authorization.allows(Operation.WRITE, TRANSACTIONAL_ID, transactional_id)
+    ):
+        return _UNAUTHORIZED_TRANSACTION
+    producers = {
+        (batch.producer_id, batch.producer_epoch)
+        for (batch,) in entries.values()
+        if batch.transactional and batch.producer_id >= 0
+    }
+    return _TWO_PRODUCERS if len(producers) > 1 else None
 
 
 def _refusal(requested: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:
@@ -197,23 +265,32 @@ def _validated(
 ) -> list[RecordBatch]:
     batches = [sent_batch(records or b"")]
     if version < _WITH_ZSTD and codec_of(batches[0]) == ZSTD:
-        raise KafkaError(
+        raise _NoBatchError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd is known from version {_WITH_ZSTD} of Produce on, not in {version}",
         )
     partition = broker.manager.partition(topic_partition)
-    if partition is None:
+    if partition is None or not partition.is_leader:
         return batches  # the append returns the error
     return validated(batches, partition.log.config, topic_partition, broker.now_ms, budget)
 
 
+def _start_offset_of(
+    broker: BrokerServices, topic_partition: TopicPartition, error: KafkaError
+) -> int:
+    """Return the log's start, as the response to a refused batch has it; -1: it was no batch."""
+    if isinstance(error, _NoBatchError):
+        return UNKNOWN_OFFSET
+    return start_offset_with(error.code, broker.manager.partition(topic_partition))
+
+
 def _with_append_times(broker: BrokerServices, results: Responses) -> Responses:
-    """Add the append times to the responses of topics with log append time."""
+    """Add the append times: in topics with log append time, and those of duplicates' originals."""
     times_ms = {}
     partition_of = broker.manager.partition
     for topic_partition, result in results.items():
         partition = partition_of(topic_partition)
-        if partition is None or not partition.log.config.is_log_append_time:
+        if partition is None or not (result.duplicate or partition.log.config.is_log_append_time):
             continue
         offset = result.base_offset
         if partition.log.start_offset <= offset < partition.log.end_offset:
@@ -248,13 +325,29 @@ def sent_batch(records: bytes) -> RecordBatch:
     magic = records[_MAGIC_AT]
     if magic in _OLD_MAGICS:
         raise _invalid(f"a batch of magic {magic}: only 2 is served")
-    if end < size:
+    if _has_batch(records, end):
         raise _invalid(f"{size - end} bytes after the first batch: there may be only one")
-    batch = RecordBatch.from_bytes(records, checksum=crc32c)
+    batch = RecordBatch.from_bytes(records[:end], checksum=crc32c)
     if batch.base_offset:
-        raise _invalid(f"its base offset is {batch.base_offset}: clients number from 0")
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"its base offset is {batch.base_offset}: clients number from 0",
+        )
     return batch
 
 
+def _has_batch(records: bytes, begin: int) -> bool:
+    """Whether there is a whole batch, or none at all, behind the first: Kafka ignores a part."""
+    size = len(records) - begin
+    if size < _LENGTH_COVERS_FROM:
+        return False
+    length = int.from_bytes(records[begin + 8 : begin + _LENGTH_COVERS_FROM], "big", signed=True)
+    return length < _MIN_BYTES or _LENGTH_COVERS_FROM + length <= size
+
+
+class _NoBatchError(KafkaError):
+    """The client sent no batch, more than one, or one that the version doesn't have."""
+
+
 def _invalid(error: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_RECORD, error)
+    return _NoBatchError(ErrorCode.INVALID_RECORD, error)

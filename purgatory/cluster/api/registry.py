@@ -8,13 +8,15 @@ An API without a row is refused.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import NamedTuple
+import re
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from purgatory.cluster.api import (
     acls,
     configs,
     consumer_groups,
+    features,
     fetch,
     groups,
     list_offsets,
@@ -22,6 +24,7 @@ from purgatory.cluster.api import (
     metadata,
     offsets,
     produce,
+    quotas,
     sasl,
     share_groups,
     topics,
@@ -52,7 +55,6 @@ from purgatory.cluster.api.authorization_rules import (
     authorize_replica,
     authorize_subscription,
     authorize_topic,
-    authorize_transaction,
     authorize_transactional_write,
     authorize_txn_offsets,
     visible_committed_topic,
@@ -63,12 +65,15 @@ from purgatory.cluster.api.authorization_rules import (
     visible_transaction,
     visible_transaction_listing,
 )
+from purgatory.cluster.api.delayed_errors import delayed_response
 from purgatory.cluster.broker_services import BrokerServices, Handler
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Connection, Response
+from purgatory.cluster.protocol.error_responses import error_places, error_response
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE
-from purgatory.cluster.protocol.wire import Request, Versions
+from purgatory.cluster.protocol.wire import API_VERSIONS, Request, Versions
 from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.features import FEATURES
 from purgatory.kafka.security.authorizer import Operation
 
 
@@ -82,6 +87,7 @@ class Api(NamedTuple):
         errors: the error path of its responses: see `error_responses`.
         redirect: the error by which brokers other than the leader or the coordinator redirect
             clients; None: any broker serves the request.
+        is_served: whether ApiVersions has it; else each request gets UNSUPPORTED_VERSION.
     """
 
     versions: Versions
@@ -89,6 +95,7 @@ class Api(NamedTuple):
     rule: Rule = Rule()
     errors: str = ""
     redirect: ErrorCode | None = None
+    is_served: bool = True
 
     @property
     def all_versions(self) -> range:
@@ -103,39 +110,60 @@ _ZERO_REPLICAS_MIN_VERSION = 4
 _PRODUCE_OLDEST = 0
 """The oldest in ApiVersions, not served, as in Kafka 4: older librdkafkas compress by it."""
 
-_TRANSACTIONS = "transaction.version"
-_TRANSACTIONS_LEVEL = 2
-"""Transactions by KIP-890: leaders add partitions, and each end raises the epoch."""
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+"""A name or a version of a client's software, by Kafka's rule."""
 
 
 async def api_versions(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return all APIs; also, as Kafka does, for a request in a version that is too new."""
+    """Return all APIs and features; for a version that is too new, the API itself alone."""
+    body, controller = request.body, broker.cluster.controller
+    if body is None:
+        return _versions(ErrorCode.UNSUPPORTED_VERSION, [API_VERSIONS])
+    software = (
+        getattr(body, name, None) for name in ("client_software_name", "client_software_version")
+    )
+    if any(text is not None and not _SOFTWARE.fullmatch(text) for text in software):
+        return _versions(ErrorCode.INVALID_REQUEST, [])
+    knows_zero = request.api_version >= _ZERO_REPLICAS_MIN_VERSION
     return {
-        "error_code": ErrorCode.UNSUPPORTED_VERSION if request.body is None else 0,
+        **_versions(ErrorCode.NONE, [key for key, api in APIS.items() if api.is_served]),
+        "supported_features": [
+            {"name": name, "min_version": feature.least, "max_version": feature.most}
+            for name, feature in FEATURES.items()
+            if feature.least or knows_zero
+        ],
+        "finalized_features_epoch": controller.feature_updates,
+        "finalized_features": [
+            {"name": name, "min_version_level": level, "max_version_level": level}
+            for name, level in controller.feature_levels.items()
+            if level
+        ],
+    }
+
+
+def _versions(code: ErrorCode, keys: Sequence[int]) -> dict[str, Any]:
+    return {
+        "error_code": int(code),
         "api_keys": [
             {
                 "api_key": key,
-                "min_version": _PRODUCE_OLDEST if key == PRODUCE else oldest,
-                "max_version": newest,
+                "min_version": _PRODUCE_OLDEST if key == PRODUCE else SUPPORTED[key][0],
+                "max_version": SUPPORTED[key][1],
             }
-            for key, (oldest, newest) in SUPPORTED.items()
+            for key in keys
         ],
         "throttle_time": 0,
-        "supported_features": [
-            {"name": _TRANSACTIONS, "min_version": 0, "max_version": _TRANSACTIONS_LEVEL}
-        ]
-        * (request.api_version >= _ZERO_REPLICAS_MIN_VERSION),
-        "finalized_features_epoch": 0,
-        "finalized_features": [
-            {
-                "name": _TRANSACTIONS,
-                "min_version_level": _TRANSACTIONS_LEVEL,
-                "max_version_level": _TRANSACTIONS_LEVEL,
-            }
-        ],
     }
+
+
+async def unsupported(broker: BrokerServices, request: Request, connection: Connection) -> Response:
+    """Refuse a request of an API that is not served, in its own response."""
+    errors = APIS[request.api_key].errors
+    places = error_places(request.api_key, request.api_version, errors)
+    refusal: Response = error_response(places, request.body, ErrorCode.UNSUPPORTED_VERSION)
+    return refusal
 
 
 _READ_TOPICS = [RequestParts("topics", authorize_topic(Operation.READ))]
@@ -163,13 +191,13 @@ _TOPICS = "topics partitions"
 _TOPIC_RESPONSES = "topics:responses partitions"
 
 APIS: Mapping[int, Api] = {
-    # Produce and Fetch authorize their topics themselves: their responses have fixed layouts.
+    # Produce and Fetch authorize their topics themselves: their responses have fixed layouts; and
+    # Produce the transactional id, if a batch is transactional.
     0: Api(
         (3, 13),
         produce.produce,
-        Rule(authorize_transaction),
-        "topic_data:responses partition_data:partition_responses",
-        _LEADER,
+        errors="topic_data:responses partition_data:partition_responses",
+        redirect=_LEADER,
     ),
     1: Api((4, 18), fetch.fetch, Rule(authorize_replica), _TOPIC_RESPONSES, _LEADER),
     2: Api((1, 11), list_offsets.list_offsets, _by_topics(Operation.DESCRIBE), _TOPICS, _LEADER),
@@ -300,7 +328,7 @@ APIS: Mapping[int, Api] = {
         (0, 5), transactions.end_txn, Rule(authorize_transactional_write), redirect=_COORDINATOR
     ),
     27: Api(
-        (1, 1),
+        (1, 2),
         transactions.write_txn_markers,
         Rule(authorize_cluster(Operation.CLUSTER_ACTION)),
         "markers topics partition_indexes:partitions",
@@ -351,10 +379,23 @@ APIS: Mapping[int, Api] = {
         _TOPICS,
         _COORDINATOR,
     ),
+    48: Api(
+        (0, 1),
+        quotas.describe_client_quotas,
+        Rule(authorize_cluster(Operation.DESCRIBE_CONFIGS)),
+    ),
+    # Only a whole request is authorized, and refused in each entry.
+    49: Api(
+        (0, 1),
+        quotas.alter_client_quotas,
+        Rule(authorize_cluster(Operation.ALTER_CONFIGS)),
+        "entries",
+    ),
     50: Api((0, 0), sasl.describe_user_scram_credentials, _DESCRIBE_CLUSTER, "users:results"),
     51: Api(
         (0, 0), sasl.alter_user_scram_credentials, _ALTER_CLUSTER, "deletions|upsertions:results"
     ),
+    57: Api((0, 2), features.update_features, _ALTER_CLUSTER),
     60: Api((0, 2), metadata.describe_cluster),
     61: Api(
         (0, 0),
@@ -434,6 +475,25 @@ APIS: Mapping[int, Api] = {
         "topics:responses",
         _COORDINATOR,
     ),
+    # Delegation tokens, the controllers' quorum, and what brokers alone ask of share coordinators.
+    **{
+        key: Api(versions, unsupported, errors=errors, is_served=False)
+        for key, versions, errors in (
+            (38, (1, 3), ""),
+            (39, (1, 2), ""),
+            (40, (1, 2), ""),
+            (41, (1, 3), ""),
+            (55, (0, 2), ""),
+            (64, (0, 0), ""),
+            (80, (0, 1), ""),
+            (81, (0, 0), ""),
+            (83, (0, 0), "topics:results partitions"),
+            (84, (0, 0), "topics:results partitions"),
+            (85, (0, 1), "topics:results partitions"),
+            (86, (0, 0), "topics:results partitions"),
+            (87, (0, 1), "topics:results partitions"),
+        )
+    },
 }
 """By API key."""
 
@@ -460,6 +520,11 @@ def serve(
             f"{' or '.join(listener.sasl)}"
         )
     api = APIS[request.api_key]
+    delays = broker.cluster.delays
+    if delays is not None and api.redirect is ErrorCode.NOT_COORDINATOR:
+        delayed = delayed_response(broker, delays, request, api.errors)
+        if delayed is not None:
+            return delayed
     context = authorization_context(broker, request, connection)
     if context is None:
         return api.handler(broker, request, connection)

@@ -379,11 +379,11 @@ def _lag(broker: BrokerServices, place: TopicPartition, state: ShareState) -> in
 async def alter_share_group_offsets(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Reset the start offsets of a group."""
+    """Reset the start offsets of a group; make it, if it isn't there."""
     body = request.body
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
     try:
-        _check_empty(broker, body.group_id)
+        await _check_empty_or_create(broker, body.group_id)
     except GroupRefusal as refusal:
         return {**values, **_error_of(refusal), "responses": ()}
     responses = []
@@ -461,6 +461,18 @@ async def _deleted(broker: BrokerServices, keys: list[ShareKey]) -> ErrorCode:
 def _check_empty(broker: BrokerServices, group_id: str) -> None:
     if broker.groups.describe_shares(group_id).members:
         raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP, message=f"{group_id} has members")
+
+
+async def _check_empty_or_create(broker: BrokerServices, group_id: str) -> None:
+    try:
+        _check_empty(broker, group_id)
+    except GroupRefusal as refusal:
+        if refusal.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        create = partial(broker.groups.create_share_group, group_id)
+        code: ErrorCode = await response_future(create)
+        if code is not ErrorCode.NONE:
+            raise GroupRefusal(code) from None
 
 
 async def _states(broker: BrokerServices, group_id: str) -> Mapping[ShareKey, ShareState]:

@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
+from purgatory.cluster.api.authorization import authorization_context
+from purgatory.cluster.api.configs import described_topic_settings
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.metadata import ClusterMetadata
@@ -19,12 +21,14 @@ from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.topics import Topic, topic_creation_error
+from purgatory.kafka.security.authorizer import Operation
+from purgatory.kafka.topics import Topic, invalid_topic_name_reason
 
 _DELETE_BY_IDS = 6
 """Since this version of DeleteTopics a topic may be named by its id."""
 
 _DEFAULT = -1
+_METADATA_TOPIC = "__cluster_metadata"
 _INTERNAL = PartitionDeleteRecordsResponse(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
@@ -39,20 +43,37 @@ async def create_topics(
     """Create topics; each succeeds or fails by itself."""
     body, cluster = request.body, broker.cluster
     named = Counter(topic.name for topic in body.topics)
-    refusals: list[_Refused | None] = []
-    for requested in body.topics:
-        if named[requested.name] > 1:
-            refusals.append(_Refused(ErrorCode.INVALID_REQUEST, f"{requested.name} is named twice"))
-        else:
-            refusals.append(_create(cluster, requested, body.validate_only))
+    topics = {topic.name: topic for topic in body.topics}
+    # As in Kafka: names of one request collide with those that were there before alone.
+    existing = list(cluster.controller.topics)
+    refusals = [
+        _Refused(ErrorCode.INVALID_REQUEST, f"{name} is named twice")
+        if named[name] > 1
+        else _too_late(body.timeout) or _create(cluster, requested, existing, body.validate_only)
+        for name, requested in topics.items()
+    ]
     if not body.validate_only:
-        names = [requested.name for requested in body.topics]
+        names = list(topics)
         refusals = await _wait_until_led(broker, names, {}, refusals, body.timeout)
+    context = authorization_context(broker, request, connection)
+
+    def may_describe(name: str) -> bool:
+        return context is None or context.allows_topic(Operation.DESCRIBE_CONFIGS, name)
+
     results = [
-        _created(cluster, requested, refused)
-        for requested, refused in zip(body.topics, refusals, strict=True)
+        _created(broker, requested, may_describe(requested.name))
+        if refused is None
+        else _creation(requested.name, refused)
+        for requested, refused in zip(topics.values(), refusals, strict=True)
     ]
     return {"throttle_time": 0, "topics": results}
+
+
+def _too_late(timeout: Any) -> _Refused | None:
+    """Refuse a request without time: as in Kafka, nothing of it is done."""
+    if milliseconds(timeout) > 0:
+        return None
+    return _Refused(ErrorCode.REQUEST_TIMED_OUT, "a timeout of 0: nothing was done")
 
 
 async def _wait_until_led(
@@ -105,10 +126,14 @@ async def _wait_until(
     ]
 
 
-def _create(cluster: ClusterMetadata, requested: Any, validate_only: bool) -> _Refused | None:
+def _create(
+    cluster: ClusterMetadata, requested: Any, existing: Sequence[str], validate_only: bool
+) -> _Refused | None:
     if requested.name in cluster.controller.topics:
-        return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {requested.name} exists")
-    wrong = topic_creation_error(requested.name, cluster.controller.topics)
+        return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{requested.name}' already exists.")
+    if requested.name == _METADATA_TOPIC:
+        return _Refused(ErrorCode.INVALID_REQUEST, f"{_METADATA_TOPIC} is no topic of brokers")
+    wrong = invalid_topic_name_reason(requested.name, existing)
     if wrong is not None:
         return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
     try:
@@ -132,8 +157,14 @@ def _create(cluster: ClusterMetadata, requested: Any, validate_only: bool) -> _R
     if not cluster.has_room_for(partitions):
         return _too_many(cluster)
     if not validate_only:
+        _begin_delays(cluster, requested.name)
         cluster.controller.create_topic(requested.name, partitions, replication, settings)
     return None
+
+
+def _begin_delays(cluster: ClusterMetadata, topic: str) -> None:
+    if cluster.delays is not None:
+        cluster.delays.begin_topic(topic, is_automatic=False)
 
 
 def _too_many(cluster: ClusterMetadata) -> _Refused:
@@ -171,6 +202,7 @@ def _create_assigned(
     if not cluster.has_room_for(len(assignments)):
         return _too_many(cluster)
     if not validate_only:
+        _begin_delays(cluster, requested.name)
         replicas = [assignments[number] for number in range(len(assignments))]
         cluster.controller.create_assigned_topic(requested.name, replicas, settings)
     return None
@@ -184,31 +216,39 @@ def _counts(cluster: ClusterMetadata, requested: Any) -> tuple[int, int]:
     )
 
 
-def _created(cluster: ClusterMetadata, requested: Any, refused: _Refused | None) -> dict[str, Any]:
-    topic = cluster.controller.topics.get(requested.name) if refused is None else None
-    partitions, replication = _counts(cluster, requested)
+def _creation(name: str, refused: _Refused | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": None,
+        "error_code": ErrorCode.NONE if refused is None else refused.code,
+        "error_message": None if refused is None else refused.message,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": (),
+    }
+
+
+def _created(broker: BrokerServices, requested: Any, may_describe: bool) -> dict[str, Any]:
+    """Describe a new topic, or one that could be created: as in Kafka it has an id, too."""
+    topic = broker.cluster.controller.topics.get(requested.name)
+    values = {
+        **_creation(requested.name, None),
+        "topic_id": uuid4() if topic is None else topic.topic_id,
+    }
+    if not may_describe:
+        return {**values, "topic_config_error_code": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
+    partitions, replication = _counts(broker.cluster, requested)
     if requested.assignments:
         partitions, replication = (
             len(requested.assignments),
             len(requested.assignments[0].broker_ids),
         )
+    own = {config.name: config.value for config in requested.configs}
     return {
-        "name": requested.name,
-        "topic_id": topic and topic.topic_id,
-        "error_code": ErrorCode.NONE if refused is None else refused.code,
-        "error_message": None if refused is None else refused.message,
-        "num_partitions": partitions if refused is None else -1,
-        "replication_factor": replication if refused is None else -1,
-        "configs": [
-            {
-                "name": config.name,
-                "value": config.value,
-                "read_only": False,
-                "config_source": 1,
-                "is_sensitive": False,
-            }
-            for config in requested.configs
-        ],
+        **values,
+        "num_partitions": partitions,
+        "replication_factor": replication,
+        "configs": list(described_topic_settings(broker, own)),
     }
 
 
@@ -223,68 +263,93 @@ async def delete_topics(
         ]
     else:
         requested = [(topic.name, topic.topic_id) for topic in body.topics]
-    topics, refusals = [], []
-    named = Counter(requested)
-    for name, topic_id in requested:
-        topic = cluster.topic_of(topic_id if name is None else name)
-        refused = _deletion_error(topic, name, topic_id)
-        if named[name, topic_id] > 1:
-            refused = _Refused(ErrorCode.INVALID_REQUEST, f"{name or topic_id} is named twice")
-        if refused is None and topic is not None:
-            cluster.controller.delete_topic(topic.name)
-        topics.append(topic)
-        refusals.append(refused)
-    refusals = await _wait_until_deleted(broker, topics, refusals, body.timeout)
-    results = [
-        {
-            "name": name if topic is None else topic.name,
-            "topic_id": topic_id if topic is None else topic.topic_id,
-            "error_code": ErrorCode.NONE if refused is None else refused.code,
-            "error_message": None if refused is None else refused.message,
-        }
-        for (name, topic_id), topic, refused in zip(requested, topics, refusals, strict=True)
+    topics, results = _topics_to_delete(cluster, requested)
+    late = _too_late(body.timeout)
+    if late is not None:
+        results += [_deletion(topic.name, topic.topic_id, late) for topic in topics]
+        topics = []
+    for topic in topics:
+        cluster.controller.delete_topic(topic.name)
+    refusals = await _wait_until_deleted(broker, topics, body.timeout)
+    results += [
+        _deletion(topic.name, topic.topic_id, refused)
+        for topic, refused in zip(topics, refusals, strict=True)
     ]
     return {"throttle_time": 0, "responses": results}
 
 
+def _topics_to_delete(
+    cluster: ClusterMetadata, requested: Sequence[tuple[str | None, UUID | None]]
+) -> tuple[list[Topic], list[dict[str, Any]]]:
+    """Return the topics that may be deleted, and the results of what can't be.
+
+    A topic that is named twice, by its name, its id or both, has one result, and stays.
+    """
+    results: list[dict[str, Any]] = []
+
+    def refuse(name: str | None, topic_id: UUID | None, code: ErrorCode, message: str) -> None:
+        results.append(_deletion(name, topic_id, _Refused(code, message)))
+
+    found: dict[UUID, Topic] = {}
+    named_twice: set[UUID] = set()
+    for (name, topic_id), count in Counter(requested).items():
+        topic = cluster.topic_of(topic_id if name is None else name)
+        if name is not None and topic_id is not None:
+            error = f"{name} has an id as well: name it by one of them"
+            refuse(name, topic_id, ErrorCode.INVALID_REQUEST, error)
+        elif name is None and topic_id is None:
+            error = "a topic without a name and without an id"
+            refuse(None, None, ErrorCode.INVALID_REQUEST, error)
+        elif count > 1:
+            refuse(name, topic_id, ErrorCode.INVALID_REQUEST, f"{name or topic_id} is there twice")
+            if topic is not None:
+                named_twice.add(topic.topic_id)
+        elif topic is None and name is None:
+            refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+        elif topic is None:
+            error = f"there is no topic {name}"
+            refuse(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error)
+        elif topic.internal:
+            error = f"{topic.name} is the cluster's own"
+            refuse(topic.name, topic.topic_id, ErrorCode.INVALID_TOPIC_EXCEPTION, error)
+        elif topic.topic_id in found:
+            named_twice.add(topic.topic_id)
+            error = f"{topic.name} is there by its name and by its id"
+            refuse(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, error)
+        else:
+            found[topic.topic_id] = topic
+    return [topic for key, topic in found.items() if key not in named_twice], results
+
+
+def _deletion(name: str | None, topic_id: UUID | None, refused: _Refused | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": topic_id,
+        "error_code": ErrorCode.NONE if refused is None else refused.code,
+        "error_message": None if refused is None else refused.message,
+    }
+
+
 async def _wait_until_deleted(
-    broker: BrokerServices,
-    topics: Sequence[Topic | None],
-    refusals: Sequence[_Refused | None],
-    timeout: Any,
+    broker: BrokerServices, topics: Sequence[Topic], timeout: Any
 ) -> list[_Refused | None]:
     """Wait until no live broker has a replica of the deleted topics."""
     replicas = {
         topic.name: {replica for partition in topic.partitions for replica in partition.replicas}
         for topic in topics
-        if topic is not None
     }
-    names = ["" if topic is None else topic.name for topic in topics]
 
     def is_deleted(name: str) -> bool:
         return not any(broker.cluster.is_stopped(replica) for replica in replicas[name])
 
     return await _wait_until(
-        broker, names, is_deleted, refusals, timeout, "a replica is still there"
+        broker,
+        list(replicas),
+        is_deleted,
+        [None] * len(topics),
+        timeout,
+        "a replica is still there",
     )
-
-
-def _deletion_error(
-    topic: Topic | None, name: str | None, topic_id: UUID | None
-) -> _Refused | None:
-    if name is not None and topic_id is not None:
-        return _Refused(
-            ErrorCode.INVALID_REQUEST, f"{name} has an id as well: name it by one of them"
-        )
-    if name is None and topic_id is None:
-        return _Refused(ErrorCode.INVALID_REQUEST, "a topic without a name and without an id")
-    if topic is None:
-        if name is None:
-            return _Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
-        return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-    if topic.internal:
-        return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the cluster's own")
-    return None
 
 
 async def create_partitions(
@@ -292,24 +357,25 @@ async def create_partitions(
 ) -> Response:
     """Give topics more partitions."""
     body, topics = request.body, broker.cluster.controller.topics
-    names = [requested.name for requested in body.topics]
-    first_new = {name: len(topics[name].partitions) for name in names if name in topics}
-    named = Counter(names)
+    named = Counter(requested.name for requested in body.topics)
+    changes = {requested.name: requested for requested in body.topics}
+    first_new = {name: len(topics[name].partitions) for name in changes if name in topics}
     refusals = [
-        _Refused(ErrorCode.INVALID_REQUEST, f"{requested.name} is named twice")
-        if named[requested.name] > 1
-        else _add_partitions(broker.cluster, requested, body.validate_only)
-        for requested in body.topics
+        _Refused(ErrorCode.INVALID_REQUEST, f"{name} is named twice")
+        if named[name] > 1
+        else _too_late(body.timeout)
+        or _add_partitions(broker.cluster, requested, body.validate_only)
+        for name, requested in changes.items()
     ]
     if not body.validate_only:
-        refusals = await _wait_until_led(broker, names, first_new, refusals, body.timeout)
+        refusals = await _wait_until_led(broker, list(changes), first_new, refusals, body.timeout)
     results = [
         {
             "name": name,
             "error_code": ErrorCode.NONE if refused is None else refused.code,
             "error_message": None if refused is None else refused.message,
         }
-        for name, refused in zip(names, refusals, strict=True)
+        for name, refused in zip(changes, refusals, strict=True)
     ]
     return {"throttle_time": 0, "results": results}
 
@@ -418,10 +484,11 @@ async def elect_leaders(
     """Elect leaders; complete when they lead."""
     body = request.body
     kind = getattr(body, "election_type", _PREFERRED)
-    if kind not in (_PREFERRED, _UNCLEAN):
+    late = _too_late(body.timeout)
+    if late is not None or kind not in (_PREFERRED, _UNCLEAN):
         return {
             "throttle_time": 0,
-            "error_code": int(ErrorCode.INVALID_REQUEST),
+            "error_code": int(ErrorCode.INVALID_REQUEST) if late is None else late.code,
             "replica_election_results": (),
         }
     requested = None
@@ -457,16 +524,23 @@ async def alter_partition_reassignments(
     """Begin or cancel reassignments of partitions; each succeeds or fails by itself."""
     body = request.body
     may_change_count = getattr(body, "allow_replication_factor_change", True)
+    late = _too_late(body.timeout)
     return {
         "throttle_time": 0,
         "allow_replication_factor_change": may_change_count,
-        "error_code": 0,
-        "error_message": None,
+        "error_code": 0 if late is None else late.code,
+        "error_message": None if late is None else late.message,
         "responses": [
             {
                 "name": topic.name,
                 "partitions": [
                     _reassigned(broker.cluster.controller, topic.name, requested, may_change_count)
+                    if late is None
+                    else {
+                        "partition_index": requested.partition_index,
+                        "error_code": late.code,
+                        "error_message": late.message,
+                    }
                     for requested in topic.partitions
                 ],
             }

@@ -17,7 +17,6 @@ from purgatory.cluster.records import new_marker
 from purgatory.kafka import (
     ErrorCode,
     InitProducerIdResult,
-    Partition,
     ProducerIdentity,
     TopicPartition,
     TransactionRecord,
@@ -28,7 +27,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.subscription import PatternError, TopicPattern
-from purgatory.kafka.log.producer_state import ProducerEntry
+from purgatory.kafka.transactions.transaction_metadata import TV1
 
 _NO_PRODUCER = ProducerIdentity(-1, -1)
 _INIT_PRODUCER_FENCED_MIN_VERSION = 4
@@ -198,6 +197,8 @@ async def end_txn(broker: BrokerServices, request: Request, connection: Connecti
         result = await saved_response(broker.cluster, end, _UNAVAILABLE)
     except ClusterError:  # no new producer id could be saved, which is logged
         result = _UNAVAILABLE
+    if broker.cluster.delays is not None and result.error is ErrorCode.NONE:
+        broker.cluster.delays.begin_markers(body.transactional_id)
     return {
         "throttle_time": 0,
         "error_code": _error_code(result.error, version),
@@ -234,8 +235,9 @@ async def write_txn_markers(
             for topic in requested.topics
             for number in topic.partition_indexes
         }
+        version = getattr(requested, "transaction_version", TV1)
         codes: Codes = await response_future(
-            partial(write_markers, broker.manager, broker.groups, markers)
+            partial(write_markers, broker.manager, broker.groups, markers, version=version)
         )
         results.append(
             {
@@ -258,9 +260,8 @@ async def write_txn_markers(
     return {"throttle_time": 0, "markers": results}
 
 
-_NO_TRANSACTION = TransactionRecord(TransactionState.DEAD, -1, -1, 0, start_ms=0)
+_NO_TRANSACTION = TransactionRecord(TransactionState.DEAD, 0, 0, 0, start_ms=0)
 _STATES = frozenset(state.value for state in TransactionState)
-_NO_TIME = -1
 
 
 async def describe_transactions(
@@ -333,7 +334,7 @@ async def list_transactions(
             for listing in broker.transactions.all_transactions()
             if (not states or listing.record.state.value in states)
             and (not producers or listing.record.producer_id in producers)
-            and (lasted_ms < 0 or _NO_TIME < listing.record.start_ms <= begun_until_ms)
+            and (lasted_ms < 0 or listing.record.start_ms < begun_until_ms)
             and (pattern is None or pattern.matches(listing.transactional_id))
         ],
     }
@@ -372,7 +373,7 @@ def _producers(broker: BrokerServices, topic_partition: TopicPartition) -> dict[
                 "producer_id": producer_id,
                 "producer_epoch": entry.producer_epoch,
                 "last_sequence": entry.last_sequence,
-                "last_timestamp": _last_ms(partition, entry),
+                "last_timestamp": entry.last_timestamp_ms,
                 "coordinator_epoch": entry.coordinator_epoch,
                 "current_txn_start_offset": states.ongoing.get(producer_id, -1),
             }
@@ -384,13 +385,3 @@ def _producers(broker: BrokerServices, topic_partition: TopicPartition) -> dict[
         "error_message": message,
         "active_producers": active,
     }
-
-
-def _last_ms(partition: Partition, entry: ProducerEntry) -> int:
-    """Return the time of a producer's last records; -1: they are deleted."""
-    if not entry.batches:
-        return _NO_TIME
-    offset = entry.batches[-1].first_offset
-    if offset < partition.log.start_offset:
-        return _NO_TIME
-    return partition.log.read(offset, 1)[0].max_timestamp_ms

@@ -28,7 +28,6 @@ from __future__ import annotations
 import asyncio
 import math
 import struct
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import CoroutineType
 from typing import Protocol, cast
@@ -49,6 +48,7 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka.security.sasl import Login
 from purgatory.settings.addresses import host_and_port
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
+from timer.machine_time import time
 
 PERIOD_S = 0.005
 """The serving time of all connections together in a round."""

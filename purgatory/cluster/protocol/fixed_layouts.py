@@ -27,7 +27,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
+from purgatory.kafka import (
+    AbortedTransaction,
+    EpochEndOffset,
+    ErrorCode,
+    PartitionFetchResponse,
+    PartitionProduceResponse,
+)
 from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
 from purgatory.kafka.log.record_batch import encode_batches
 
@@ -157,7 +163,7 @@ def read_produce(version: int, frame: bytes) -> tuple[str | None, ProduceBody] |
         body, at = _read_body(frame, at, version, reading)
     except (_UnusualError, IndexError, UnicodeDecodeError, struct.error):
         return None
-    return (client_id, body) if at == len(frame) else None
+    return (client_id, body) if at <= len(frame) else None
 
 
 def _read_body(frame: bytes, at: int, version: int, reading: _Reading) -> tuple[ProduceBody, int]:
@@ -350,10 +356,12 @@ class ProduceResponse(FixedLayout):
     Args:
         responses: by the names of the topics, or by their ids, as the request's version has it.
         hints: the leaders of partitions that other brokers lead.
+        throttle_ms: how long the client is to wait, in milliseconds.
     """
 
     responses: Mapping[Key, PartitionProduceResponse]
     hints: LeaderHints = NO_HINTS
+    throttle_ms: int = 0
 
     def encode(self, version: int) -> bytes:
         """Return the body of the response. O(partitions)."""
@@ -388,7 +396,7 @@ class ProduceResponse(FixedLayout):
                     )
             parts.append(end)
         endpoints = self.hints.endpoints if version >= _PRODUCE_HINTS else ()
-        parts += _INT.pack(0), _endpoints(endpoints) or end  # throttled for 0 ms
+        parts += _INT.pack(self.throttle_ms), _endpoints(endpoints) or end
         return b"".join(parts)
 
     def fields(self) -> Mapping[str, Any]:
@@ -410,7 +418,7 @@ class ProduceResponse(FixedLayout):
 
         return {
             "responses": _topic_fields(self.responses, "partition_responses", partition_fields),
-            "throttle_time": 0,
+            "throttle_time": self.throttle_ms,
             "node_endpoints": [endpoint._asdict() for endpoint in self.hints.endpoints],
         }
 
@@ -424,18 +432,23 @@ class FetchResponse(FixedLayout):
         session_id: the id of the fetch session; 0: there is none.
         error: the error of the whole request.
         hints: the leaders of partitions that other brokers lead.
+        throttle_ms: how long the client is to wait, in milliseconds.
+        lists_aborted: whether the client asked for committed records alone. Without a list of
+            aborted transactions, that of a partition is null.
     """
 
     responses: Mapping[Key, PartitionFetchResponse]
     session_id: int = 0
     error: int = 0
     hints: LeaderHints = NO_HINTS
+    throttle_ms: int = 0
+    lists_aborted: bool = True
 
     def encode(self, version: int) -> bytes:
         """Return the body of the response. O(bytes)."""
         string, length, end = _WRITE_COMPACT if version >= _FETCH_FLEXIBLE else _WRITE_PLAIN
         topics = _by_topic(self.responses)
-        head = _FETCH_HEAD.pack(0, self.error, self.session_id)  # throttled for 0 ms
+        head = _FETCH_HEAD.pack(self.throttle_ms, self.error, self.session_id)
         parts = [head if version >= 7 else head[:4], length(len(topics))]
         for topic, partitions in topics.items():
             parts += _topic(topic, string), length(len(partitions))
@@ -450,12 +463,13 @@ class FetchResponse(FixedLayout):
                     parts.append(_FETCHED.pack(*numbers))
                 else:
                     parts.append(_FETCHED_AND_START.pack(*numbers, response.log_start_offset))
-                parts.append(length(len(response.aborted_transactions)))
-                for aborted in response.aborted_transactions:
+                transactions = self._aborted_transactions(response)
+                parts.append(length(-1 if transactions is None else len(transactions)))
+                for aborted in transactions or ():
                     parts += _TRANSACTION.pack(aborted.producer_id, aborted.first_offset), end
                 if version >= 11:
                     parts.append(_INT.pack(response.preferred_replica))
-                records = encode_batches(response.batches)
+                records = _records(response)
                 parts += length(len(records)), records
                 leader = self.hints.leaders.get((topic, partition))
                 if end and (response.diverging_epoch is not None or leader is not None):
@@ -468,6 +482,7 @@ class FetchResponse(FixedLayout):
 
     def fields(self) -> Mapping[str, Any]:
         def partition_fields(key: Key, response: PartitionFetchResponse) -> dict[str, Any]:
+            transactions = self._aborted_transactions(response)
             values = {
                 **_leader_fields(self.hints, key),
                 "partition_index": key[1],
@@ -475,12 +490,14 @@ class FetchResponse(FixedLayout):
                 "high_watermark": response.high_watermark,
                 "last_stable_offset": response.last_stable_offset,
                 "log_start_offset": response.log_start_offset,
-                "aborted_transactions": [
+                "aborted_transactions": None
+                if transactions is None
+                else [
                     {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
-                    for aborted in response.aborted_transactions
+                    for aborted in transactions
                 ],
                 "preferred_read_replica": response.preferred_replica,
-                "records": encode_batches(response.batches),
+                "records": _records(response),
             }
             if response.diverging_epoch is not None:
                 epoch, end_offset = response.diverging_epoch
@@ -488,12 +505,35 @@ class FetchResponse(FixedLayout):
             return values
 
         return {
-            "throttle_time": 0,
+            "throttle_time": self.throttle_ms,
             "error_code": self.error,
             "session_id": self.session_id,
             "responses": _topic_fields(self.responses, "partitions", partition_fields),
             "node_endpoints": [endpoint._asdict() for endpoint in self.hints.endpoints],
         }
+
+    def _aborted_transactions(
+        self, response: PartitionFetchResponse
+    ) -> Sequence[AbortedTransaction] | None:
+        """Return a partition's list, None for null; as in Kafka, it is empty where the partition
+        was not looked for."""
+        if response.error is ErrorCode.NONE and self.lists_aborted:
+            return response.aborted_transactions
+        return () if response.error in _NOT_LOOKED_FOR else None
+
+
+_NOT_LOOKED_FOR = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+}
+
+
+def _records(response: PartitionFetchResponse) -> bytes:
+    records = encode_batches(response.batches)
+    return records + response.cut_batch if response.cut_batch else records
 
 
 def _leader_fields(hints: LeaderHints, key: Key) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 The codec reserves memory for as many elements as an array claims to have, and a claim of two
 thousand million ends the process. Each length is therefore compared with the rest of the frame
-first, and the elements of all arrays are counted. Tagged fields that the codec doesn't know are
-removed: Kafka ignores them, and the codec would refuse the request.
+first, and the elements of all arrays are counted. What Kafka ignores and the codec would refuse is
+mended: unknown tagged fields and bytes behind the fields are removed, any length below 0 is null,
+and bytes that are no UTF-8 become U+FFFD, as in Java.
 
 Ground rules
 ------------
@@ -46,7 +47,6 @@ _FIXED_SIZES: Mapping[str, int] = {
 _MAX_VARINT_BYTES = 5
 _MAX_STRING_BYTES = 2**15 - 1
 """Kafka's limit of strings, which is that of records and of responses of older versions."""
-_NULL = -1
 _NO_ENTITY = 0xFF
 
 
@@ -62,6 +62,16 @@ class _FrameReader:
         self.elements = 0
         # (begin, end, what stands there instead), in order
         self.cuts: list[tuple[int, int, bytes]] = []
+
+    def check_text(self, begin: int, at: int, end: int, compact: bool) -> None:
+        """Have a text that is no UTF-8 read as Java does: its length is at ``begin``."""
+        try:
+            self.data[at:end].decode()
+        except UnicodeDecodeError:
+            text = self.data[at:end].decode("utf-8", "replace").encode()
+            _check_string(len(text))
+            length = _varint(len(text) + 1) if compact else len(text).to_bytes(2, "big")
+            self.cuts.append((begin, end, length + text))
 
     def count(self, elements: int, at: int) -> None:
         """Record an array, or refuse it."""
@@ -81,15 +91,13 @@ def check_frame(
     frame: bytes,
     header_class: Any,
     body_class: Any,
-    most_tail_bytes: int = 0,
     max_elements: int = MAX_ELEMENTS,
 ) -> bytes:
-    """Check the lengths in a frame, and return it without unknown tagged fields.
+    """Check the lengths in a frame, and return it as the codec reads it.
 
     Args:
         frame: one request, without its length.
         header_class, body_class: `kio`'s.
-        most_tail_bytes: so many bytes may follow the fields; they are cut off.
         max_elements: so many may all arrays have together.
 
     Raises:
@@ -100,7 +108,7 @@ def check_frame(
         at = _entity_step(body_class)(reader, _entity_step(header_class)(reader, 0))
     except IndexError:
         raise BadRequestError(f"its {len(frame)} bytes end within a number") from None
-    if not at <= len(frame) <= at + most_tail_bytes:
+    if at > len(frame):
         raise BadRequestError(f"its fields take {at} bytes, and it has {len(frame)}")
     frame = frame[:at]
     if not reader.cuts:
@@ -162,7 +170,7 @@ def _field_step(hint: Any, kafka_type: str | None, compact: bool) -> _Step | int
     assert kafka_type is not None, "only entities have none"
     if kafka_type in _FIXED_SIZES:
         return _FIXED_SIZES[kafka_type]
-    return _bytes_step(compact, 2 if kafka_type == "string" else 4)
+    return _text_step(compact) if kafka_type == "string" else _bytes_step(compact)
 
 
 def _nullable_step(entity: _Step) -> _Step:
@@ -174,30 +182,51 @@ def _nullable_step(entity: _Step) -> _Step:
     return step
 
 
-def _bytes_step(compact: bool, length_bytes: int) -> _Step:
+def _bytes_step(compact: bool) -> _Step:
     def step(reader: _FrameReader, at: int) -> int:
-        byte = reader.data[at]
-        # The most usual lengths, without a call.
-        if compact and byte < 0x80:
-            end = at + (byte or 1)  # 0 is null
-            if end <= reader.end:
-                return end
-        elif byte == 0 and length_bytes == 2:
-            end = at + 2 + reader.data[at + 1]
-            if end <= reader.end:
-                return end
-        length, at = _length(reader.data, at, compact, length_bytes)
-        if length > reader.end - at:
-            raise BadRequestError(
-                f"a field of {length} bytes, where {max(0, reader.end - at)} are left"
-            )
-        if length > _MAX_STRING_BYTES and length_bytes == 2:
-            raise BadRequestError(
-                f"a string of {length} bytes: it may have {_MAX_STRING_BYTES}, in all versions"
-            )
-        return at + max(0, length)
+        length, at = _length(reader, at, compact, 4)
+        return _end(reader, length, at)
 
     return step
+
+
+def _text_step(compact: bool) -> _Step:
+    def step(reader: _FrameReader, at: int) -> int:
+        data, begin = reader.data, at
+        byte = data[at]
+        # The most usual lengths, without a call.
+        if compact and byte < 0x80:
+            length, at = byte - 1, at + 1  # 0 is null
+        elif byte == 0 and not compact:
+            length, at = data[at + 1], at + 2
+        else:
+            length, at = _length(reader, at, compact, 2)
+        end = at + length
+        if end > reader.end or length > _MAX_STRING_BYTES:
+            end = _end(reader, length, at)
+            _check_string(length)
+        elif length < 0:
+            return at
+        if not data[at:end].isascii():
+            reader.check_text(begin, at, end, compact)
+        return end
+
+    return step
+
+
+def _end(reader: _FrameReader, length: int, at: int) -> int:
+    if length > reader.end - at:
+        raise BadRequestError(
+            f"a field of {length} bytes, where {max(0, reader.end - at)} are left"
+        )
+    return at + max(0, length)
+
+
+def _check_string(length: int) -> None:
+    if length > _MAX_STRING_BYTES:
+        raise BadRequestError(
+            f"a string of {length} bytes: it may have {_MAX_STRING_BYTES}, in all versions"
+        )
 
 
 def _array_step(item: _Step | int, compact: bool, may_be_null: bool) -> _Step:
@@ -206,7 +235,7 @@ def _array_step(item: _Step | int, compact: bool, may_be_null: bool) -> _Step:
         if compact and byte < 0x80:  # as above
             count, at = byte - 1, at + 1
         else:
-            count, at = _length(reader.data, at, compact, 4)
+            count, at = _length(reader, at, compact, 4)
         if count < 0:
             if not may_be_null:
                 raise BadRequestError("null in the place of an array")
@@ -247,15 +276,24 @@ def _tags_step(known: frozenset[int]) -> _Step:
     return step
 
 
-def _length(data: bytes, at: int, compact: bool, length_bytes: int) -> tuple[int, int]:
-    """Return a length, -1 for null, and where what it measures begins."""
+def _length(reader: _FrameReader, at: int, compact: bool, length_bytes: int) -> tuple[int, int]:
+    """Return a length, below 0 for null, and where what it measures begins."""
     if compact:
-        number, at = read_varint(data, at)
+        number, at = read_varint(reader.data, at)
         return number - 1, at
-    length = int.from_bytes(data[at : at + length_bytes], "big", signed=True)
-    if length < _NULL:
-        raise BadRequestError(f"a length of {length}")
-    return length, at + length_bytes
+    end = at + length_bytes
+    length = int.from_bytes(reader.data[at:end], "big", signed=True)
+    if length < -1:
+        reader.cuts.append((at, end, b"\xff" * length_bytes))
+    return length, end
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*encoded, number])
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

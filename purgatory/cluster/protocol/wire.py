@@ -2,9 +2,9 @@
 `fixed_layouts`.
 
 A frame is four bytes of length, a header that names the API, its version and the request's number,
-and a body. Versions that `cluster.api.registry` lacks are refused, and unknown tagged fields
-ignored, as in Kafka. Responses are plain values by name: fields that a version lacks are omitted,
-and times are numbers of milliseconds.
+and a body. Versions that `cluster.api.registry` lacks are refused; unknown tagged fields and bytes
+behind the body are ignored, as in Kafka. Responses are plain values by name: fields that a version
+lacks are omitted, and times are numbers of milliseconds.
 
 Ground rules
 ------------
@@ -36,12 +36,6 @@ from purgatory.cluster.protocol.frame_check import check_frame
 _METADATA, API_VERSIONS = 3, 18
 Versions = tuple[int, int]
 """The oldest and the newest version of an API."""
-
-_TAIL_BYTES: Mapping[int, int] = {3: 3, 9: 3, 16: 1, 51: 1}
-"""The excess bytes of requests in flexible versions, by API.
-
-librdkafka reserves four bytes for the count of topics in Metadata and OffsetFetch, of which "all"
-takes one; its ListGroups and AlterUserScramCredentials have an excess byte. Kafka ignores them."""
 
 _START = struct.Struct(">hhi")
 _RESPONSE_HEADER = struct.Struct(">ii")
@@ -98,8 +92,7 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
             return Request(api_key, api_version, correlation_id, *usual)
     request_class, read_header, read_body = readers(load_request_schema, api_key, api_version)
     try:
-        tail_bytes = _TAIL_BYTES.get(api_key, 0) if request_class.__flexible__ else 0
-        frame = check_frame(frame, request_class.__header_schema__, request_class, tail_bytes)
+        frame = check_frame(frame, request_class.__header_schema__, request_class)
         header, header_bytes = read_header(frame, 0)
         body, body_bytes = read_body(frame, header_bytes)
     except BadRequestError as error:

@@ -15,6 +15,7 @@ from purgatory.cluster.storage.disk import REAL_DISK, Disk, list_paths, read_fil
 from purgatory.cluster.storage.segment_file import SUFFIX
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.features import FEATURES
 from purgatory.kafka.security.authorizer import (
     Acl,
     Operation,
@@ -41,6 +42,12 @@ def save_metadata(
         "default_settings": controller.default_settings,
         "broker_settings": controller.broker_settings,
         "group_settings": controller.group_settings,
+        "client_metrics": controller.client_metrics,
+        "client_quotas": [
+            {"entity": entity, "quotas": quotas}
+            for entity, quotas in controller.client_quotas.entities.items()
+        ],
+        "feature_levels": controller.feature_levels,
         "topics": [
             {
                 "name": topic.name,
@@ -93,6 +100,16 @@ def load_metadata(folder: Path, controller: Controller, disk: Disk = REAL_DISK) 
         of_brokers = values.get("broker_settings", {}).items()
         broker_settings = {int(broker): dict(settings) for broker, settings in of_brokers}
         group_settings = dict(values.get("group_settings", {}))
+        client_metrics = dict(values.get("client_metrics", {}))
+        client_quotas = {
+            tuple((kind, name) for kind, name in entry["entity"]): dict(entry["quotas"])
+            for entry in values.get("client_quotas", ())
+        }
+        feature_levels = {
+            name: int(level)
+            for name, level in values.get("feature_levels", {}).items()
+            if name in FEATURES
+        }
     except (ValueError, KeyError, TypeError) as error:
         raise ClusterError(f"{path} can't be read as a cluster's metadata: {error!r}") from error
     if brokers != controller.broker_ids:
@@ -100,7 +117,15 @@ def load_metadata(folder: Path, controller: Controller, disk: Disk = REAL_DISK) 
             f"{path} is of a cluster with the brokers {list(brokers)}; "
             f"start it with as many, not with {list(controller.broker_ids)}"
         )
-    controller.restore(topics, default_settings, broker_settings, group_settings)
+    controller.restore(
+        topics,
+        default_settings,
+        broker_settings,
+        group_settings,
+        client_metrics,
+        client_quotas,
+        feature_levels,
+    )
     return next_producer_id
 
 

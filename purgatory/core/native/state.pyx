@@ -30,12 +30,13 @@ from timer.native.links cimport Link, append, start_empty, unlink
 from timer.native.system_time cimport system_time_ns
 from timer.native.whole_numbers cimport within_64_bits
 
-from time import monotonic_ns
 from weakref import WeakValueDictionary
 
 from purgatory.core.outcome import OUTCOMES, STAGES, WAIT_BOUNDS_MS, Outcome
+from timer.machine_time import time
 from timer.native.timer import NativeTimer
 
+cdef object monotonic_ns = time.monotonic_ns
 cdef object PENDING = Outcome.PENDING
 
 

@@ -16,6 +16,7 @@ from typing import ClassVar, Protocol
 from purgatory.core.keys import MemberKey, MemberRebalanceKey
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Assignor, Subscriber
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
 from purgatory.kafka.groups.consumer_group_member import (
     ConsumerMember,
     CurrentAssignment,
@@ -64,6 +65,7 @@ class ConsumerGroup:
         self.topics = SubscribedTopics(known_topics)
         self._holders: dict[TopicIdPartition, str] = {}
         self._changed_keys: dict[GroupRecordKey, None] = {}
+        self._dissolved: ClassicGroupRecord | None = None
 
     def session_key(self, member_id: str) -> MemberKey:
         """Return the watch key of a member's next heartbeat."""
@@ -228,6 +230,8 @@ class ConsumerGroup:
         return [(key, self._value_of(key)) for key in changed]
 
     def _value_of(self, key: GroupRecordKey) -> GroupRecordValue | None:
+        if key.kind is RecordKind.CLASSIC or self._dissolved is not None:
+            return self._dissolved if key.kind is RecordKind.CLASSIC else None
         member = self.members.get(key.member_id)
         if key.kind is RecordKind.GROUP_EPOCH:
             return self.epoch
@@ -238,6 +242,26 @@ class ConsumerGroup:
         if member is None:
             return None
         return member.subscription if key.kind is RecordKind.MEMBER else member.current
+
+    def adopt(self, epoch: int, members: Iterable[ConsumerMember]) -> None:
+        """Go on with the members of a classic group, which hold their targets. O(partitions)."""
+        self._mark_changed(RecordKind.CLASSIC)
+        self.epoch = self.target_epoch = epoch
+        for member in members:
+            self.replace_member(member)
+            self._set_target(member.member_id, member.current.assigned)
+        self._mark_changed(RecordKind.GROUP_EPOCH)
+        self._mark_changed(RecordKind.TARGET_EPOCH)
+
+    def dissolve(self, record: ClassicGroupRecord) -> None:
+        """End: a classic group goes on with the members. All changes that are left are the record
+        of that group, and the deletion of all others. O(members)."""
+        for member_id in self.members:
+            for kind in (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT):
+                self._mark_changed(kind, member_id)
+        for kind in (RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH, RecordKind.CLASSIC):
+            self._mark_changed(kind)
+        self._dissolved = record
 
     def restore(self, values: Mapping[GroupRecordKey, GroupRecordValue]) -> None:
         """Restore the state from the log's records. O(records)."""
@@ -253,7 +277,7 @@ class ConsumerGroup:
                     self.targets[member_id] = value
                 case int() if kind is RecordKind.GROUP_EPOCH:
                     self.epoch = value
-                case _:
+                case int():
                     self.target_epoch = value
         for member_id, subscription in subscriptions.items():
             current = currents.get(member_id, CurrentAssignment())
@@ -319,6 +343,18 @@ class DelayedMemberSession(_MemberWait):
 
     def try_complete(self) -> bool:
         return self.member_id not in self.group.members and self.force_complete()
+
+
+class DelayedRejoin(DelayedMemberSession):
+    """Waits until a member of the classic protocol joins again, for another rebalance."""
+
+    reason = "not joined again in time"
+
+
+class DelayedMemberSync(DelayedMemberSession):
+    """Waits until a member of the classic protocol that has joined fetches its assignment."""
+
+    reason = "no sync"
 
 
 class DelayedRevocation(_MemberWait):

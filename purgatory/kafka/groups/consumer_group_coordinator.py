@@ -17,7 +17,7 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
@@ -43,7 +43,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     Subscription,
 )
 from purgatory.kafka.groups.subscription import KnownTopics, PatternError, TopicPattern
-from purgatory.kafka.topic_partition import Partitions
+from purgatory.kafka.topic_partition import Partitions, TopicIdPartition, TopicPartition
 
 _UNCHANGED_MS = -1
 
@@ -200,6 +200,12 @@ class ConsumerGroupCoordinator:
             self._watch_revocation(group, member)
         return group
 
+    def create(self, group_id: str, respond: Callable[[ErrorCode], object]) -> None:
+        """Make a group without members; ``respond`` is called once it is replicated."""
+        group = self.groups[group_id] = self._new_group(group_id, self._known_topics)
+        group.bump_epoch()
+        self._save(group, respond)
+
     def forget(self, group_id: str) -> None:
         """Coordinate a group no more."""
         group = self.groups.pop(group_id, None)
@@ -234,7 +240,7 @@ class ConsumerGroupCoordinator:
                         ErrorCode.GROUP_ID_NOT_FOUND,
                         message=f"there is no such group: {request.group_id}",
                     )
-                group = self._new_group(request.group_id, self._known_topics)
+                group = self._create(request.group_id)
             result = (
                 self._leave(group, request)
                 if request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
@@ -253,6 +259,10 @@ class ConsumerGroupCoordinator:
             )
         else:
             respond(result)
+
+    def _create(self, group_id: str) -> ConsumerGroup:
+        """Return a group for its first member; it is kept once that has joined."""
+        return self._new_group(group_id, self._known_topics)
 
     def _heartbeat(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
@@ -274,7 +284,7 @@ class ConsumerGroupCoordinator:
         member_id = request.member_id or self._new_member_id()
         self.groups[group.group_id] = group
         member = self._store_member(group, previous, member_id, subscription)
-        is_new = previous is None or not _has_same_subscription(group, previous, member)
+        is_new = previous is None or not has_same_subscription(group, previous, member)
         self._assign_if_needed(group, is_new)
         member = self._reconcile(group, member, request.owned)
         self._watch_session(group, member)
@@ -319,7 +329,7 @@ class ConsumerGroupCoordinator:
             return member
         holder = group.members.get(group.static_members.get(request.instance_id or "", ""))
         if holder is not None and holder is not member:
-            if holder.is_static_leave:
+            if holder.is_static_leave or holder.subscription.classic is not None:
                 return holder
             raise GroupRefusal(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -391,7 +401,7 @@ class ConsumerGroupCoordinator:
         if member is None:
             raise _unknown(request)
         if request.epoch == LEAVE_EPOCH:
-            self._remove(group, member.member_id, "left")
+            self._remove(group, [member.member_id], "left")
         else:
             self._heartbeats.cancel_for_key(group.rebalance_key(member.member_id))
             static_leave = CurrentAssignment(
@@ -400,31 +410,39 @@ class ConsumerGroupCoordinator:
             group.replace_member(member._replace(current=static_leave))
         return ConsumerGroupHeartbeatResult(ErrorCode.NONE, member.member_id, request.epoch)
 
-    def _remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """Remove a member and bump the group epoch; the next heartbeat assigns again."""
-        self._stop_waiting(group, member_id)
-        group.remove(member_id)
+    def _remove(self, group: ConsumerGroup, member_ids: Collection[str], reason: str) -> None:
+        """Remove members and bump the group epoch; the next heartbeat assigns again."""
+        for member_id in member_ids:
+            self._stop_waiting(group, member_id)
+            group.remove(member_id)
+            _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
         group.topics.retain_patterns(remaining.subscription for remaining in group.members.values())
-        _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
         group.bump_epoch()
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         """Remove a member whose session or rebalance timeout has expired."""
         if self.groups.get(group.group_id) is group and member_id in group.members:
-            self._remove(group, member_id, reason)
+            self._remove(group, [member_id], reason)
             self._save(group, _ignore)
 
     # Offsets.
 
     def check_commit(
-        self, group_id: str, member_id: str, epoch: int, knows_epochs: bool = True
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        knows_epochs: bool = True,
+        topic_partitions: Collection[TopicPartition] = (),
     ) -> None:
-        """Check that offsets may be committed: by a member of this epoch; or, in a group without
-        members, with the member id "" and the epoch -1.
+        """Check that offsets may be committed: by a member of this epoch; by one of a later epoch,
+        of partitions that were assigned to it in this epoch or before, and still are (KIP-1251);
+        or, in a group without members, with the member id "" and the epoch -1.
 
         Args:
             group_id, member_id, epoch: as in the request.
             knows_epochs: whether the request is of a version that has epochs.
+            topic_partitions: those of the offsets.
 
         Raises:
             GroupRefusal: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or UNSUPPORTED_VERSION.
@@ -432,8 +450,22 @@ class ConsumerGroupCoordinator:
         member = self.groups[group_id].members.get(member_id)
         if member is not None and not knows_epochs:
             raise GroupRefusal(ErrorCode.UNSUPPORTED_VERSION)
-        if epoch >= 0 or self.groups[group_id].members:
+        if member is not None and epoch < member.current.epoch:
+            for topic_partition in topic_partitions:
+                assigned_in = self._assignment_epoch(member, topic_partition)
+                if assigned_in is None or epoch < assigned_in:
+                    raise GroupRefusal(ErrorCode.STALE_MEMBER_EPOCH)
+        elif epoch >= 0 or self.groups[group_id].members:
             self._check_member(group_id, member_id, epoch)
+
+    def _assignment_epoch(
+        self, member: ConsumerMember, topic_partition: TopicPartition
+    ) -> int | None:
+        topic = self._known_topics.topics.get(topic_partition.topic)
+        if topic is None:
+            return None
+        place = TopicIdPartition(topic.topic_id, topic_partition.partition)
+        return member.current.assignment_epoch(place)
 
     def check_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
         """Check that a request may fetch offsets: it names a member of this epoch, or none.
@@ -459,10 +491,12 @@ class ConsumerGroupCoordinator:
         previous = group.sessions.get(member_id)
         if previous is not None:
             previous.cancel()
-        delay_ms = self._session_timeout_ms(group.group_id)
-        waiting = DelayedMemberSession(group, member_id, delay_ms, self)
+        waiting = DelayedMemberSession(group, member_id, self._session_ms(group, member), self)
         group.sessions[member_id] = waiting
         self._heartbeats.try_complete_else_watch(waiting, [group.session_key(member_id)])
+
+    def _session_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
+        return self._session_timeout_ms(group.group_id)
 
     def _watch_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Begin to wait for a member's revocation of partitions, if there is one."""
@@ -505,6 +539,7 @@ def _is_unchanged(
         and request.assignor is None
         and request.rebalance_timeout_ms == _UNCHANGED_MS
         and current.state is MemberState.STABLE
+        and subscription.classic is None
         and request.epoch == current.epoch == group.target_epoch == group.epoch
         and not group.topics.is_stale
         and request.client_host == subscription.client_host
@@ -520,9 +555,10 @@ def _unknown(request: ConsumerGroupHeartbeat) -> GroupRefusal:
     )
 
 
-def _has_same_subscription(
+def has_same_subscription(
     group: ConsumerGroup, previous: ConsumerMember, member: ConsumerMember
 ) -> bool:
+    """Whether a member's new report changes nothing of what it reads."""
     before, after = previous.subscription, member.subscription
     if (before.topic_names, before.topic_regex) != (after.topic_names, after.topic_regex):
         return False

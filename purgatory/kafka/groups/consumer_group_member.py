@@ -11,10 +11,12 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
 
 JOIN_EPOCH = 0
@@ -43,11 +45,20 @@ class Principal(NamedTuple):
     host: str
 
 
+class ClassicMetadata(NamedTuple):
+    """What a member of the classic protocol said when it joined: its session timeout in
+    milliseconds, and its protocols with their metadata."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 class Subscription(NamedTuple):
     """The subscription that a member reported. Times are in milliseconds.
 
     ``requester`` is the client that subscribes by an expression. Without one, as after a restart
-    until the member's next heartbeat, all topics are visible.
+    until the member's next heartbeat, all topics are visible. ``classic`` is None where the member
+    uses the consumer protocol.
     """
 
     instance_id: str | None = None
@@ -59,6 +70,7 @@ class Subscription(NamedTuple):
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     requester: Principal | None = None
+    classic: ClassicMetadata | None = None
 
 
 class CurrentAssignment(NamedTuple):
@@ -70,6 +82,8 @@ class CurrentAssignment(NamedTuple):
         state: the progress of its reconciliation.
         assigned: the partitions that it may read.
         revoking: the partitions that it has yet to revoke.
+        epochs: the epoch of the target by which it got each of its partitions; those without one
+            have ``epoch``.
     """
 
     epoch: int = JOIN_EPOCH
@@ -77,11 +91,18 @@ class CurrentAssignment(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NO_PARTITIONS
     revoking: Partitions = NO_PARTITIONS
+    epochs: Mapping[TopicIdPartition, int] = MappingProxyType({})
 
     @property
     def partitions(self) -> Partitions:
         """The partitions that no other member may own yet."""
         return self.assigned | self.revoking
+
+    def assignment_epoch(self, partition: TopicIdPartition) -> int | None:
+        """Return the epoch by which the member got one of its partitions; None for others."""
+        if partition not in self.assigned and partition not in self.revoking:
+            return None
+        return self.epochs.get(partition, self.epoch)
 
     def with_epoch(self, epoch: int) -> CurrentAssignment:
         """Return it with another epoch, if that is one, and this as the previous one."""
@@ -133,7 +154,13 @@ def reconciled(
     missing = target - retained
     free = frozenset(partition for partition in missing if not is_owned(partition))
     state = MemberState.STABLE if free == missing else MemberState.UNRELEASED_PARTITIONS
-    after = current._replace(state=state, assigned=retained | free, revoking=NO_PARTITIONS)
+    epochs = {partition: current.epochs.get(partition, current.epoch) for partition in retained}
+    after = current._replace(
+        state=state,
+        assigned=retained | free,
+        revoking=NO_PARTITIONS,
+        epochs=epochs | dict.fromkeys(free, target_epoch),
+    )
     return after.with_epoch(target_epoch)
 
 
@@ -143,9 +170,10 @@ def _still_owns(owned: Partitions | None, revoking: Partitions) -> bool:
 
 
 class RecordKind(IntEnum):
-    """The kind of a record, numbered as the key versions in Kafka's `__consumer_offsets`, those of
-    consumer groups."""
+    """The kind of a record, numbered as the key versions in Kafka's `__consumer_offsets`: that of
+    classic groups, and those of consumer groups."""
 
+    CLASSIC = 2
     GROUP_EPOCH = 3
     MEMBER = 5
     TARGET_EPOCH = 6
@@ -162,8 +190,11 @@ class GroupRecordKey(NamedTuple):
     is_share: bool = False
 
 
-GroupRecordValue: TypeAlias = int | Subscription | Partitions | CurrentAssignment
-"""An epoch of the group or of its target; or a member's report, target or assignment."""
+GroupRecordValue: TypeAlias = (
+    int | Subscription | Partitions | CurrentAssignment | ClassicGroupRecord
+)
+"""An epoch of the group or of its target; a member's report, target or assignment; or a generation
+of a classic group."""
 
 GroupRecord: TypeAlias = tuple[GroupRecordKey, GroupRecordValue | None]
 """The new value; None: it is deleted."""

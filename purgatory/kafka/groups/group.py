@@ -8,9 +8,8 @@ Ground rules: the waits ask the group and notify the coordinator, on the thread 
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -18,6 +17,8 @@ from typing import NamedTuple, Protocol
 from purgatory.core.keys import GroupJoinKey, GroupSyncKey, MemberKey
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
+from purgatory.kafka.groups.consumer_protocol import subscribed_topics
 
 
 class JoinGroupMember(NamedTuple):
@@ -38,6 +39,8 @@ class JoinGroupResult(NamedTuple):
     protocol: str | None = None
     leader_id: str = ""
     members: Sequence[JoinGroupMember] = ()
+    skip_assignment: bool = False
+    """Whether the leader is back in a generation that has its assignment (KIP-814)."""
 
 
 class SyncGroupResult(NamedTuple):
@@ -49,8 +52,16 @@ class SyncGroupResult(NamedTuple):
     assignment: bytes = b""
 
 
+class LeaveGroupResult(NamedTuple):
+    """The error of a whole request, or the error code of each member that was to leave."""
+
+    error: ErrorCode
+    codes: Sequence[ErrorCode] = ()
+
+
 RespondJoin = Callable[[JoinGroupResult], object]
 RespondSync = Callable[[SyncGroupResult], object]
+RespondLeave = Callable[[LeaveGroupResult], object]
 CONSUMER = "consumer"
 """The protocol type of consumers."""
 
@@ -275,7 +286,8 @@ class Group:
     def join_result(self, member: Member) -> JoinGroupResult:
         """Return a member's JoinGroup result; the leader's has all members."""
         assert self.leader_id is not None, "a group with members has a leader"
-        members = self.current_member_metadata() if member.member_id == self.leader_id else ()
+        leads = member.member_id == self.leader_id
+        members = self.current_member_metadata() if leads else ()
         return JoinGroupResult(
             ErrorCode.NONE,
             member.member_id,
@@ -284,6 +296,7 @@ class Group:
             self.protocol,
             self.leader_id,
             members,
+            leads and self.state is GroupState.STABLE,
         )
 
     def sync_result(self, member: Member) -> SyncGroupResult:
@@ -315,6 +328,62 @@ class Group:
             return None
         return topics
 
+    # Its record.
+
+    def record(self, assignments: Mapping[str, bytes], now_ms: int) -> ClassicGroupRecord:
+        """Return its generation, as stored, with these assignments by member id. O(members)."""
+        return ClassicGroupRecord(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.leader_id,
+            now_ms,
+            tuple(
+                ClassicMemberRecord(
+                    member.member_id,
+                    member.instance_id,
+                    member.join_request.client_id,
+                    member.join_request.client_host,
+                    member.join_request.rebalance_timeout_ms,
+                    member.join_request.session_timeout_ms,
+                    member.metadata_for(self.protocol or ""),
+                    assignments.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    @classmethod
+    def restored(cls, group_id: str, record: ClassicGroupRecord) -> Group:
+        """Return a group as stored: stable, or empty. O(members).
+
+        Of each member's protocols the chosen one alone is known.
+        """
+        group = cls(group_id)
+        group.generation = record.generation
+        for stored in record.members:
+            protocols = ((record.protocol or "", stored.subscription),)
+            join_request = JoinGroupRequest(
+                stored.client_id,
+                stored.client_host,
+                stored.instance_id,
+                stored.session_timeout_ms,
+                stored.rebalance_timeout_ms,
+                record.protocol_type,
+                protocols,
+            )
+            group.add(
+                Member(stored.member_id, join_request, stored.assignment, is_new=False),
+            )
+        group.protocol_type = record.protocol_type or None
+        group.new_member_added = False
+        if record.members:
+            group.state = GroupState.STABLE
+            group.protocol = record.protocol
+            if record.leader_id in group.members:
+                group.leader_id = record.leader_id
+        return group
+
     def _check(self) -> None:
         """Assert all invariants. O(members)."""
         assert all(key == member.member_id for key, member in self.members.items())
@@ -326,39 +395,6 @@ class Group:
             assert self.members[member_id].instance_id == instance_id
         if self.state is GroupState.EMPTY:
             assert not self.members
-
-
-_SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
-
-
-def subscribed_topics(metadata: bytes) -> list[str]:
-    """Read the topics of a subscription of the consumer protocol. O(bytes).
-
-    Version 0 has them, and all later versions begin as it does. Later fields are not read: clients
-    write them differently.
-
-    Raises:
-        ValueError: the metadata are no such subscription.
-    """
-    at = 0
-
-    def read(count: int) -> bytes:
-        nonlocal at
-        at += count
-        if count < 0 or at > len(metadata):
-            raise ValueError("a field ends behind the data")
-        return metadata[at - count : at]
-
-    def number(layout: struct.Struct) -> int:
-        return int(layout.unpack(read(layout.size))[0])
-
-    number(_SHORT)  # the version
-    count = number(_INT)
-    if count > len(metadata):
-        raise ValueError(f"an array of {count} elements")
-    topics = [read(max(0, number(_SHORT))).decode() for _ in range(count)]
-    read(max(0, number(_INT)))  # the user data
-    return topics
 
 
 class GroupEvents(Protocol):

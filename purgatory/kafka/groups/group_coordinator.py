@@ -2,8 +2,9 @@
 
 Members join, sync and send heartbeats; their operations wait in three purgatories:
 ``Rebalance`` (`DelayedJoin` on a `GroupJoinKey`), ``Sync`` (`DelayedSync` on a `GroupSyncKey`) and
-``Heartbeat`` (`DelayedHeartbeat` and `DelayedArrival` on a `MemberKey`). The members of
-a group are not stored: after a change of the coordinator they join again.
+``Heartbeat`` (`DelayedHeartbeat` and `DelayedArrival` on a `MemberKey`). A generation is stored
+before its members get their assignments, and so is an empty group: members notice no change of the
+coordinator.
 
 Ground rules
 ------------
@@ -11,7 +12,8 @@ Ground rules
 * Callbacks of the purgatories change groups at once, so a method that notified a purgatory looks at
   the group again.
 * A request that may have to wait has a ``respond``, called once with the result or the error;
-  never, if the purgatories are closed first. The callback sends a response, and calls nothing here.
+  never, if the purgatories are closed first, or the broker was killed while it stored the group.
+  The callback sends a response, and calls nothing here.
   Other requests return at once, or raise `GroupRefusal`.
 """
 
@@ -22,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
 from purgatory.kafka.groups.group import (
     ANY_PROTOCOL,
     DelayedArrival,
@@ -34,14 +37,19 @@ from purgatory.kafka.groups.group import (
     InitialDelayedJoin,
     JoinGroupRequest,
     JoinGroupResult,
+    LeaveGroupResult,
     Member,
     RespondJoin,
+    RespondLeave,
     RespondSync,
     SyncGroupResult,
 )
 from purgatory.kafka.settings.group_settings import GroupConfig
 
 _MAX_GROUP_ID_BYTES = 2**15 - 1
+SaveGroup = Callable[[Group, Mapping[str, bytes], Callable[[ErrorCode], object]], object]
+"""Stores a group's generation with these assignments by member id, and calls back once that is
+replicated, or can't be; never, if the broker is killed meanwhile."""
 _log = Logger("purgatory.kafka")
 
 
@@ -65,6 +73,7 @@ class GroupCoordinator:
         new_member_id: makes an id that no member had before, from its first part.
         check_coordinated: raises `GroupRefusal` where another broker coordinates a group.
         check_joining: raises `GroupRefusal` where a group has members of another protocol.
+        save: stores groups; by default they are not.
     """
 
     def __init__(
@@ -74,6 +83,7 @@ class GroupCoordinator:
         new_member_id: Callable[[str], str],
         check_coordinated: Callable[[str], object] = lambda _: None,
         check_joining: Callable[[str], object] = lambda _: None,
+        save: SaveGroup = lambda _group, _assignments, respond: respond(ErrorCode.NONE),
     ) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
@@ -83,6 +93,8 @@ class GroupCoordinator:
         self._new_member_id = new_member_id
         self._check_led = check_coordinated
         self._check_joining = check_joining
+        self._save = save
+        self._left: Group | None = None
 
     @property
     def purgatories(self) -> list[DelayedOperationPurgatory]:
@@ -98,14 +110,29 @@ class GroupCoordinator:
         self._check_led(group_id)
         check_group_id(group_id)
 
-    def forget(self, group_id: str) -> None:
-        """Unload a group: its members get NOT_COORDINATOR."""
+    def restore(self, group_id: str, record: ClassicGroupRecord) -> None:
+        """Restore a group as stored, and restart the session timeouts of all members."""
+        group = Group.restored(group_id, record)
+        self.adopt(group)
+        if len(group.members) > self.config.max_size:
+            self._prepare_rebalance(group, "more members than a group may have by now")
+
+    def adopt(self, group: Group, reason: str | None = None) -> None:
+        """Coordinate a stable group, whose sessions begin; with a reason, its members rebalance."""
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self._watch_session(group, member)
+        if reason is not None:
+            self._prepare_rebalance(group, reason)
+
+    def forget(self, group_id: str, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        """Coordinate a group no more: its members that wait get this error."""
         group = self.groups.pop(group_id, None)
         if group is None:
             return
         group.state = GroupState.DEAD
         for member in group.members.values():
-            member.refuse(ErrorCode.NOT_COORDINATOR)
+            member.refuse(code)
         for member_id in (*group.members, *group.pending_members):
             self.heartbeats.cancel_for_key(group.member_key(member_id))
         self.rebalances.cancel_for_key(group.join_key)
@@ -130,17 +157,14 @@ class GroupCoordinator:
             respond: takes the response once the rebalance is complete, or an error.
         """
         try:
-            self.check_coordinated(group_id)
+            self.check_join(group_id, join_request)
             self._check_joining(group_id)
-            config, session_timeout_ms = self.config, join_request.session_timeout_ms
-            minimum, maximum = config.min_session_timeout_ms, config.max_session_timeout_ms
-            if not minimum <= session_timeout_ms <= maximum:
-                raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
             group = self.groups.get(group_id)
             if group is None:
                 if member_id:
                     raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
                 group = self.groups[group_id] = Group(group_id)
+            former_id = group.static_members.get(join_request.instance_id or "", "")
             try:
                 if not group.supports_protocols(join_request):
                     raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -151,17 +175,33 @@ class GroupCoordinator:
                 self._drop_if_unused(group)
             # A request that waits already was abandoned by the member, which now repeats it.
             member.respond_join(JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-            changed = member.is_new or member.join_request.protocols != join_request.protocols
-            has_rejoined = member.member_id != member_id
-            if has_rejoined and group.state is GroupState.COMPLETING_REBALANCE:
-                changed = True  # the leader is about to assign partitions to its former id
+            former = member.join_request
+            changed = member.is_new or former.protocols != join_request.protocols
+            is_back = not member.is_new and member.member_id != member_id
             member.join_request = join_request._replace(instance_id=member.instance_id)
-            if not changed and self._respond_at_once(group, member, has_rejoined):
-                respond(group.join_result(member))
-            else:
+            if is_back and group.state is GroupState.COMPLETING_REBALANCE:
+                changed = True  # the leader is about to assign partitions to its former id
+            elif is_back and group.state is GroupState.STABLE:
+                changed = group.choose_protocol() != group.protocol
+            if changed or not self._respond_at_once(group, member, is_back):
                 self._wait_to_join(group, member, respond)
+            elif is_back:
+                self._save_replaced(group, member, former_id, former, respond)
+            else:
+                respond(group.join_result(member))
         except GroupRefusal as refusal:
             respond(JoinGroupResult(refusal.code, refusal.member_id or member_id))
+
+    def check_join(self, group_id: str, join_request: JoinGroupRequest) -> None:
+        """Check a request to join, whatever the group.
+
+        Raises:
+            GroupRefusal: NOT_COORDINATOR, INVALID_GROUP_ID or INVALID_SESSION_TIMEOUT.
+        """
+        self.check_coordinated(group_id)
+        minimum, maximum = self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
+        if not minimum <= join_request.session_timeout_ms <= maximum:
+            raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
 
     def _drop_if_unused(self, group: Group) -> None:
         """Forget a group that never had a member, nor a pending one."""
@@ -212,6 +252,38 @@ class GroupCoordinator:
             self.syncs.check_and_complete(group.sync_key)
             self._watch_session(group, member)
         return member
+
+    def _save_replaced(
+        self,
+        group: Group,
+        member: Member,
+        former_id: str,
+        former: JoinGroupRequest,
+        respond: RespondJoin,
+    ) -> None:
+        """Store the new id of a static member that is back, and respond; if that fails, the member
+        has its former id again."""
+        member_id = member.member_id
+        member.awaiting_join_callback = respond
+        self.heartbeats.check_and_complete(group.member_key(member_id))
+
+        def saved(code: ErrorCode) -> None:
+            if group.members.get(member_id) is not member or group.state is GroupState.DEAD:
+                return
+            if code is not ErrorCode.NONE:
+                member.join_request = former
+                self._cancel_session(group, member)
+                group.replace(member, former_id)
+            if member.awaiting_join_callback is respond:
+                member.respond_join(
+                    group.join_result(member)
+                    if code is ErrorCode.NONE
+                    else JoinGroupResult(code, "")
+                )
+            self._watch_session(group, member)
+
+        assignments = {key: one.assignment for key, one in group.members.items()}
+        self._save(group, assignments, saved)
 
     def _respond_at_once(self, group: Group, member: Member, has_rejoined: bool) -> bool:
         """Whether a rejoining member without changes can get the current generation."""
@@ -285,6 +357,19 @@ class GroupCoordinator:
                 self._watch_session(group, member)
         if members:
             self.syncs.try_complete_else_watch(DelayedSync(group, self), [group.sync_key])
+        elif group is not self._left:
+            self._save_empty(group, lambda _: None)
+
+    def _save_empty(self, group: Group, respond: Callable[[ErrorCode], object]) -> None:
+        """Store that a group is empty. If that fails, a coordinator that takes over waits for its
+        former members in vain."""
+
+        def saved(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE:
+                _log.warning("empty_group_unsaved", group=group.group_id, error=code.name)
+            respond(code)
+
+        self._save(group, {}, saved)
 
     def expire_sync(self, group: Group) -> None:
         """Remove the members that have joined but not synced in time."""
@@ -322,7 +407,7 @@ class GroupCoordinator:
         Args:
             group_id, generation, member_id, instance_id: as in the request.
             assignments: the leader's, by member id.
-            respond: takes the response once the leader has sent them, or an error.
+            respond: takes the response once the leader's assignments are stored, or an error.
             protocol: the group's protocol as the member knows it.
         """
         try:
@@ -333,29 +418,46 @@ class GroupCoordinator:
             if group.state is GroupState.PREPARING_REBALANCE:
                 raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
             group.pending_sync_members.discard(member_id)
-            if group.state is GroupState.COMPLETING_REBALANCE and member_id != group.leader_id:
-                # A request that waits already was abandoned by the member, which now repeats it.
-                member.respond_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
-                member.awaiting_sync_callback = respond
-                self.syncs.check_and_complete(group.sync_key)
-                self.heartbeats.check_and_complete(group.member_key(member_id))
-                return
-            if group.state is GroupState.COMPLETING_REBALANCE:
-                self._assign(group, assignments)
             self.syncs.check_and_complete(group.sync_key)
-            self._heartbeat(group, member)
-            respond(group.sync_result(member))
+            if group.state is GroupState.STABLE:
+                self._heartbeat(group, member)
+                respond(group.sync_result(member))
+                return
+            # A request that waits already was abandoned by the member, which now repeats it.
+            member.respond_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
+            member.awaiting_sync_callback = respond
+            self.heartbeats.check_and_complete(group.member_key(member_id))
+            if member_id == group.leader_id:
+                self._assign(group, assignments)
         except GroupRefusal as refusal:
             respond(SyncGroupResult(refusal.code))
 
     def _assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
-        group.state = GroupState.STABLE
+        generation = group.generation
+
+        def saved(code: ErrorCode) -> None:
+            # Another rebalance may have begun meanwhile: its members know.
+            if group.state is GroupState.COMPLETING_REBALANCE and group.generation == generation:
+                self._finish_rebalance(group, assignments, code)
+
+        self._save(group, assignments, saved)
+
+    def _finish_rebalance(
+        self, group: Group, assignments: Mapping[str, bytes], code: ErrorCode
+    ) -> None:
+        """Give all members their stored assignments, or the error."""
+        is_stored = code is ErrorCode.NONE
+        if is_stored:
+            group.state = GroupState.STABLE
         for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
+            member.assignment = assignments.get(member.member_id, b"") if is_stored else b""
         for member in group.members.values():
             if member.awaiting_sync_callback is not None:
-                member.respond_sync(group.sync_result(member))
+                result = group.sync_result(member) if is_stored else SyncGroupResult(code)
+                member.respond_sync(result)
                 self._watch_session(group, member)
+        if not is_stored:
+            self._prepare_rebalance(group, f"its assignments are not stored: {code.name}")
 
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
@@ -372,14 +474,30 @@ class GroupCoordinator:
         if group.state is GroupState.PREPARING_REBALANCE:
             raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
+    def leave(
+        self,
+        group_id: str,
+        members: Sequence[tuple[str, str | None]],
+        respond: RespondLeave,
+    ) -> None:
         """Remove members, each by its member id, its instance id or both.
 
-        Raises:
-            GroupRefusal: the group is not coordinated here.
+        Args:
+            respond: called at once, or, for the last members, once it is stored that they left.
         """
-        self.check_coordinated(group_id)
-        return [self._leave(group_id, *member) for member in members]
+        try:
+            self.check_coordinated(group_id)
+        except GroupRefusal as refusal:
+            respond(LeaveGroupResult(refusal.code))
+            return
+        group = self._left = self.groups.get(group_id)
+        was_empty = group is None or group.state is GroupState.EMPTY
+        codes = [self._leave(group_id, *member) for member in members]
+        self._left = None
+        if group is None or was_empty or group.state is not GroupState.EMPTY:
+            respond(LeaveGroupResult(ErrorCode.NONE, codes))
+        else:
+            self._save_empty(group, lambda code: respond(LeaveGroupResult(code, codes)))
 
     def _leave(self, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
         try:

@@ -1,11 +1,11 @@
 """The groups of one broker: those whose partition of the offsets topic it leads.
 
     classic     a member assigns the partitions (`GroupCoordinator`)
-    consumer    the coordinator assigns them (`ConsumerGroupCoordinator`, KIP-848)
+    consumer    the coordinator assigns them (`MixedGroupCoordinator`, KIP-848)
     share       members take records one by one (`ConsumerGroupCoordinator`, KIP-932)
 
-An empty group makes way for a group of another kind with the same name. A group with members keeps
-its kind: Kafka's migration policy ``disabled``.
+An empty group makes way for a group of another kind with the same name. Of groups with members,
+classic ones become consumer groups, and these classic ones again, as the migration policy permits.
 
 Ground rules: those of `GroupCoordinator`.
 """
@@ -18,6 +18,8 @@ from functools import partial
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
+from purgatory.kafka.groups.classic_requests import ClassicRequests
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
@@ -25,13 +27,19 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupHeartbeatResult,
     RespondHeartbeat,
 )
-from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, GroupRecord
+from purgatory.kafka.groups.consumer_group_member import (
+    JOIN_EPOCH,
+    GroupRecord,
+    GroupRecordKey,
+    RecordKind,
+)
 from purgatory.kafka.groups.group import (
     CONSUMER,
     Group,
     GroupState,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator, check_group_id
+from purgatory.kafka.groups.mixed_group_coordinator import MixedGroupCoordinator
 from purgatory.kafka.groups.offsets import (
     OFFSETS_TOPIC,
     CommittedOffset,
@@ -92,14 +100,21 @@ class GroupManager:
         by_default = GroupSettings(default_group_settings(config))
         settings = settings_of or (lambda _: by_default)
         self.offsets = GroupOffsets(manager, codec, now_ms)
+        self._now_ms = now_ms
         self._offsets_partitions = offsets_partitions
         self._is_known = is_known
         self._on_ended = on_ended
         self.classic = GroupCoordinator(
-            config, new_purgatory, new_member_id, self._partition, self._check_joining
+            config,
+            new_purgatory,
+            new_member_id,
+            self._partition,
+            self._check_joining,
+            self._save_classic,
         )
-        self.consumers = ConsumerGroupCoordinator(
-            config.max_size,
+        self.consumers = MixedGroupCoordinator(
+            self.classic,
+            now_ms,
             lambda group_id: settings(group_id).milliseconds("consumer.session.timeout.ms"),
             known_topics,
             self.classic.heartbeats,
@@ -115,6 +130,7 @@ class GroupManager:
             self._write,
             ShareGroup,
         )
+        self.classic_requests = ClassicRequests(self.classic, self.consumers)
         self._coordinators = (self.classic, self.consumers, self.shares)
 
     # Roles of this broker.
@@ -141,6 +157,21 @@ class GroupManager:
         """Handle a heartbeat of a member of a share group, as ``consumer_heartbeat``."""
         self._group_heartbeat(self.shares, request, respond)
 
+    def create_share_group(self, group_id: str, respond: Callable[[ErrorCode], object]) -> None:
+        """Make a share group without members; ``respond`` is called once it is replicated.
+
+        Raises:
+            GroupRefusal: the id is invalid or that of a group of another kind, or this broker
+                doesn't coordinate it.
+        """
+        self._check_committed(self._partition(group_id))
+        check_group_id(group_id)
+        if group_id in self.classic.groups or self._epoch_based_group(group_id) is not None:
+            raise GroupRefusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
+            )
+        self.shares.create(group_id, respond)
+
     def _group_heartbeat(
         self,
         coordinator: ConsumerGroupCoordinator,
@@ -157,27 +188,28 @@ class GroupManager:
                 if is_new:
                     if request.epoch == JOIN_EPOCH:
                         request.check()
-                    self._remove_other_type(request)
+                    self._remove_other_type(coordinator, request)
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
         coordinator.heartbeat(request, respond)
 
-    def _remove_other_type(self, request: ConsumerGroupHeartbeat) -> None:
-        """Delete an empty group of another kind, before a new group of its id is created."""
-        group_id = request.group_id
+    def _remove_other_type(
+        self, coordinator: ConsumerGroupCoordinator, request: ConsumerGroupHeartbeat
+    ) -> None:
+        """Delete an empty group of another kind, before a new group of its id is created. A classic
+        group with members is left to the coordinator of consumer groups, which may upgrade it."""
+        group_id, joins = request.group_id, request.epoch == JOIN_EPOCH
         classic, other = self.classic.groups.get(group_id), self._epoch_based_group(group_id)
-        has_members = (classic and (classic.members or classic.pending_members)) or (
-            other and other.members
-        )
-        if has_members or ((classic or other) and request.epoch != JOIN_EPOCH):
+        is_in_use = classic is not None and classic.state is not GroupState.EMPTY
+        if is_in_use and joins and coordinator is self.consumers:
+            return
+        has_members = is_in_use or (other and other.members)
+        if has_members or ((classic or other) and not joins):
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
             )
-        if classic is not None:
-            self.classic.forget(group_id)
-        if other is not None:
-            self._forget_empty(group_id)
+        self._forget_empty(group_id)
 
     def _check_joining(self, group_id: str) -> None:
         """Delete an empty group of another type, before a classic group of its id is created.
@@ -204,7 +236,10 @@ class GroupManager:
         if leads:
             for group_id in self.offsets.load(partition):
                 records = self.offsets.records_of(group_id)
-                if records:
+                classic = records.get(GroupRecordKey(group_id, RecordKind.CLASSIC))
+                if isinstance(classic, ClassicGroupRecord):
+                    self.classic.restore(group_id, classic)
+                elif records:
                     is_share = next(iter(records)).is_share
                     (self.shares if is_share else self.consumers).restore(group_id, records)
             return
@@ -241,7 +276,7 @@ class GroupManager:
         """
         try:
             partition = self._partition(group_id)
-            self.check_commit(group_id, generation, member_id, instance_id, knows_epochs)
+            self.check_commit(group_id, generation, member_id, instance_id, offsets, knows_epochs)
         except GroupRefusal as refusal:
             respond(dict.fromkeys(offsets, refusal.code))
             return
@@ -268,7 +303,9 @@ class GroupManager:
         """
         try:
             partition = self._partition(group_id)
-            self.check_commit(group_id, generation, member_id, instance_id, in_transaction=True)
+            self.check_commit(
+                group_id, generation, member_id, instance_id, offsets, in_transaction=True
+            )
         except GroupRefusal as refusal:
             # Producers know no member epochs, as in Kafka.
             is_stale = refusal.code is ErrorCode.STALE_MEMBER_EPOCH
@@ -284,10 +321,12 @@ class GroupManager:
         generation: int,
         member_id: str,
         instance_id: str | None,
+        topic_partitions: Collection[TopicPartition],
         knows_epochs: bool = True,
         in_transaction: bool = False,
     ) -> None:
-        """As `GroupCoordinator.check_commit`; in a consumer group by the member's epoch.
+        """As `GroupCoordinator.check_commit`; in a consumer group by the member's epoch, and by
+        those in which it got the partitions.
 
         Raises:
             GroupRefusal: the commit is refused.
@@ -298,13 +337,17 @@ class GroupManager:
             self.classic.check_coordinated(group_id)
             if not in_transaction or generation >= 0 or member_id or instance_id is not None:
                 self.consumers.check_commit(
-                    group_id, member_id, generation, knows_epochs or in_transaction
+                    group_id,
+                    member_id,
+                    generation,
+                    knows_epochs or in_transaction,
+                    topic_partitions,
                 )
             return
         if (
             generation >= 0
             and group_id not in self.classic.groups
-            and self.offsets.group_offsets(group_id)
+            and self.offsets.has_offsets(self._partition(group_id), group_id)
         ):
             # The group has offsets, and never had a member.
             self.classic.check_coordinated(group_id)
@@ -422,7 +465,7 @@ class GroupManager:
         Raises:
             GroupRefusal: another broker coordinates the group, or it is not a classic group.
         """
-        self._partition(group_id)
+        partition = self._partition(group_id)
         if self._epoch_based_group(group_id) is not None:
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is not a classic group"
@@ -430,7 +473,7 @@ class GroupManager:
         group = self.classic.groups.get(group_id)
         if group is None:
             group = Group(group_id)
-            if not self.offsets.group_offsets(group_id):
+            if not self.offsets.has_offsets(partition, group_id):
                 group.state = GroupState.DEAD
         return group
 
@@ -466,10 +509,18 @@ class GroupManager:
             respond: takes the error of the whole request, or the error code of each partition.
         """
         try:
+            check_group_id(group_id)
             topics = self._subscribed_topics(group_id)
         except GroupRefusal as refusal:
             respond(refusal.code, {})
             return
+
+        def deleted(code: ErrorCode) -> None:
+            if not self.offsets.group_offsets(group_id) and not self._epoch_based_group(group_id):
+                # As in Kafka, until its coordinator changes: a group without offsets is there.
+                self.classic.groups.setdefault(group_id, Group(group_id))
+            respond(ErrorCode.NONE, {**codes, **dict.fromkeys(valid, code)})
+
         codes = {
             topic_partition: self._delete_error(topic_partition, topics)
             for topic_partition in topic_partitions
@@ -481,7 +532,7 @@ class GroupManager:
             self._partition(group_id),
             group_id,
             valid,
-            lambda code: respond(ErrorCode.NONE, {**codes, **dict.fromkeys(valid, code)}),
+            deleted,
         )
 
     def _subscribed_topics(self, group_id: str) -> Collection[str] | None:
@@ -528,8 +579,34 @@ class GroupManager:
             coordinator.forget(group_id)
 
     def _forget_empty(self, group_id: str) -> None:
+        keys = dict.fromkeys(self.offsets.records_of(group_id))
+        # The last of its records may not be replicated yet.
+        if group_id in self.classic.groups:
+            keys[GroupRecordKey(group_id, RecordKind.CLASSIC)] = None
+        other = self._epoch_based_group(group_id)
+        if other is not None:
+            for kind in (RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH):
+                keys[GroupRecordKey(group_id, kind, is_share=other.is_share)] = None
         self._forget(group_id)
-        self._write(group_id, [(key, None) for key in self.offsets.records_of(group_id)], _ignore)
+        if keys:
+            self._write(group_id, list(keys.items()), _ignore)
+
+    def _save_classic(
+        self,
+        group: Group,
+        assignments: Mapping[str, bytes],
+        respond: Callable[[ErrorCode], object],
+    ) -> None:
+        group_id = group.group_id
+        own_key = GroupRecordKey(group_id, RecordKind.CLASSIC)
+        # Other records are left of a consumer group whose end could not be written.
+        records: dict[GroupRecordKey, ClassicGroupRecord | None] = dict.fromkeys(
+            self.offsets.records_of(group_id)
+        )
+        records[own_key] = group.record(assignments, self._now_ms())
+        errors = {ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        written = list(records.items())
+        self._write(group_id, written, lambda code: respond(errors.get(code, code)))
 
     def _write(
         self,

@@ -2,7 +2,7 @@
 
 Offsets that are committed in a transaction are pending (`PendingOffsets`) until it ends. They hold
 once it is committed, unless a later offset was committed for the same key by then: as in Kafka, the
-last written record holds.
+last written record holds. Until the end, the key has no stable offset either way.
 
 Ground rules
 ------------
@@ -107,7 +107,8 @@ class PendingOffsets:
     __slots__ = ("_held",)
 
     def __init__(self) -> None:
-        self._held: dict[tuple[int, OffsetKey], OffsetEntry] = {}
+        # None: a newer commit of the key holds, however the transaction ends.
+        self._held: dict[tuple[int, OffsetKey], OffsetEntry | None] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -118,36 +119,50 @@ class PendingOffsets:
         self._held.pop(at, None)
         self._held[at] = entry
 
-    def discard_pending(self, key: OffsetKey) -> None:
-        """Drop pending offsets of a key that has a newer commit. O(pending offsets)."""
+    def supersede(self, key: OffsetKey) -> None:
+        """Record a newer commit of a key: its pending offsets won't hold. O(pending offsets)."""
+        for at in self._held:
+            if at[1] == key:
+                self._held[at] = None
+
+    def discard(self, key: OffsetKey) -> None:
+        """Drop the pending offsets of a key that is deleted. O(pending offsets)."""
         for at in [at for at in self._held if at[1] == key]:
             del self._held[at]
 
     def end(self, producer_id: int, result: TransactionResult) -> list[OffsetEntry]:
         """Return the offsets that a producer's transaction commits. O(pending offsets)."""
         ended = [at for at in self._held if at[0] == producer_id]
-        if result is TransactionResult.ABORT:
-            for at in ended:
-                del self._held[at]
-            return []
         entries = []
-        for at in ended:
-            entries.append(self._held[at])
-            # Of other transactions, what was written before it.
-            for older in list(self._held):
-                if older[1] == at[1]:
-                    del self._held[older]
+        for at in ended if result is TransactionResult.COMMIT else ():
+            entry = self._held[at]
+            if entry is None:
+                continue
+            entries.append(entry)
+            for older in self._held:
                 if older == at:
                     break
+                if older[1] == at[1]:  # what another transaction wrote before it
+                    self._held[older] = None
+        for at in ended:
+            del self._held[at]
         return entries
 
     def producer_offsets(self, producer_id: int) -> list[OffsetEntry]:
-        """Return the pending offsets of a producer. O(pending offsets)."""
-        return [entry for at, entry in self._held.items() if at[0] == producer_id]
+        """Return the pending offsets of a producer that may hold. O(pending offsets)."""
+        return [entry for at, entry in self._held.items() if entry and at[0] == producer_id]
 
     def group_offsets(self, group_id: str) -> set[TopicPartition]:
         """Return what a group's offsets may yet change of. O(what is held)."""
         return {key.topic_partition for _, key in self._held if key.group_id == group_id}
+
+    def groups(self) -> set[str]:
+        """Return the groups with pending offsets. O(pending offsets)."""
+        return {key.group_id for _, key in self._held}
+
+    def topic_offsets(self, topic: str) -> list[OffsetKey]:
+        """Return the keys of a topic's pending offsets. O(pending offsets)."""
+        return [key for _, key in self._held if key.topic == topic]
 
 
 _Key = TypeVar("_Key")
@@ -304,11 +319,11 @@ class GroupOffsets:
         respond: Respond,
     ) -> None:
         """Delete committed offsets of a group; ``respond`` is called as by ``commit``."""
-        group_partitions = self.group_offsets(group_id)
+        stored = self.group_offsets(group_id).keys() | self.pending(partition, group_id)
         entries: list[StoredEntry] = [
             (OffsetKey(group_id, *topic_partition), None)
             for topic_partition in topic_partitions
-            if topic_partition in group_partitions
+            if topic_partition in stored
         ]
         if entries:
             self._append(partition, entries, respond)
@@ -327,20 +342,29 @@ class GroupOffsets:
         """Return what a group has committed, by topic and partition."""
         return self._by_group.get(group_id, {})
 
+    def has_offsets(self, partition: int, group_id: str) -> bool:
+        """Whether a group has offsets that are committed, or pending. O(pending offsets)."""
+        return bool(self.group_offsets(group_id) or self.pending(partition, group_id))
+
     def groups(self) -> list[str]:
-        """Return the groups with committed offsets."""
-        return [group_id for group_id, offsets in self._by_group.items() if offsets]
+        """Return the groups with offsets that are committed, or pending."""
+        found = {group_id: None for group_id, offsets in self._by_group.items() if offsets}
+        for pending in self._pending.values():
+            found |= dict.fromkeys(sorted(pending.groups()))
+        return list(found)
 
     def delete_topic(self, topic: str) -> None:
         """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
         for partition, groups in self._loaded.items():
-            entries: list[OffsetEntry] = [
-                (OffsetKey(group_id, *topic_partition), None)
+            keys = [
+                OffsetKey(group_id, *topic_partition)
                 for group_id in groups
                 for topic_partition in self._by_group.get(group_id, ())
                 if topic_partition[0] == topic
             ]
-            if entries:
+            keys += self._pending[partition].topic_offsets(topic)
+            if keys:
+                entries: list[OffsetEntry] = [(key, None) for key in dict.fromkeys(keys)]
                 self._append(partition, entries, _ignore)
 
     def _append(
@@ -380,9 +404,12 @@ class GroupOffsets:
 
     def _commit(self, partition: int, entries: Sequence[StoredEntry]) -> None:
         pending = self._pending[partition]
-        for key, _ in entries if pending else ():
+        for key, value in entries if pending else ():
             if isinstance(key, OffsetKey):
-                pending.discard_pending(key)
+                if value is None:
+                    pending.discard(key)
+                else:
+                    pending.supersede(key)
         self._apply(partition, entries)
 
     def _apply(self, partition: int, entries: Sequence[StoredEntry]) -> None:

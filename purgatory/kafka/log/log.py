@@ -73,6 +73,10 @@ class Segment:
             return self.end_position
         return self._positions[self._index_of(offset)]
 
+    def batch_at(self, offset: int) -> RecordBatch:
+        """Return the batch that holds ``offset``, one of the segment's. O(log n)."""
+        return self.batches[self._index_of(offset)]
+
     def read(
         self, offset: int, max_bytes: int, upto_offset: int, min_one_batch: bool
     ) -> list[RecordBatch]:
@@ -134,6 +138,8 @@ _MAX_SNAPSHOTS = 2
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 """The codecs of batches, by Kafka's numbers."""
 
+WEEK_MS = 7 * 24 * 60 * 60 * 1000
+
 ZSTD = CODECS.index("zstd")
 """The codec that older versions of Produce and Fetch lack."""
 
@@ -146,7 +152,7 @@ class LogConfig:
         segment_bytes: a batch that would make a segment larger than this begins a new one.
         retention_bytes: delete the oldest segments as long as this much remains; None keeps all.
         max_batch_bytes: a larger batch is refused.
-        retention_ms: delete segments whose records are all older; None keeps them.
+        retention_ms: delete segments whose records are all older: a week; None keeps them.
         deletes: whether old segments may be deleted, by size or by age.
         compacts: whether records are replaced by later ones with their key.
         is_log_append_time: whether records get the leader's time, in place of their producer's.
@@ -171,13 +177,13 @@ class LogConfig:
     segment_bytes: int = 1024 * 1024 * 1024
     retention_bytes: int | None = None
     max_batch_bytes: int = 1024 * 1024 + 12
-    retention_ms: OrTimedelta[int | None] = default(None)
+    retention_ms: OrTimedelta[int | None] = default(WEEK_MS)
     deletes: bool = True
     compacts: bool = False
     is_log_append_time: bool = False
     timestamp_before_max_ms: OrTimedelta[int | None] = default(None)
-    timestamp_after_max_ms: OrTimedelta[int | None] = default(None)
-    segment_ms: OrTimedelta[int | None] = default(None)
+    timestamp_after_max_ms: OrTimedelta[int | None] = default(60 * 60 * 1000)
+    segment_ms: OrTimedelta[int | None] = default(WEEK_MS)
     min_dirty_ratio: float = 0.5
     min_compaction_lag_ms: OrTimedelta[int] = default(0)
     max_compaction_lag_ms: OrTimedelta[int | None] = default(None)
@@ -199,6 +205,7 @@ class Log:
         "_active",
         "_bases",
         "_before",
+        "_has_placeholders",
         "_segment_bytes",
         "_segments",
         "_snapshots",
@@ -222,6 +229,7 @@ class Log:
         self._active = Segment(start_offset, 0)
         self._segments = [self._active]
         self._bases = [start_offset]
+        self._has_placeholders = False
         self._before = ProducerStates()  # as of the first batch that is here
         # (offset, the producers as of there), oldest first: where a rebuild may begin.
         self._snapshots: list[tuple[int, ProducerStates]] = []
@@ -262,6 +270,8 @@ class Log:
             self.epochs.assign(batch.leader_epoch, max(batch.base_offset, end_offset))
         if batch.producer_id >= 0:
             self.producers.update(batch)
+        elif not batch.record_count:
+            self._has_placeholders = True
         return batch.base_offset
 
     def _is_inside_batch(self, batch: RecordBatch) -> bool:
@@ -327,6 +337,29 @@ class Log:
         if offset >= upto_offset:
             return []
         return self._segment_at(offset).read(offset, max_bytes, upto_offset, min_one_batch)
+
+    def read_records(
+        self, offset: int, max_bytes: int, upto_offset: int, min_one_batch: bool
+    ) -> list[RecordBatch]:
+        """Read as ``read``, for a consumer: without the placeholders of compaction.
+
+        O(log n + batches returned + placeholders before them).
+        """
+        if not self._has_placeholders:
+            return self.read(offset, max_bytes, upto_offset, min_one_batch)
+        batches = self.read(self.skip_placeholders(offset), max_bytes, upto_offset, min_one_batch)
+        return [batch for batch in batches if not batch.is_placeholder]
+
+    def skip_placeholders(self, offset: int) -> int:
+        """Return the first offset from this one on that no placeholder holds: of a batch that
+        consumers are served, or the log's end. O(placeholders * log n)."""
+        if self._has_placeholders:
+            while self.start_offset <= offset < self.end_offset:
+                batch = self._segment_at(offset).batch_at(offset)
+                if not batch.is_placeholder:
+                    break
+                offset = batch.next_offset
+        return offset
 
     def position_of(self, offset: int) -> int:
         """Return the byte position of the batch that holds ``offset``. O(log n), O(1) at the end.
@@ -434,6 +467,7 @@ class Log:
         self.epochs.clear()
         self._before = ProducerStates()
         self.producers = ProducerStates()
+        self._has_placeholders = False
         self.start_offset = self.end_offset = self.high_watermark = offset
 
     def _rebuild_producers(self) -> None:
@@ -535,7 +569,7 @@ class Log:
             if end_offset > self.high_watermark or not all(
                 0 <= batch.max_timestamp_ms < oldest_ms
                 for batch in reversed(segment.batches)
-                if batch.next_offset > self.start_offset
+                if batch.record_count and batch.next_offset > self.start_offset
             ):
                 break
             start = end_offset
@@ -575,6 +609,7 @@ class Log:
         replacement = Segment(first.base_offset, first.base_position)
         for batch in batches:
             replacement.append(batch)
+            self._has_placeholders |= batch.is_placeholder
         assert replacement.end_offset == segments[-1].end_offset, "the same offsets"
         self._segments[begin:end] = [replacement]
         self._bases[begin:end] = [replacement.base_offset]

@@ -8,8 +8,10 @@ a record that is younger than ``min_compaction_lag_ms``. In these:
     a tombstone (a record without a value) is removed ``delete_retention_ms`` after its first pass
     the marker of a transaction stays
 
-An empty batch holds the offsets of a batch that is removed as a whole, so that a log has no gaps: a
-gap means a loss. The last batch of each producer stays for its numbers, without records.
+A placeholder, a batch without records, holds the offsets of a batch that is removed as a whole, for
+replicas and for recovery: to these, a gap means a loss. Consumers are served none (`read_records`):
+to them, a compacted log has gaps. The last batch of each producer stays for its numbers, without
+records.
 
 Replicas compact each for itself, and may differ in the removable records that they still have.
 
@@ -201,18 +203,14 @@ def _append_merged(
     last = retained[-1] if retained else None
     if (
         last is not None
-        and _is_placeholder(last)
-        and _is_placeholder(batch)
+        and last.is_placeholder
+        and batch.is_placeholder
         and last.leader_epoch == batch.leader_epoch
         and batch.next_offset - last.base_offset <= _MAX_OFFSETS
     ):
         retained[-1] = contents.empty(last.base_offset, batch.next_offset, batch.leader_epoch)
     else:
         retained.append(batch)
-
-
-def _is_placeholder(batch: RecordBatch) -> bool:
-    return batch.record_count == 0 and batch.producer_id == NO_PRODUCER_ID
 
 
 class _RetentionRules:
@@ -255,7 +253,7 @@ class _RetentionRules:
             return (
                 batch if not batch.record_count else self._contents.retain_records(batch, retained)
             )
-        if _is_placeholder(batch):
+        if batch.is_placeholder:
             return batch
         return self._contents.empty(batch.base_offset, batch.next_offset, batch.leader_epoch)
 

@@ -9,13 +9,14 @@ Ground rules
 ------------
 * Only the broker's loop touches the state, by its log.
 * The state is a pure function of the batches up to an offset: after a truncation it is rebuilt from
-  the state at the log's start, and the batches behind that.
+  the state at the log's start, and the batches behind that. But for verifications: these are the
+  leader's own, and gone then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
@@ -64,12 +65,14 @@ class AppendedBatch(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ProducerEntry:
-    """One producer: its epoch, its latest batches, oldest first, and the epoch of the coordinator
-    that last ended a transaction of it (-1: none did)."""
+    """One producer: its epoch, its latest batches, oldest first, the epoch of the coordinator that
+    last ended a transaction of it (-1: none did), and the time of its last records or of this end,
+    in milliseconds since 1970 (-1: unknown)."""
 
     producer_epoch: int
     batches: tuple[AppendedBatch, ...] = ()
     coordinator_epoch: int = NO_LEADER_EPOCH
+    last_timestamp_ms: int = -1
 
     @property
     def last_sequence(self) -> int:
@@ -85,6 +88,20 @@ class ProducerEntry:
         return None
 
 
+@dataclass(slots=True, eq=False)
+class _Verification:
+    """A producer whose transaction here isn't open yet, while its coordinator is asked.
+
+    The first batches of a transaction are verified one by one. While that of the first is repeated,
+    a later one could pass, and be the first in the log: the others would be refused for ever.
+    """
+
+    epoch: int
+    lowest_sequence: int
+    adds: bool
+    """Whether leaders add partitions to the transaction: then its sequences begin at 0."""
+
+
 class ProducerStates:
     """The producers of one log and their transactions.
 
@@ -93,10 +110,11 @@ class ProducerStates:
     could still be lost. Read only.
     """
 
-    __slots__ = ("_aborted", "_entries", "ongoing", "unreplicated")
+    __slots__ = ("_aborted", "_entries", "_verifications", "ongoing", "unreplicated")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self._verifications: dict[int, _Verification] = {}
         # Transactions enter as they begin: the dict's order is that of their first offsets, and its
         # first value is the least.
         self.ongoing: dict[int, int] = {}
@@ -105,16 +123,35 @@ class ProducerStates:
 
     # ---- before an append
 
-    def find_duplicate(
-        self, batch: RecordBatch, origin: AppendOrigin, complete_history: bool
-    ) -> AppendedBatch | None:
+    def begin_verification(self, batch: RecordBatch, *, adds: bool) -> bool:
+        """Note the first batches of a transaction, before its coordinator is asked. O(1).
+
+        Args:
+            batch: a transactional one.
+            adds: whether the leader adds the partition to the transaction.
+
+        Returns:
+            Whether the coordinator is to be asked: not for more batches of an open transaction. A
+            producer in a later epoch is in its next one: the marker of this is on its way.
+        """
+        producer_id, epoch = batch.producer_id, batch.producer_epoch
+        entry = self._entries.get(producer_id)
+        if producer_id in self.ongoing and entry is not None and entry.producer_epoch == epoch:
+            return False
+        known = self._verifications.get(producer_id)
+        if known is None or epoch > known.epoch:
+            verification = _Verification(epoch, batch.base_sequence, adds)
+            self._verifications[producer_id] = verification
+        elif epoch == known.epoch:
+            known.lowest_sequence = min(known.lowest_sequence, batch.base_sequence)
+        return True
+
+    def find_duplicate(self, batch: RecordBatch, origin: AppendOrigin) -> AppendedBatch | None:
         """Decide about a batch of a numbered producer. O(1).
 
         Args:
             batch: one with a producer id.
             origin: a client, a coordinator or the replication.
-            complete_history: whether nothing was ever deleted from the log's head, so that an
-                unknown producer never wrote here.
 
         Returns:
             The original of a duplicate; None for a new batch, which may be appended.
@@ -145,16 +182,14 @@ class ProducerStates:
             original = entry.find_duplicate(batch)
             if original is not None:
                 return original
-        self._check_sequence(batch, entry, complete_history)
+        self._check_sequence(batch, entry)
         self._check_transaction(batch)
         return None
 
-    def _check_sequence(
-        self, batch: RecordBatch, entry: ProducerEntry | None, complete_history: bool
-    ) -> None:
+    def _check_sequence(self, batch: RecordBatch, entry: ProducerEntry | None) -> None:
         if entry is None:
-            # The producer's earlier records may have been deleted: then any number follows them.
-            expected = 0 if complete_history else batch.base_sequence
+            # The producer's earlier records may have been deleted: any number may follow them.
+            expected = self._first_sequence(batch)
         elif entry.producer_epoch != batch.producer_epoch:
             expected = 0
         else:
@@ -165,6 +200,13 @@ class ProducerStates:
                 f"producer {batch.producer_id} in epoch {batch.producer_epoch} sent sequence "
                 f"{batch.base_sequence}, expected was {expected}",
             )
+
+    def _first_sequence(self, batch: RecordBatch) -> int:
+        """Return the sequence with which an unknown producer begins."""
+        verification = self._verifications.get(batch.producer_id)
+        if verification is None:
+            return batch.base_sequence
+        return 0 if verification.adds else min(verification.lowest_sequence, batch.base_sequence)
 
     def _check_transaction(self, batch: RecordBatch) -> None:
         if not batch.transactional and batch.producer_id in self.ongoing:
@@ -184,6 +226,9 @@ class ProducerStates:
         elif entry.producer_epoch != batch.producer_epoch:
             entry.producer_epoch = batch.producer_epoch
             entry.batches = ()
+        entry.last_timestamp_ms = batch.max_timestamp_ms
+        if batch.transactional:
+            self._verifications.pop(batch.producer_id, None)
         if batch.control is not None:
             entry.coordinator_epoch = max(entry.coordinator_epoch, batch.coordinator_epoch)
             self._end_transaction(batch, batch.control)
@@ -254,8 +299,7 @@ class ProducerStates:
         """Return an independent copy. O(producers)."""
         other = ProducerStates()
         other._entries = {
-            producer_id: ProducerEntry(entry.producer_epoch, entry.batches, entry.coordinator_epoch)
-            for producer_id, entry in self._entries.items()
+            producer_id: replace(entry) for producer_id, entry in self._entries.items()
         }
         other.ongoing = dict(self.ongoing)
         other.unreplicated = list(self.unreplicated)
@@ -270,10 +314,10 @@ class ProducerStates:
             ValueError, TypeError, KeyError, AttributeError: the data is invalid.
         """
         states = cls()
-        for producer_id, (epoch, batches, coordinator_epoch) in data["producers"].items():
+        for producer_id, (epoch, batches, *numbers) in data["producers"].items():
             cached = tuple(AppendedBatch(*map(int, batch)) for batch in batches)
             states._entries[int(producer_id)] = ProducerEntry(
-                int(epoch), cached, int(coordinator_epoch)
+                int(epoch), cached, *map(int, numbers)
             )
         states.ongoing = {int(key): int(offset) for key, offset in data["ongoing"].items()}
         states.unreplicated = [AbortedTransaction(*map(int, entry)) for entry in data["undecided"]]
@@ -284,7 +328,12 @@ class ProducerStates:
         """Return the state as plain values, so that two can be compared."""
         return {
             "producers": {
-                producer_id: (entry.producer_epoch, entry.batches, entry.coordinator_epoch)
+                producer_id: (
+                    entry.producer_epoch,
+                    entry.batches,
+                    entry.coordinator_epoch,
+                    entry.last_timestamp_ms,
+                )
                 for producer_id, entry in self._entries.items()
             },
             "ongoing": dict(self.ongoing),

@@ -148,6 +148,11 @@ class RecordBatch:
         return self.next_offset - self.base_offset
 
     @property
+    def is_placeholder(self) -> bool:
+        """Whether the batch only holds the offsets of records that compaction removed."""
+        return not self.record_count and self.producer_id == NO_PRODUCER_ID
+
+    @property
     def max_timestamp_ms(self) -> int:
         """The latest time of the records, in milliseconds since 1970; -1 where none is known."""
         payload = self.payload
@@ -184,10 +189,23 @@ class RecordBatch:
         Raises:
             ValueError: the batch carries no bytes, only a size.
         """
+        return self._with_time(now_ms, checksum, APPEND_TIME_BIT)
+
+    def with_max_timestamp(self, time_ms: int, checksum: Callable[[bytes], int]) -> RecordBatch:
+        """Return the same batch with another latest time, and its records' own times. O(bytes).
+
+        Args and errors are those of ``with_append_time``.
+        """
+        return self._with_time(time_ms, checksum, 0)
+
+    def _with_time(
+        self, time_ms: int, checksum: Callable[[bytes], int], added_attributes: int
+    ) -> RecordBatch:
         data = bytearray(self.to_bytes())
         (attributes,) = _ATTRIBUTES.unpack_from(data, CHECKSUM_OFFSET)
-        _ATTRIBUTES.pack_into(data, CHECKSUM_OFFSET, attributes | APPEND_TIME_BIT)
-        _TIME.pack_into(data, MAX_TIMESTAMP_AT, now_ms)
+        attributes = attributes & ~APPEND_TIME_BIT | added_attributes
+        _ATTRIBUTES.pack_into(data, CHECKSUM_OFFSET, attributes)
+        _TIME.pack_into(data, MAX_TIMESTAMP_AT, time_ms)
         crc = checksum(bytes(data[CHECKSUM_OFFSET:]))
         _CHECKSUM.pack_into(data, CHECKSUM_OFFSET - _CHECKSUM.size, crc)
         stamped = self.with_offset(self.base_offset, self.leader_epoch)

@@ -32,8 +32,8 @@ from enum import Enum
 
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log.fetch_thresholds import NEVER, EndKey, FetchIsolation
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
-from purgatory.kafka.log.log_offsets import NEVER, EndKey, FetchIsolation
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH
 from purgatory.kafka.replication.partition import (
     DIVERGED,
@@ -125,7 +125,7 @@ class FetchPartitionStatus:
         self.partition = partition
         self.fetch = fetch
         self.end_key = partition.end_keys.key(isolation)
-        self.begun = partition.fetch_position(fetch.fetch_offset)
+        self.begun = partition.fetch_position(fetch.fetch_offset, isolation)
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_LEADER_EPOCH
         self.end_offset = self.active_base_offset = UNKNOWN_OFFSET

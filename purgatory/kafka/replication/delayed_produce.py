@@ -158,8 +158,9 @@ class ProduceStatus(PartitionStatus[PartitionProduceResponse]):
     def response(self) -> PartitionProduceResponse:
         appended = self.appended
         if appended is None:
+            start_offset = start_offset_with(self.error, self.partition)
             return PartitionProduceResponse(
-                self.error, UNKNOWN_OFFSET, UNKNOWN_OFFSET, False, self.message
+                self.error, UNKNOWN_OFFSET, start_offset, False, self.message
             )
         return PartitionProduceResponse(
             self.error,
@@ -210,6 +211,22 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
         else:
             status.end_wait(ProduceCase.FAILED, result, "appended, but too few are in sync now")
         return True
+
+
+_WITHOUT_START_OFFSET = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
+
+
+def start_offset_with(error: ErrorCode, partition: Partition | None) -> int:
+    """Return the log's start, as a response to a refused batch has it: -1 for these errors."""
+    if partition is None or error in _WITHOUT_START_OFFSET:
+        return UNKNOWN_OFFSET
+    return partition.log_start_offset
 
 
 def closes_connection(required_acks: int, responses: Iterable[PartitionProduceResponse]) -> bool:

@@ -42,8 +42,8 @@ from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log.fetch_thresholds import FetchIsolation
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
-from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.replication.delayed_fetch import DelayedFetch, read_partitions
 from purgatory.kafka.replication.partition import FetchPosition, HostedPartitions, Partition
 from purgatory.kafka.replication.requests import (

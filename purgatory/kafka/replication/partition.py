@@ -26,9 +26,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.fetch_thresholds import EndPositions, FetchIsolation, LogEnds, end_keys
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH, UNKNOWN_OFFSET, EpochEndOffset
 from purgatory.kafka.log.log import Log, LogConfig
-from purgatory.kafka.log.log_offsets import EndPositions, FetchIsolation, LogEnds, end_keys
 from purgatory.kafka.log.producer_state import AbortedTransaction, AppendedBatch, AppendOrigin
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH, RecordBatch
 from purgatory.kafka.replication.in_sync_replicas import Follower, InSyncReplicas, IsrChange
@@ -403,10 +403,10 @@ class Partition:
                     "exactly one, since the response has no place for a second one",
                 )
             if batch.producer_id >= 0:
-                return log.producers.find_duplicate(batch, origin, log.start_offset == 0)
-            if batch.transactional or batch.control is not None:
+                return log.producers.find_duplicate(batch, origin)
+            if batch.control is not None:
                 raise KafkaError(
-                    ErrorCode.INVALID_RECORD, f"{batch!r} is transactional without a producer id"
+                    ErrorCode.INVALID_RECORD, f"{batch!r} ends a transaction without a producer id"
                 )
         return None
 
@@ -514,8 +514,9 @@ class Partition:
         if diverging is None:
             if fetch_offset != end_offset:
                 limit = max(0, min(max_bytes, fetch.max_bytes))
+                read = log.read if isolation is _LOG_END else log.read_records
                 batches = tuple(
-                    log.read(fetch_offset, limit, self.visible_end(isolation), min_one_batch)
+                    read(fetch_offset, limit, self.visible_end(isolation), min_one_batch)
                 )
                 for batch in batches:
                     size_bytes += batch.size_bytes
@@ -558,9 +559,14 @@ class Partition:
             )
         return epoch_end if _diverges(epoch_end, fetched_epoch, fetch_offset) else None
 
-    def fetch_position(self, fetch_offset: int) -> FetchPosition:
-        """Return the position of a fetch. O(log n)."""
-        return FetchPosition(self.is_leader, *self.log.location_of(fetch_offset))
+    def fetch_position(
+        self, fetch_offset: int, isolation: FetchIsolation = _LOG_END
+    ) -> FetchPosition:
+        """Return the position of a fetch: a consumer's begins behind placeholders. O(log n)."""
+        log = self.log
+        if isolation is not _LOG_END:
+            fetch_offset = log.skip_placeholders(fetch_offset)
+        return FetchPosition(self.is_leader, *log.location_of(fetch_offset))
 
     def fetch_progress(
         self,
@@ -600,7 +606,8 @@ class Partition:
             end_segment, end_position = log.location_of(end_offset)
             if end_segment > begun.segment_base:
                 return OUT_OF_RANGE
-            available = min(end_position - begun.position, fetch.max_bytes)
+            # Placeholders may reach beyond what a consumer can see.
+            available = max(0, min(end_position - begun.position, fetch.max_bytes))
         fetched_epoch = fetch.last_fetched_epoch
         # Records that were fetched in this leader's own epoch can't diverge from it.
         if fetched_epoch is not None and fetched_epoch != self.leader_epoch:

@@ -15,7 +15,7 @@ Operations are watched so:
 
     produces     until the high watermark is there: a threshold on the partition
     fetches      until bytes are there: a threshold on the end of the log that the fetch sees
-                 (`log_offsets`); if they are counted over several partitions, for any event on
+                 (`fetch_thresholds`); if they are counted over several partitions, for any event on
                  each of them; a follower's, until enough is pending in its session
     deletions,
     share fetches for any event on the partition
@@ -45,9 +45,9 @@ from itertools import count
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.fetch_thresholds import UNCHANGED, FetchIsolation, end_keys
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEndOffset
-from purgatory.kafka.log.log import Log, LogConfig
-from purgatory.kafka.log.log_offsets import UNCHANGED, FetchIsolation, end_keys
+from purgatory.kafka.log.log import WEEK_MS, Log, LogConfig
 from purgatory.kafka.log.producer_state import AppendOrigin
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.delayed_delete_records import (
@@ -91,6 +91,11 @@ from timer import Clock
 _NONE = ErrorCode.NONE
 _ACKS_ALL = -1
 _ACKS = (_ACKS_ALL, 0, 1)
+
+
+def _is_long(time_ms: int | None) -> bool:
+    return time_ms is not None and time_ms >= WEEK_MS
+
 
 OnIsrChange = Callable[[TopicPartition, int, tuple[int, ...]], bool | None]
 
@@ -208,9 +213,10 @@ class ReplicaManager:
             try:
                 appended = partition.append_as_leader(batches, required_acks, origin)
             except KafkaError as failure:
-                statuses.append(
-                    ProduceStatus(topic_partition, error=failure.code, message=failure.message)
+                refused = ProduceStatus(
+                    topic_partition, partition, error=failure.code, message=failure.message
                 )
+                statuses.append(refused)
                 continue
             status = ProduceStatus(topic_partition, partition, appended)
             statuses.append(status)
@@ -568,19 +574,24 @@ class ReplicaManager:
         if partition is None:
             return
         is_advanced = partition.configure(config, min_insync_replicas)
-        if partition.log.apply_retention(now_ms) or is_advanced:
+        age_ms = None if _is_long(config.retention_ms) else now_ms
+        if partition.log.apply_retention(age_ms) or is_advanced:
             self._complete_after_high_watermark(partition)
 
-    def apply_retention(self, now_ms: int) -> None:
+    def apply_retention(self, now_ms: int, with_long: bool = True) -> None:
         """Delete records that are more, or older, than their topics keep; begin segments by time.
 
         Args:
             now_ms: in milliseconds since 1970.
+            with_long: whether also by times of a week and longer, as all are by default.
         """
         for partition in self.partitions():
-            if partition.log.apply_retention(now_ms):
+            log = partition.log
+            by_age = with_long or not _is_long(log.config.retention_ms)
+            if log.apply_retention(now_ms if by_age else None):
                 self._complete_after_high_watermark(partition)
-            partition.log.roll_if_old(now_ms)
+            if with_long or not _is_long(log.config.segment_ms):
+                log.roll_if_old(now_ms)
 
     def advance_start(self, topic_partition: TopicPartition, offset: int) -> None:
         """Delete records below ``offset`` for retention; followers do so with their next fetch.

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, RecordError
+from purgatory.kafka.log.fetch_thresholds import FetchIsolation
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEndOffset
-from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.log.producer_state import AbortedTransaction
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.topic_partition import TopicPartition
@@ -64,7 +64,7 @@ class PartitionFetchResponse(NamedTuple):
 
     ``diverging_epoch`` tells a follower to truncate before it fetches again; a follower that is out
     of range goes back to ``log_end_offset``. A consumer is to fetch from ``preferred_replica``, if
-    that is not -1.
+    that is not -1. ``cut_batch`` is the beginning of the batch behind the others.
     """
 
     error: ErrorCode
@@ -78,6 +78,7 @@ class PartitionFetchResponse(NamedTuple):
     size_bytes: int = 0
     message: str | None = None
     preferred_replica: int = -1
+    cut_batch: bytes = b""
 
     def visible_batches(self) -> Iterator[RecordBatch]:
         """Yield the batches that a client shows: no markers, and no records of aborted

@@ -15,8 +15,10 @@ from purgatory.kafka.settings.topic_settings import (
     BROKER_SETTINGS,
     LIST,
     SETTINGS,
+    TOPIC_SETTINGS,
     BrokerSetting,
     Setting,
+    check_together,
     check_value,
     effective_value,
     split_words,
@@ -45,11 +47,12 @@ class ConfigResource(NamedTuple):
     """A resource with settings.
 
     Args:
-        kind: "topics", "brokers" or "groups".
+        kind: "topic", "broker", "group" or "client metrics".
         keys: the names under which settings are kept, by the names that they have here.
         unchangeable: the values of settings that can't be changed while the cluster runs.
         settings: the definitions, by key.
-        check: refuses invalid values, as ``check_value`` does.
+        check: refuses an invalid value, as ``check_value`` does.
+        check_all: refuses values that don't go together.
     """
 
     kind: str
@@ -57,9 +60,10 @@ class ConfigResource(NamedTuple):
     unchangeable: Mapping[str, str]
     settings: Mapping[str, Setting] = SETTINGS
     check: Callable[[str, Setting, str, str], None] = check_value
+    check_all: Callable[[Mapping[str, str], BrokerSetting], None] = check_together
 
 
-TOPIC_CONFIGS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
+TOPIC_CONFIGS = ConfigResource("topic", {name: name for name in TOPIC_SETTINGS}, {}, TOPIC_SETTINGS)
 
 BROKER_KEYS: Mapping[str, str] = {
     setting.of_broker: name
@@ -97,6 +101,8 @@ def changed_settings(
             _check_unchanged(change, resource.unchangeable[name])
             continue
         key = resource.keys.get(name)
+        if key is None and change.operation == ConfigOperation.DELETE:
+            continue  # as in Kafka: what isn't set is deleted
         if key is None:
             raise unknown_setting(name, resource.kind, resource.keys)
         setting = resource.settings[key]
@@ -106,6 +112,7 @@ def changed_settings(
         else:
             resource.check(name, setting, value, effective_value({}, key, of_broker))
             settings[key] = value
+    resource.check_all(settings, of_broker)
     return settings
 
 

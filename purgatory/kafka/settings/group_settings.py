@@ -5,12 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.log.log_offsets import FetchIsolation
+from purgatory.kafka.log.fetch_thresholds import FetchIsolation
 from purgatory.kafka.settings.alter_configs import ConfigResource
-from purgatory.kafka.settings.topic_settings import Setting, check_value
+from purgatory.kafka.settings.topic_settings import BrokerSetting, Setting, check_value
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
+
+
+class MigrationPolicy(StrEnum):
+    """Whether a classic group with members becomes a consumer group when a member of that protocol
+    joins (upgrade), and a classic group again when the last one has left (downgrade)."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        """Whether classic groups are upgraded."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        """Whether consumer groups are downgraded."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 @timed_dataclass
@@ -24,6 +46,7 @@ class GroupConfig:
         consumer_session_timeout_ms: how long a member of a group of the consumer protocol may give
             no heartbeat.
         consumer_heartbeat_interval_ms: how often members are to send one.
+        consumer_migration_policy: whether groups with members change their protocol.
         share_session_timeout_ms, share_heartbeat_interval_ms: the same of members of share groups.
         share_max_size: how many members a share group may have.
         share_max_sessions: how many share sessions a broker may have.
@@ -39,6 +62,7 @@ class GroupConfig:
     max_size: int = 2**31 - 1
     consumer_session_timeout_ms: OrTimedelta[int] = default(45_000)
     consumer_heartbeat_interval_ms: OrTimedelta[int] = default(5_000)
+    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     share_session_timeout_ms: OrTimedelta[int] = default(45_000)
     share_heartbeat_interval_ms: OrTimedelta[int] = default(5_000)
     share_max_size: int = 200
@@ -48,8 +72,12 @@ class GroupConfig:
     share_partition_max_record_locks: int = 2_000
 
 
-_STRING, _INT = 2, 3
-_START, _ISOLATION = "share.auto.offset.reset", "share.isolation.level"
+_BOOLEAN, _STRING, _INT = 1, 2, 3
+_START, _ISOLATION, _RENEWAL = (
+    "share.auto.offset.reset",
+    "share.isolation.level",
+    "share.renew.acknowledge.enable",
+)
 EARLIEST, LATEST = "earliest", "latest"
 
 _BY_DURATION = re.compile(
@@ -62,62 +90,154 @@ _SECONDS = (86_400, 3_600, 60, 1)
 _COMMITTED = "read_committed"
 
 
-def _milliseconds(of_broker: str, doc: str) -> Setting:
-    return Setting(None, _INT, of_broker, doc, least=1)
+class _Bounded(NamedTuple):
+    """A number of a group: its default is a broker's setting, its bounds are two others.
+
+    Args:
+        of_broker: the broker's setting.
+        field: of `GroupConfig`.
+        least, most: the brokers' bounds, unless the default is beyond.
+        doc: its description.
+    """
+
+    of_broker: str
+    field: str
+    least: int
+    most: int
+    doc: str
+
+    def broker_settings(self, config: GroupConfig) -> dict[str, str]:
+        """Return the broker's settings: the default of groups, and their bounds."""
+        kind, name = self.of_broker.removeprefix("group.").split(".", 1)
+        least, most = self.bounds(config)
+        return {
+            self.of_broker: str(getattr(config, self.field)),
+            f"group.{kind}.min.{name}": str(least),
+            f"group.{kind}.max.{name}": str(most),
+        }
+
+    def bounds(self, config: GroupConfig) -> tuple[int, int]:
+        """Return the least and the greatest value of a group's setting."""
+        by_default = getattr(config, self.field)
+        return min(self.least, by_default), max(self.most, by_default)
 
 
-GROUP_SETTINGS: Mapping[str, Setting] = {
-    "consumer.heartbeat.interval.ms": _milliseconds(
-        "group.consumer.heartbeat.interval.ms", "How often a consumer sends a heartbeat."
+BOUNDED: Mapping[str, _Bounded] = {
+    "consumer.heartbeat.interval.ms": _Bounded(
+        "group.consumer.heartbeat.interval.ms",
+        "consumer_heartbeat_interval_ms",
+        5_000,
+        15_000,
+        "How often a consumer sends a heartbeat.",
     ),
-    "consumer.session.timeout.ms": _milliseconds(
-        "group.consumer.session.timeout.ms", "How long a consumer may send no heartbeat."
+    "consumer.session.timeout.ms": _Bounded(
+        "group.consumer.session.timeout.ms",
+        "consumer_session_timeout_ms",
+        45_000,
+        60_000,
+        "How long a consumer may send no heartbeat.",
     ),
-    _START: Setting(LATEST, _STRING, None, "From where on a share group reads."),
-    "share.heartbeat.interval.ms": _milliseconds(
-        "group.share.heartbeat.interval.ms", "How often a share consumer sends a heartbeat."
+    "share.delivery.count.limit": _Bounded(
+        "group.share.delivery.count.limit",
+        "share_delivery_count_limit",
+        2,
+        10,
+        "How often a record is delivered at most.",
     ),
-    _ISOLATION: Setting(
-        "read_uncommitted",
-        _STRING,
-        None,
-        "Whether a share group is given records of transactions before these are committed.",
-        choices=("read_uncommitted", _COMMITTED),
+    "share.heartbeat.interval.ms": _Bounded(
+        "group.share.heartbeat.interval.ms",
+        "share_heartbeat_interval_ms",
+        5_000,
+        15_000,
+        "How often a share consumer sends a heartbeat.",
     ),
-    "share.record.lock.duration.ms": _milliseconds(
-        "group.share.record.lock.duration.ms", "How long a share consumer has a record to itself."
+    "share.partition.max.record.locks": _Bounded(
+        "group.share.partition.max.record.locks",
+        "share_partition_max_record_locks",
+        100,
+        4_000,
+        "How many offsets of a partition may be on their way to the members.",
     ),
-    "share.session.timeout.ms": _milliseconds(
-        "group.share.session.timeout.ms", "How long a share consumer may send no heartbeat."
+    "share.record.lock.duration.ms": _Bounded(
+        "group.share.record.lock.duration.ms",
+        "share_record_lock_duration_ms",
+        15_000,
+        60_000,
+        "How long a share consumer has a record to itself.",
+    ),
+    "share.session.timeout.ms": _Bounded(
+        "group.share.session.timeout.ms",
+        "share_session_timeout_ms",
+        45_000,
+        60_000,
+        "How long a share consumer may send no heartbeat.",
     ),
 }
 
-
-def _check(name: str, setting: Setting, value: str, fixed_value: str) -> None:
-    if name != _START:
-        check_value(name, setting, value, fixed_value)
-    elif value not in (EARLIEST, LATEST) and not _BY_DURATION.fullmatch(value):
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{name}={value}: it is {LATEST}, {EARLIEST}, or by_duration: with a time like PT1H30M",
-        )
-
-
-GROUP_CONFIGS = ConfigResource(
-    "groups", {name: name for name in GROUP_SETTINGS}, {}, GROUP_SETTINGS, _check
+GROUP_SETTINGS: Mapping[str, Setting] = dict(
+    sorted(
+        {
+            **{
+                name: Setting(None, _INT, bounded.of_broker, bounded.doc, least=1)
+                for name, bounded in BOUNDED.items()
+            },
+            _START: Setting(LATEST, _STRING, None, "From where on a share group reads."),
+            _ISOLATION: Setting(
+                "read_uncommitted",
+                _STRING,
+                None,
+                "Whether a share group is given records of transactions that may still be aborted.",
+                choices=("read_uncommitted", _COMMITTED),
+            ),
+            _RENEWAL: Setting(
+                "true",
+                _BOOLEAN,
+                None,
+                "Whether members may renew the time that they have records to themselves.",
+                choices=("false", "true"),
+            ),
+        }.items()
+    )
 )
+
+
+def group_configs(config: GroupConfig) -> ConfigResource:
+    """Return the settings that a group may have in a cluster."""
+
+    def check(name: str, setting: Setting, value: str, fixed_value: str) -> None:
+        if name in BOUNDED:
+            least, most = BOUNDED[name].bounds(config)
+            setting = setting._replace(least=least, most=most)
+        if name != _START:
+            check_value(name, setting, value, fixed_value)
+        elif value not in (EARLIEST, LATEST) and not _BY_DURATION.fullmatch(value):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{name}={value}: it is {LATEST}, {EARLIEST}, or by_duration: with a time like "
+                "PT1H30M",
+            )
+
+    def check_all(settings: Mapping[str, str], of_broker: BrokerSetting) -> None:
+        values = {**default_group_settings(config), **settings}
+        for kind in ("consumer", "share"):
+            session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+            if int(values[session]) <= int(values[heartbeat]):
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"{session}={values[session]}: it is more than {heartbeat}={values[heartbeat]}",
+                )
+
+    names = {name: name for name in GROUP_SETTINGS}
+    return ConfigResource("group", names, {}, GROUP_SETTINGS, check, check_all)
 
 
 def default_group_settings(config: GroupConfig) -> dict[str, str]:
     """Return the settings of groups without own settings."""
     return {
-        "consumer.heartbeat.interval.ms": str(config.consumer_heartbeat_interval_ms),
-        "consumer.session.timeout.ms": str(config.consumer_session_timeout_ms),
-        _START: LATEST,
-        "share.heartbeat.interval.ms": str(config.share_heartbeat_interval_ms),
-        _ISOLATION: "read_uncommitted",
-        "share.record.lock.duration.ms": str(config.share_record_lock_duration_ms),
-        "share.session.timeout.ms": str(config.share_session_timeout_ms),
+        name: setting.default
+        if setting.default is not None
+        else str(getattr(config, BOUNDED[name].field))
+        for name, setting in GROUP_SETTINGS.items()
     }
 
 
@@ -134,6 +254,21 @@ class GroupSettings:
     def milliseconds(self, name: str) -> int:
         """Return a setting that is a time: "share.session.timeout.ms"."""
         return int(self.values[name])
+
+    @property
+    def share_max_deliveries(self) -> int:
+        """How often a share group is given a record at most."""
+        return int(self.values["share.delivery.count.limit"])
+
+    @property
+    def share_max_records(self) -> int:
+        """How many offsets of a partition may be on their way to a share group's members."""
+        return int(self.values["share.partition.max.record.locks"])
+
+    @property
+    def share_renews(self) -> bool:
+        """Whether a share group's members may renew their locks."""
+        return self.values[_RENEWAL].lower() == "true"
 
     @property
     def share_isolation(self) -> FetchIsolation:

@@ -42,7 +42,8 @@ class Setting(NamedTuple):
         of_broker: the broker setting that is its default; None without one.
         doc: its description.
         least, most: bounds, for numbers.
-        choices: the allowed values, for strings.
+        choices: the allowed values, or elements of a list; empty: any.
+        pattern: what a list is to match as a whole; None: anything.
         fixed: whether no other value is allowed.
     """
 
@@ -53,12 +54,17 @@ class Setting(NamedTuple):
     least: float | None = None
     most: float | None = None
     choices: tuple[str, ...] = ()
+    pattern: str | None = None
     fixed: bool = False
 
 
 def _fixed(value: str, kind: int, of_broker: str | None, doc: str) -> Setting:
     return Setting(value, kind, of_broker, doc, fixed=True)
 
+
+_NO_TIER = "There is no remote tier: it counts nowhere, as in a Kafka without one."
+_NO_THROTTLE = "No replica is throttled: it counts nowhere."
+_THROTTLED = r"(\*|none|\d+:\d+(,\d+:\d+)*)?"
 
 _SUPPORTED: Mapping[str, Setting] = {
     "compression.type": Setting(
@@ -69,7 +75,11 @@ _SUPPORTED: Mapping[str, Setting] = {
         choices=(_PRODUCER, *CODECS),
     ),
     "compression.gzip.level": Setting(
-        "-1", _INT, "compression.gzip.level", "The compression level of gzip.", -1, 9
+        "-1",
+        _INT,
+        "compression.gzip.level",
+        "The compression level of gzip.",
+        choices=("-1", *map(str, range(1, 10))),
     ),
     "compression.lz4.level": Setting(
         "9", _INT, "compression.lz4.level", "The compression level of lz4.", 1, 17
@@ -99,10 +109,10 @@ _SUPPORTED: Mapping[str, Setting] = {
         0,
     ),
     "max.message.bytes": Setting(
-        "1048588", _INT, "message.max.bytes", "The largest record batch allowed.", least=1
+        "1048588", _INT, "message.max.bytes", "The largest record batch allowed.", least=0
     ),
     "message.timestamp.after.max.ms": Setting(
-        NEVER,
+        "3600000",
         _LONG,
         "log.message.timestamp.after.max.ms",
         "How far a record's timestamp may be ahead of the broker's time.",
@@ -123,7 +133,7 @@ _SUPPORTED: Mapping[str, Setting] = {
         choices=("CreateTime", _APPEND_TIME),
     ),
     "min.insync.replicas": Setting(
-        None,
+        "1",
         _INT,
         "min.insync.replicas",
         "How many replicas must be in sync for acks=all.",
@@ -134,10 +144,9 @@ _SUPPORTED: Mapping[str, Setting] = {
         _LONG,
         "log.retention.bytes",
         "The size that a partition's log may reach; -1: no limit.",
-        least=-1,
     ),
     "retention.ms": Setting(
-        "-1",
+        "604800000",
         _LONG,
         "log.retention.ms",
         "How long records are retained, in milliseconds; -1: no limit.",
@@ -173,7 +182,7 @@ _SUPPORTED: Mapping[str, Setting] = {
         1,
     ),
     "segment.ms": Setting(
-        NEVER, _LONG, "log.roll.ms", "The age of a segment after which the log rolls.", 1
+        "604800000", _LONG, "log.roll.ms", "The age of a segment after which the log rolls.", 1
     ),
     "unclean.leader.election.enable": Setting(
         "false",
@@ -187,32 +196,48 @@ _SUPPORTED: Mapping[str, Setting] = {
         _INT,
         "log.segment.bytes",
         "The size of a segment at which the log rolls.",
-        least=14,
+        least=1024 * 1024,
+    ),
+    "local.retention.bytes": Setting("-2", _LONG, "log.local.retention.bytes", _NO_TIER, least=-2),
+    "local.retention.ms": Setting("-2", _LONG, "log.local.retention.ms", _NO_TIER, least=-2),
+    "remote.log.copy.disable": Setting("false", _BOOLEAN, None, _NO_TIER, choices=_BOOLEAN_VALUES),
+    "remote.log.delete.on.disable": Setting(
+        "false", _BOOLEAN, None, _NO_TIER, choices=_BOOLEAN_VALUES
+    ),
+    "preallocate": Setting(
+        "false",
+        _BOOLEAN,
+        "log.preallocate",
+        "Files grow with what is written, whatever it is.",
+        choices=_BOOLEAN_VALUES,
+    ),
+    "follower.replication.throttled.replicas": Setting(
+        "", LIST, None, _NO_THROTTLE, pattern=_THROTTLED
+    ),
+    "leader.replication.throttled.replicas": Setting(
+        "", LIST, None, _NO_THROTTLE, pattern=_THROTTLED
     ),
 }
 
-_NO_TIER = "There is no remote tier."
-
 _FIXED: Mapping[str, Setting] = {
-    "local.retention.bytes": _fixed("-2", _LONG, "log.local.retention.bytes", _NO_TIER),
-    "local.retention.ms": _fixed("-2", _LONG, "log.local.retention.ms", _NO_TIER),
-    "remote.log.copy.disable": _fixed("false", _BOOLEAN, None, _NO_TIER),
-    "remote.log.delete.on.disable": _fixed("false", _BOOLEAN, None, _NO_TIER),
-    "remote.storage.enable": _fixed("false", _BOOLEAN, None, _NO_TIER),
-    "follower.replication.throttled.replicas": _fixed("", LIST, None, "No replica is throttled."),
-    "leader.replication.throttled.replicas": _fixed("", LIST, None, "No replica is throttled."),
-    "message.downconversion.enable": _fixed(
-        "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
-    ),
-    "preallocate": _fixed("false", _BOOLEAN, "log.preallocate", "Files grow with what is written."),
+    "remote.storage.enable": _fixed("false", _BOOLEAN, None, "There is no remote tier."),
 }
 
 SETTINGS: Mapping[str, Setting] = dict(sorted({**_SUPPORTED, **_FIXED}.items()))
+"""The settings of topics that are described."""
+
+_SMALL_SEGMENTS = "internal.segment.bytes"
+TOPIC_SETTINGS: Mapping[str, Setting] = {
+    **SETTINGS,
+    # As in Kafka, for tests: segments below the least size, and not described.
+    _SMALL_SEGMENTS: Setting("", _INT, None, "The size of a segment, below a MiB, too.", least=14),
+}
+"""All settings of topics."""
 
 _RELOGIN = "sasl.kerberos.min.time.before.relogin"
 
 BROKER_SETTINGS: Mapping[str, Setting] = {
-    **SETTINGS,
+    **TOPIC_SETTINGS,
     **{
         rate: _fixed(NEVER, _LONG, rate, "No replica is throttled.")
         for rate in ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
@@ -233,8 +258,8 @@ def validate_settings(
     """
     checked = {}
     for name, value in settings.items():
-        if name not in SETTINGS:
-            raise unknown_setting(name, "topics", SETTINGS)
+        if name not in TOPIC_SETTINGS:
+            raise unknown_setting(name, "topic", SETTINGS)
         if value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} has no value: leave it out")
         if isinstance(value, timedelta):
@@ -242,15 +267,31 @@ def validate_settings(
                 error = f"{name}={value!r}: that is for settings in milliseconds, as retention.ms"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, error)
             value = str(checked_ms(name, value))  # noqa: PLW2901
-        check_value(name, SETTINGS[name], value, effective_value({}, name, of_broker))
+        check_value(name, TOPIC_SETTINGS[name], value, effective_value({}, name, of_broker))
         checked[name] = value
+    check_together(checked, of_broker)
     return checked
 
 
+def check_together(settings: Mapping[str, str], of_broker: BrokerSetting) -> None:
+    """Check that a topic's settings go together.
+
+    Raises:
+        KafkaError: INVALID_CONFIG.
+    """
+    least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    least_ms, most_ms = (int(effective_value(settings, name, of_broker)) for name in (least, most))
+    if least_ms > most_ms:
+        error = f"{least}={least_ms}: it is at most {most}, which is {most_ms}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, error)
+
+
 def unknown_setting(name: str, resource: str, known: Iterable[str]) -> KafkaError:
-    """Return the error for an unknown setting."""
-    message = f"there is no setting {name!r} of {resource}; {known_names(name, known)}"
-    return KafkaError(ErrorCode.INVALID_CONFIG, message)
+    """Return the error for an unknown setting, which begins as Kafka's."""
+    code, begin = ErrorCode.INVALID_CONFIG, f"Unknown {resource} config name"
+    if resource == "client metrics":
+        code, begin = ErrorCode.INVALID_REQUEST, "Unknown client metrics configuration"
+    return KafkaError(code, f"{begin}: {name}; {known_names(name, known)}")
 
 
 def check_value(name: str, setting: Setting, value: str, fixed_value: str) -> None:
@@ -275,10 +316,12 @@ def _value_error(setting: Setting, value: str, fixed_value: str) -> str | None:
         normalized = value.lower() if setting.kind == _BOOLEAN else value
         if normalized != fixed_value:
             return f"here it is {fixed_value!r} and nothing else. {setting.doc.rstrip('.')}"
-    elif setting.kind in _NUMBERS:
+    elif setting.kind in _NUMBERS and not setting.choices:
         return _number_error(setting, value)
     elif setting.choices and not set(_words(setting, value)) <= set(setting.choices):
         return f"it is one of {', '.join(setting.choices)}"
+    elif setting.pattern and not re.fullmatch(setting.pattern, value.replace(" ", "")):
+        return "it is *, or pairs of a partition and a broker: 0:1,1:2"
     return None
 
 
@@ -337,9 +380,9 @@ def log_config(settings: Mapping[str, str], of_broker: BrokerSetting) -> LogConf
         # The records of the active segment are compacted only once it is closed.
         segment_ms = most_lag_ms if segment_ms is None else min(segment_ms, most_lag_ms)
     return LogConfig(
-        segment_bytes=int(value("segment.bytes")),
+        segment_bytes=int(value(_SMALL_SEGMENTS) or value("segment.bytes")),
         retention_bytes=limit("retention.bytes"),
-        max_batch_bytes=int(value("max.message.bytes")),
+        max_batch_bytes=max(1, int(value("max.message.bytes"))),
         retention_ms=limit("retention.ms"),
         deletes="delete" in policy,
         compacts="compact" in policy,
@@ -360,8 +403,10 @@ def log_config(settings: Mapping[str, str], of_broker: BrokerSetting) -> LogConf
 def settings_of_log(config: LogConfig) -> dict[str, str]:
     """Return a log config's differences from Kafka's defaults, as topic settings."""
     policy = ["compact"] * config.compacts + ["delete"] * config.deletes
+    least = SETTINGS["segment.bytes"].least or 0
+    is_small = config.segment_bytes < least
     numbers = {
-        "segment.bytes": config.segment_bytes,
+        _SMALL_SEGMENTS if is_small else "segment.bytes": config.segment_bytes,
         "retention.bytes": config.retention_bytes,
         "max.message.bytes": config.max_batch_bytes,
         "retention.ms": config.retention_ms,
@@ -373,7 +418,10 @@ def settings_of_log(config: LogConfig) -> dict[str, str]:
         "max.compaction.lag.ms": config.max_compaction_lag_ms,
         "delete.retention.ms": config.delete_retention_ms,
     }
-    settings = {name: str(number) for name, number in numbers.items() if number is not None}
+    settings = {
+        name: (("-1" if name.startswith("retention") else NEVER) if number is None else str(number))
+        for name, number in numbers.items()
+    }
     if config.forces:
         settings["flush.messages"] = "1"
     settings["cleanup.policy"] = ",".join(policy)
@@ -383,4 +431,6 @@ def settings_of_log(config: LogConfig) -> dict[str, str]:
         if config.codec_level is not None and level in SETTINGS:
             settings[level] = str(config.codec_level)
     settings["message.timestamp.type"] = _APPEND_TIME if config.is_log_append_time else "CreateTime"
-    return {name: value for name, value in settings.items() if value != SETTINGS[name].default}
+    return {
+        name: value for name, value in settings.items() if value != TOPIC_SETTINGS[name].default
+    }

@@ -161,8 +161,8 @@ class InFlightRecords:
     def __init__(self, state: ShareState, max_deliveries: int, max_records: int) -> None:
         self.state_epoch = state.state_epoch
         self.leader_epoch = state.leader_epoch
-        self._max_deliveries = max_deliveries
-        self._max_records = max_records
+        self.max_deliveries = max_deliveries
+        self.max_records = max_records
         self._members: dict[int, str] = {}
         self._write = 1
         self._runs = InFlightBatches(state.start_offset)
@@ -196,7 +196,7 @@ class InFlightRecords:
         return self.end_offset if self._free_records() > 0 else None
 
     def _free_records(self) -> int:
-        return self._max_records - (self.end_offset - self.start_offset)
+        return self.max_records - (self.end_offset - self.start_offset)
 
     def locks(self) -> set[int]:
         """Return the locks under which records are acquired. O(runs)."""
@@ -329,7 +329,7 @@ class InFlightRecords:
 
     def _released(self, run: InFlightBatch) -> InFlightBatch:
         """Return records after their release: available, or archived after the last delivery."""
-        done = run.deliveries >= self._max_deliveries
+        done = run.deliveries >= self.max_deliveries
         return run._replace(state=_ARCHIVED if done else _AVAILABLE, lock=NO_LOCK)
 
     def archive(self, first: int, last: int) -> None:
@@ -410,7 +410,7 @@ class InFlightRecords:
         """Assert all invariants. O(runs)."""
         self._runs._check()
         for run in self._runs:
-            assert 0 <= run.deliveries <= self._max_deliveries
+            assert 0 <= run.deliveries <= self.max_deliveries
             if run.state is _ACQUIRED:
                 assert run.lock in self._members or run.target is not None
             else:

@@ -20,7 +20,7 @@ from purgatory.core.operation import DelayedOperation
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.settings.group_settings import GroupConfig
+from purgatory.kafka.settings.group_settings import GroupSettings
 from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords, InFlightRecords
 from purgatory.kafka.share_groups.share_coordinator import RespondCode, RespondState
 from purgatory.kafka.share_groups.share_state import (
@@ -110,7 +110,7 @@ class SharePartition:
         key: group, topic id and partition.
         topic_partition: the partition of its records.
         leader_epoch: of this broker as the leader.
-        config: the limits of share groups.
+        settings: returns the group's settings.
         store: persists the state.
         purgatories: hold delayed fetches and acquisition locks.
         start: calls back with the start offset of a new group, or with an error.
@@ -123,7 +123,7 @@ class SharePartition:
         key: ShareKey,
         topic_partition: TopicPartition,
         leader_epoch: int,
-        config: GroupConfig,
+        settings: Callable[[], GroupSettings],
         store: ShareStateStore,
         purgatories: SharePurgatories,
         start: Callable[[RespondStart], object],
@@ -134,7 +134,7 @@ class SharePartition:
         self.topic_partition = topic_partition
         self.leader_epoch = leader_epoch
         self.in_flight: InFlightRecords | None = None
-        self._config = config
+        self._settings = settings
         self._store = store
         self._purgatories = purgatories
         self._start = start
@@ -184,10 +184,10 @@ class SharePartition:
             self._end(code)
 
     def _begin(self, state: ShareState) -> None:
-        config = self._config
+        settings = self._settings()
         self._saved_start = state.start_offset
         self.in_flight = InFlightRecords(
-            state, config.share_delivery_count_limit, config.share_partition_max_record_locks
+            state, settings.share_max_deliveries, settings.share_max_records
         )
         self._check_waiting()
 

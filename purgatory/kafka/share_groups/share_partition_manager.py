@@ -40,7 +40,7 @@ from purgatory.kafka.share_groups.share_session import (
     ShareSessionKey,
     ShareSessions,
 )
-from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey
+from purgatory.kafka.share_groups.share_state import Acknowledgement, AcknowledgeType, ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
 
 _NO_RECORDS = ShareFetchResult()
@@ -72,7 +72,6 @@ class SharePartitionManager:
     ) -> None:
         self.sessions = ShareSessions(config.share_max_sessions)
         self._manager = manager
-        self._config = config
         self._store = store
         self._purgatories = purgatories
         self._settings_of = settings_of
@@ -132,7 +131,7 @@ class SharePartitionManager:
             key,
             topic_partition,
             partition.leader_epoch,
-            self._config,
+            lambda: self._settings_of(key.group_id),
             self._store,
             self._purgatories,
             lambda respond: self._respond_start(key.group_id, partition, respond),
@@ -267,7 +266,9 @@ class SharePartitionManager:
         end_offset = partition.visible_end(isolation)
         if offset is None or offset >= end_offset:
             return 0
-        return partition.log.position_of(end_offset) - partition.log.position_of(offset)
+        log = partition.log
+        begin_offset = min(log.skip_placeholders(offset), end_offset)
+        return log.position_of(end_offset) - log.position_of(begin_offset)
 
     def _next_offset(self, partition: Partition, in_flight: InFlightRecords) -> int | None:
         in_flight.raise_start(partition.log_start_offset)
@@ -284,10 +285,13 @@ class SharePartitionManager:
         except KafkaError as error:
             return ShareFetchResult(error.code, error.message)
         in_flight = share_partition.in_flight
+        settings = self._settings_of(key.group_id)
+        if in_flight is not None:
+            in_flight.max_deliveries = settings.share_max_deliveries
+            in_flight.max_records = settings.share_max_records
         offset = None if in_flight is None else self._next_offset(partition, in_flight)
         if in_flight is None or offset is None:
             return _NO_RECORDS
-        settings = self._settings_of(key.group_id)
         fetch_params = FetchParams(max_bytes=params.max_bytes, isolation=settings.share_isolation)
         fetches = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
         read = self._manager.read(fetch_params, fetches)[partition.topic_partition]
@@ -298,8 +302,11 @@ class SharePartitionManager:
         visible = [batch for batch in read.visible_batches() if batch.record_count]
         visible_offsets = {batch.base_offset for batch in visible}
         for batch in read.batches:
+            if batch.base_offset > offset:  # compaction removed the records between
+                in_flight.archive(offset, batch.base_offset - 1)
             if batch.base_offset not in visible_offsets:
                 in_flight.archive(batch.base_offset, batch.last_offset)
+            offset = batch.next_offset
         acquired = share_partition.acquire(
             session.owner.member_id,
             settings.milliseconds("share.record.lock.duration.ms"),
@@ -356,7 +363,13 @@ class SharePartitionManager:
         share_partition = self._share_partitions.get(partition.topic_partition, {}).get(key)
         if share_partition is None or share_partition.leader_epoch != partition.leader_epoch:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
-        lock_ms = self._settings_of(key.group_id).milliseconds("share.record.lock.duration.ms")
+        settings = self._settings_of(key.group_id)
+        if not settings.share_renews and any(
+            AcknowledgeType.RENEW in acknowledgement.types for acknowledgement in acknowledgements
+        ):
+            error = "members of the group may not renew: share.renew.acknowledge.enable is false"
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, error)
+        lock_ms = settings.milliseconds("share.record.lock.duration.ms")
         share_partition.acknowledge(
             owner.member_id, acknowledgements, lock_ms, lambda code: respond_partition(key, code)
         )

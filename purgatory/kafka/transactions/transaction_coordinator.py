@@ -34,7 +34,6 @@ from purgatory.kafka.transactions.transaction_metadata import (
     DECIDED,
     TRANSACTIONS_TOPIC,
     TV1,
-    TV2,
     Codes,
     InitProducerIdResult,
     RespondCode,
@@ -101,6 +100,7 @@ class TransactionCoordinator:
             channel,
             self.markers,
             self.timeouts,
+            new_producer_id,
             now_ms,
             on_record,
         )
@@ -195,9 +195,7 @@ class TransactionCoordinator:
             state = transaction.record.state
             if state in DECIDED:
                 raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
-            if state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
-                if expected is not None:
-                    check_producer(transaction.record, expected)
+            if state is TransactionState.ONGOING:
                 self._marker_manager.fence_and_abort(
                     transaction,
                     lambda code: respond(
@@ -225,22 +223,14 @@ class TransactionCoordinator:
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
         respond: RespondCodes,
+        version: int = TV1,
     ) -> None:
         """Add partitions to a producer's transaction, all or none; the first ones begin it.
 
         Args:
             respond: takes the error code of each, once the record is replicated.
+            version: `TV1`, or `TV2` for leaders, which add the partitions of batches (KIP-890).
         """
-        self._add(transactional_id, producer, partitions, TV1, respond)
-
-    def _add(
-        self,
-        transactional_id: str,
-        producer: ProducerIdentity,
-        partitions: Collection[TopicPartition],
-        version: int,
-        respond: RespondCodes,
-    ) -> None:
         unknown = {
             topic_partition
             for topic_partition in partitions
@@ -277,61 +267,21 @@ class TransactionCoordinator:
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
     ) -> Codes:
-        """Return whether partitions are in a producer's transaction, for a leader that appends.
-
-        Other partitions get TRANSACTION_ABORTABLE, a fenced producer INVALID_PRODUCER_EPOCH, as in
-        produce responses.
+        """Return whether partitions are in a producer's transaction, for a leader that appends;
+        others get TRANSACTION_ABORTABLE.
         """
         try:
             record = self._producer_transaction(transactional_id, producer).record
             if record.state in DECIDED:
                 raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
         except TransactionRefusal as refusal:
-            return dict.fromkeys(partitions, _as_leader_error(refusal.code))
+            return dict.fromkeys(partitions, refusal.code)
         return {
             topic_partition: ErrorCode.NONE
             if topic_partition in record.partitions
             else ErrorCode.TRANSACTION_ABORTABLE
             for topic_partition in partitions
         }
-
-    def verify_or_add(
-        self,
-        transactional_id: str,
-        producer: ProducerIdentity,
-        partitions: Collection[TopicPartition],
-        respond: RespondCodes,
-    ) -> None:
-        """As ``verify_partitions``; other partitions are added to the transaction (KIP-890).
-
-        If the producer has added partitions by itself, they are only verified: a late batch would
-        begin a transaction.
-
-        Args:
-            respond: takes the error code of each, once the record is replicated.
-        """
-        codes = self.verify_partitions(transactional_id, producer, partitions)
-        missing = [
-            topic_partition
-            for topic_partition, code in codes.items()
-            if code is ErrorCode.TRANSACTION_ABORTABLE
-        ]
-        if not missing or self.describe(transactional_id).version == TV1:
-            respond(codes)
-            return
-
-        def added(found: Codes) -> None:
-            respond(
-                {
-                    **codes,
-                    **{
-                        topic_partition: _as_leader_error(code)
-                        for topic_partition, code in found.items()
-                    },
-                }
-            )
-
-        self._add(transactional_id, producer, missing, TV2, added)
 
     def end(
         self,
@@ -422,8 +372,3 @@ class TransactionCoordinator:
     def _check(self) -> None:
         """Assert every invariant. O(transactional ids)."""
         self._state_manager._check()
-
-
-def _as_leader_error(code: ErrorCode) -> ErrorCode:
-    """Return the code that produce responses have for an error."""
-    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

@@ -22,7 +22,7 @@ from typing import Protocol
 from purgatory.core.operation import DelayedOperation
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.groups.offsets import OFFSETS_TOPIC
 from purgatory.kafka.log.producer_state import AppendOrigin, ProducerIdentity
@@ -34,6 +34,8 @@ from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_metadata import (
     DECIDED,
     PREPARE_RESULTS,
+    TV1,
+    TV2,
     Codes,
     RespondCode,
     RespondCodes,
@@ -43,8 +45,7 @@ from purgatory.kafka.transactions.transaction_metadata import (
     TransactionsCodec,
     TransactionState,
     completed,
-    fenced,
-    prepared,
+    prepared_with_bump,
 )
 from purgatory.kafka.transactions.transaction_state_manager import TransactionStateManager
 
@@ -127,7 +128,7 @@ class TransactionMarkerManager:
 
     Args:
         state_manager: the transactions and their records.
-        config, codec, channel, now_ms, on_record: as the coordinator has them.
+        config, codec, channel, new_producer_id, now_ms, on_record: as the coordinator has them.
         markers, timeouts: the purgatories.
     """
 
@@ -139,6 +140,7 @@ class TransactionMarkerManager:
         channel: MarkerChannel,
         markers: DelayedOperationPurgatory,
         timeouts: DelayedOperationPurgatory,
+        new_producer_id: Callable[[], int],
         now_ms: Callable[[], int],
         on_record: Callable[[str, TransactionRecord], object] | None,
     ) -> None:
@@ -148,6 +150,7 @@ class TransactionMarkerManager:
         self._channel = channel
         self._markers = markers
         self._timeouts = timeouts
+        self._new_producer_id = new_producer_id
         self._now_ms = now_ms
         self._on_record = on_record or _ignore_record
 
@@ -210,18 +213,14 @@ class TransactionMarkerManager:
         self.write(transaction, decision, stored)
 
     def fence_and_abort(self, transaction: Transaction, respond: RespondCode) -> None:
-        """Abort for the coordinator, and fence the producer."""
+        """Abort for the coordinator: the epoch rises, which fences the producer.
 
-        def decided(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._state_manager.is_known(transaction):
-                self._start_timeout(transaction)
-            respond(code)
-
-        if transaction.record.state is not TransactionState.PREPARE_EPOCH_FENCE:
-            transaction.complete_transition(fenced(transaction.record))
-            self._complete_waiting(transaction)
-        abort = prepared(transaction.record, TransactionResult.ABORT, self._now_ms())
-        self.start_markers(transaction, abort, decided)
+        Raises:
+            ClusterError: no new producer id could be saved, where the epochs are used up.
+        """
+        result, now_ms = TransactionResult.ABORT, self._now_ms()
+        abort = prepared_with_bump(transaction.record, result, now_ms, self._new_producer_id)
+        self.start_markers(transaction, abort, respond)
 
     # Markers.
 
@@ -303,8 +302,6 @@ class TransactionMarkerManager:
             # Clocks differ between brokers, and are set back.
             lasted_ms = max(0, self._now_ms() - record.start_ms)
             delay_ms = max(self._config.retry_ms, record.timeout_ms - lasted_ms)
-        elif record.state is TransactionState.PREPARE_EPOCH_FENCE:
-            delay_ms = self._config.retry_ms
         else:
             delay_ms = self._config.id_expiration_ms
         waiting = DelayedDeadline(transaction, delay_ms, self._expire)
@@ -317,12 +314,21 @@ class TransactionMarkerManager:
         if transaction.pending is not None:
             self._start_timeout(transaction)
             return
-        record = transaction.record
-        if record.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
-            _log.info("transaction_timed_out", transactional_id=transaction.transactional_id)
-            self.fence_and_abort(transaction, _ignore)
+        if transaction.record.state is TransactionState.ONGOING:
+            self._abort_expired(transaction)
         else:
             self._expire_id(transaction)
+
+    def _abort_expired(self, transaction: Transaction) -> None:
+        def decided(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and self._state_manager.is_known(transaction):
+                self._start_timeout(transaction)
+
+        _log.info("transaction_timed_out", transactional_id=transaction.transactional_id)
+        try:
+            self.fence_and_abort(transaction, decided)
+        except ClusterError:  # logged already
+            self._start_timeout(transaction)
 
     def _expire_id(self, transaction: Transaction) -> None:
         def stored(code: ErrorCode) -> None:
@@ -333,10 +339,6 @@ class TransactionMarkerManager:
 
         dead = transaction.record._replace(state=TransactionState.DEAD)
         self.write(transaction, dead, stored)
-
-
-def _ignore(_: object) -> None:
-    """Ignore a response."""
 
 
 def _ignore_record(_: str, __: TransactionRecord) -> None:
@@ -351,16 +353,25 @@ def write_markers(
     groups: GroupManager,
     markers: Mapping[TopicPartition, RecordBatch],
     respond: RespondCodes,
+    version: int = TV1,
 ) -> None:
     """Append markers, and commit or drop the transactions' pending offsets of groups.
 
     Args:
         manager, groups: of the leaders' broker.
         respond: takes the codes, once the markers are replicated or can't be.
+        version: of the protocol of their transactions. With `TV2`, in which each end raises the
+            epoch, a marker of the present epoch is late, and may not end an open transaction.
 
     Raises:
         PurgatoryClosedError: the broker was killed meanwhile; ``respond`` is not called then.
     """
+
+    late = {
+        topic_partition: ErrorCode.INVALID_PRODUCER_EPOCH
+        for topic_partition, marker in markers.items()
+        if version >= TV2 and _is_late(manager, topic_partition, marker)
+    }
 
     def written(responses: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
         codes = {topic_partition: response.error for topic_partition, response in responses.items()}
@@ -374,6 +385,17 @@ def write_markers(
                 groups.end_transaction(
                     topic_partition.partition, marker.producer_id, marker.control
                 )
-        respond(codes)
+        respond(codes | late)
 
-    manager.append_records(_WRITE_TIMEOUT_MS, -1, markers, written, AppendOrigin.COORDINATOR)
+    timely = {place: marker for place, marker in markers.items() if place not in late}
+    manager.append_records(_WRITE_TIMEOUT_MS, -1, timely, written, AppendOrigin.COORDINATOR)
+
+
+def _is_late(manager: ReplicaManager, topic_partition: TopicPartition, marker: RecordBatch) -> bool:
+    partition = manager.partition(topic_partition)
+    if partition is None or not partition.is_leader:
+        return False  # that is what is answered
+    producers = partition.log.producers
+    entry = producers.entry(marker.producer_id)
+    is_present = entry is not None and entry.producer_epoch == marker.producer_epoch
+    return is_present and marker.producer_id in producers.ongoing

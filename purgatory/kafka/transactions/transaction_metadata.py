@@ -2,11 +2,9 @@
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing, Empty, Dead
                      -> PrepareAbort  -> CompleteAbort  -> Ongoing, Empty, Dead
-                     -> PrepareEpochFence -> PrepareAbort
     Empty, CompleteCommit, CompleteAbort -> PrepareAbort   of nothing, to raise the epoch
 
 PrepareCommit and PrepareAbort are the decision: once one of them is replicated, nothing changes it.
-PrepareEpochFence is never written: it holds while the coordinator aborts on its own.
 
 A data structure and functions of records alone: each returns the record that is to be written, or
 refuses the step as Kafka does. The coordinator begins and ends the waits.
@@ -42,6 +40,7 @@ class TransactionState(Enum):
     COMPLETE_ABORT = "CompleteAbort"
     DEAD = "Dead"
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    """A name that filters may have; no transaction is in it: an abort raises the epoch itself."""
 
 
 _EMPTY = TransactionState.EMPTY
@@ -51,17 +50,15 @@ _PREPARE_ABORT = TransactionState.PREPARE_ABORT
 _COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
 _COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
 _DEAD = TransactionState.DEAD
-_FENCE = TransactionState.PREPARE_EPOCH_FENCE
 
 FOLLOWERS: Mapping[TransactionState, frozenset[TransactionState]] = {
     _EMPTY: frozenset({_EMPTY, _ONGOING, _PREPARE_ABORT, _DEAD}),
-    _ONGOING: frozenset({_ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT, _FENCE}),
+    _ONGOING: frozenset({_ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT}),
     _PREPARE_COMMIT: frozenset({_COMPLETE_COMMIT}),
     _PREPARE_ABORT: frozenset({_COMPLETE_ABORT}),
     _COMPLETE_COMMIT: frozenset({_EMPTY, _ONGOING, _PREPARE_ABORT, _DEAD}),
     _COMPLETE_ABORT: frozenset({_EMPTY, _ONGOING, _PREPARE_ABORT, _DEAD}),
     _DEAD: frozenset(),
-    _FENCE: frozenset({_PREPARE_ABORT}),
 }
 """The states that may follow each."""
 
@@ -70,6 +67,9 @@ IDLE = frozenset({_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT})
 
 DECIDED = frozenset({_PREPARE_COMMIT, _PREPARE_ABORT})
 """The end is decided, and the markers are being written."""
+
+ENDS = DECIDED | {_COMPLETE_COMMIT, _COMPLETE_ABORT}
+"""The end is decided; the markers are being written, or are there."""
 
 
 # Transactional ids and their records.
@@ -88,10 +88,12 @@ class TransactionRecord(NamedTuple):
         producer_id, producer_epoch: those of the one producer that may use it.
         timeout_ms: the longest time of a transaction, in milliseconds.
         partitions: the partitions of the transaction.
-        start_ms: the begin of the transaction, in milliseconds since 1970; -1: there is none.
+        start_ms: the begin of the transaction, or of the last one, in milliseconds since 1970; -1:
+            there is none since the producer began.
         update_ms: the time of the record, likewise.
-        last_producer_id, last_producer_epoch: those before the producer itself raised the epoch, of
-            which it may not know yet; -1: unknown. The epoch is not stored.
+        last_producer_id, last_producer_epoch: those before the epoch was raised for the producer,
+            which may not know of it yet: at its request, or with the end of a transaction; -1: they
+            are of no use. The epoch is not stored.
         next_producer_id: the id after the end that is decided, if the epochs of this one are used
             up; -1: the same one.
         version: the protocol of the producer: 1: the producer adds partitions; 2: leaders do, and
@@ -300,7 +302,7 @@ def with_partitions(
     Raises:
         TransactionRefusal: CONCURRENT_TRANSACTIONS: the transaction before is still being ended.
     """
-    if record.state in DECIDED or record.state is TransactionState.PREPARE_EPOCH_FENCE:
+    if record.state in DECIDED:
         raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
     is_ongoing = record.state is TransactionState.ONGOING
     partitions_union = record.partitions.union(partitions) if is_ongoing else frozenset(partitions)
@@ -311,6 +313,7 @@ def with_partitions(
         partitions=partitions_union,
         start_ms=record.start_ms if is_ongoing else now_ms,
         update_ms=now_ms,
+        last_producer_id=NO_PRODUCER_ID,  # the producer knows its present one
         version=version,
     )
 
@@ -322,7 +325,7 @@ def is_ended(record: TransactionRecord, result: TransactionResult) -> bool:
         TransactionRefusal: INVALID_TXN_STATE: there is none, or it ends the other way;
             CONCURRENT_TRANSACTIONS: the end is under way.
     """
-    if record.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
+    if record.state is TransactionState.ONGOING:
         return False
     prepare = _PREPARE_STATES[result]
     if record.state is prepare:
@@ -337,49 +340,26 @@ def is_ended_with_bump(
 ) -> bool:
     """As ``is_ended``, for a producer whose epoch rises with each end.
 
-    The producer may retry if it did not get its new epoch, and may abort without a transaction, as
-    it doesn't know whether a leader has begun one.
+    The producer repeats its request if it did not get its new epoch, or doesn't know that the
+    coordinator has aborted the transaction; and may abort without a transaction, as it doesn't know
+    whether a leader has begun one.
 
     Raises:
         TransactionRefusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED besides.
     """
-    if _was_bumped(record, producer):
+    epoch, state = producer.producer_epoch, record.state
+    is_repeated = record.version == TV2 and record.producer_epoch == epoch + 1
+    if record.producer_id != producer.producer_id:
+        is_repeated = record.last_producer_id == producer.producer_id and epoch == LAST_EPOCH
+        if not is_repeated or record.producer_epoch != 0:
+            raise TransactionRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if state in ENDS and is_repeated:
         return is_ended(record, result)
-    check_producer(record, producer)
-    if record.state not in IDLE:
-        return is_ended(record, result)
-    if result is TransactionResult.COMMIT:
+    if state in DECIDED or record.producer_epoch != epoch:
+        raise TransactionRefusal(ErrorCode.PRODUCER_FENCED)
+    if state in IDLE and result is TransactionResult.COMMIT:
         raise TransactionRefusal(ErrorCode.INVALID_TXN_STATE)
     return False
-
-
-def _was_bumped(record: TransactionRecord, producer: ProducerIdentity) -> bool:
-    """Whether the present producer of the id is this one, after the end of its transaction."""
-    if record.version != TV2 or record.state not in (*PREPARE_RESULTS, *_COMPLETE_STATES.values()):
-        return False
-    if record.producer_id == producer.producer_id:
-        return record.producer_epoch == producer.producer_epoch + 1
-    is_first = record.producer_epoch == 0
-    is_last = record.last_producer_id == producer.producer_id
-    return is_first and is_last and producer.producer_epoch >= LAST_EPOCH
-
-
-def fenced(record: TransactionRecord) -> TransactionRecord:
-    """Return the record of a transaction with a fenced producer, which is not written."""
-    return record._replace(
-        state=TransactionState.PREPARE_EPOCH_FENCE,
-        producer_epoch=record.producer_epoch + 1,
-        last_producer_id=NO_PRODUCER_ID,
-        last_producer_epoch=NO_PRODUCER_EPOCH,
-        version=0,
-    )
-
-
-def storable(record: TransactionRecord) -> TransactionRecord:
-    """Return what is written of a record when all are written again."""
-    if record.state is TransactionState.PREPARE_EPOCH_FENCE:
-        return record._replace(state=TransactionState.ONGOING)
-    return record
 
 
 def prepared(
@@ -398,14 +378,15 @@ def prepared_with_bump(
     """As ``prepared``, with the next epoch, or, where these are used up, a new id to follow.
 
     The markers have that epoch: late records of the transaction are refused by all of its
-    partitions' leaders.
+    partitions' leaders. The producer may go on with it, though the coordinator aborted.
     """
     is_exhausted = record.producer_epoch >= LAST_EPOCH
     return prepared(record, result, now_ms)._replace(
-        producer_epoch=record.producer_epoch + 1,
+        producer_epoch=min(record.producer_epoch, LAST_EPOCH) + 1,
+        start_ms=now_ms if record.state in IDLE else record.start_ms,
         next_producer_id=new_producer_id() if is_exhausted else NO_PRODUCER_ID,
-        last_producer_id=NO_PRODUCER_ID,
-        last_producer_epoch=NO_PRODUCER_EPOCH,
+        last_producer_id=record.producer_id,
+        last_producer_epoch=record.producer_epoch,
         version=TV2,
     )
 
@@ -415,17 +396,13 @@ def completed(record: TransactionRecord, now_ms: int) -> TransactionRecord:
     complete = record._replace(
         state=_COMPLETE_STATES[record.state],
         partitions=frozenset(),
-        start_ms=NO_TIME,
         update_ms=now_ms,
     )
     if record.next_producer_id == NO_PRODUCER_ID:
         return complete
     producer_id, epoch = record.following
     return complete._replace(
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        last_producer_id=record.producer_id,
-        next_producer_id=NO_PRODUCER_ID,
+        producer_id=producer_id, producer_epoch=epoch, next_producer_id=NO_PRODUCER_ID
     )
 
 

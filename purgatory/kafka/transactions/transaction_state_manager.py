@@ -19,7 +19,6 @@ from purgatory.kafka.transactions.transaction_metadata import (
     TransactionEntry,
     TransactionRecord,
     TransactionsCodec,
-    storable,
 )
 
 
@@ -90,7 +89,7 @@ class TransactionStateManager:
 
     def _snapshot(self, partition: int) -> Sequence[TransactionEntry]:
         return [
-            (transactional_id, storable(self._transactions[transactional_id].record))
+            (transactional_id, self._transactions[transactional_id].record)
             for transactional_id in self._ids.get(partition, ())
         ]
 

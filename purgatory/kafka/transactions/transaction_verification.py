@@ -17,7 +17,7 @@ from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_coordinator import TransactionCoordinator
-from purgatory.kafka.transactions.transaction_metadata import Codes, RespondCodes
+from purgatory.kafka.transactions.transaction_metadata import TV2, Codes, RespondCodes
 
 VerificationErrors: TypeAlias = dict[TopicPartition, PartitionProduceResponse]
 
@@ -34,9 +34,11 @@ RETRIABLE = frozenset(
 
 def verification_errors(
     manager: ReplicaManager,
-    transactional_id: str | None,
+    transactional_id: str,
     entries: Mapping[TopicPartition, Sequence[RecordBatch]],
     coordinator_of: Callable[[str], TransactionCoordinator | None],
+    *,
+    knows_abortable: bool,
 ) -> dict[TopicPartition, PartitionProduceResponse]:
     """Return the errors of transactional batches whose transaction is not open.
 
@@ -45,19 +47,26 @@ def verification_errors(
     Args:
         manager: the replicas of the broker that is to append.
         transactional_id: the transactional id in the request.
-        entries: the batches by partition.
+        entries: the batches by partition, all transactional ones of one producer.
         coordinator_of: returns the coordinator of a transactional id, or None.
+        knows_abortable: whether the client knows TRANSACTION_ABORTABLE.
     """
     errors: VerificationErrors = {}
-    for producer, partitions in _not_open(manager, entries).items():
-        codes = verify_partitions(transactional_id, producer, partitions, coordinator_of)
+    for producer, partitions in _not_open(manager, entries, adds=False).items():
+        codes = verify_partitions(
+            transactional_id,
+            producer,
+            partitions,
+            coordinator_of,
+            knows_abortable=knows_abortable,
+        )
         errors |= _error_responses(transactional_id, codes)
     return errors
 
 
 def add_partitions_to_txn(
     manager: ReplicaManager,
-    transactional_id: str | None,
+    transactional_id: str,
     entries: Mapping[TopicPartition, Sequence[RecordBatch]],
     coordinator_of: Callable[[str], TransactionCoordinator | None],
     respond: Callable[[VerificationErrors], object],
@@ -66,7 +75,7 @@ def add_partitions_to_txn(
 
     ``respond`` takes the errors of the partitions that can't be added.
     """
-    pending = _not_open(manager, entries)
+    pending = _not_open(manager, entries, adds=True)
     errors: VerificationErrors = {}
 
     def respond_producer(producer: ProducerIdentity, codes: Codes) -> None:
@@ -88,17 +97,29 @@ def add_partitions_to_txn(
 
 
 def _not_open(
-    manager: ReplicaManager, entries: Mapping[TopicPartition, Sequence[RecordBatch]]
+    manager: ReplicaManager,
+    entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+    *,
+    adds: bool,
 ) -> dict[ProducerIdentity, list[TopicPartition]]:
+    """Return the partitions that need a verification, and note their sequences."""
     pending: dict[ProducerIdentity, list[TopicPartition]] = {}
-    for topic_partition, batches in entries.items():
-        producer = ProducerIdentity(batches[0].producer_id, batches[0].producer_epoch)
-        if batches[0].transactional and not _is_open(manager, topic_partition, producer):
+    for topic_partition, (batch, *_) in entries.items():
+        partition = manager.partition(topic_partition)
+        if (
+            not batch.transactional
+            or batch.producer_id < 0
+            or partition is None
+            or not partition.is_leader  # that is what is answered
+        ):
+            continue
+        if partition.log.producers.begin_verification(batch, adds=adds):
+            producer = ProducerIdentity(batch.producer_id, batch.producer_epoch)
             pending.setdefault(producer, []).append(topic_partition)
     return pending
 
 
-def _error_responses(transactional_id: str | None, codes: Codes) -> VerificationErrors:
+def _error_responses(transactional_id: str, codes: Codes) -> VerificationErrors:
     errors = {}
     for topic_partition, code in codes.items():
         if code is not ErrorCode.NONE:
@@ -110,57 +131,52 @@ def _error_responses(transactional_id: str | None, codes: Codes) -> Verification
     return errors
 
 
-def _is_open(
-    manager: ReplicaManager, topic_partition: TopicPartition, producer: ProducerIdentity
-) -> bool:
-    partition = manager.partition(topic_partition)
-    if partition is None or not partition.is_leader:
-        return True  # where it isn't led here, that is what is answered
-    producers = partition.log.producers
-    if producer.producer_id not in producers.ongoing:
-        return False
-    # In a later epoch it is in its next transaction: the marker of this one is on its way.
-    entry = producers.entry(producer.producer_id)
-    return entry is not None and entry.producer_epoch == producer.producer_epoch
-
-
 def verify_partitions(
-    transactional_id: str | None,
+    transactional_id: str,
     producer: ProducerIdentity,
     partitions: Collection[TopicPartition],
     coordinator_of: Callable[[str], TransactionCoordinator | None],
+    *,
+    knows_abortable: bool,
 ) -> Codes:
-    """Return the transaction coordinator's verification errors of partitions."""
-    if not transactional_id:
-        return dict.fromkeys(partitions, ErrorCode.INVALID_TXN_STATE)
+    """Return the transaction coordinator's verification errors of partitions.
+
+    Args:
+        knows_abortable: as for ``verification_errors``.
+    """
     coordinator = coordinator_of(transactional_id)
     if coordinator is None:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return _response_codes(coordinator.verify_partitions(transactional_id, producer, partitions))
+    codes = coordinator.verify_partitions(transactional_id, producer, partitions)
+    return _leader_codes(codes, knows_abortable=knows_abortable)
 
 
 def add_partitions(
-    transactional_id: str | None,
+    transactional_id: str,
     producer: ProducerIdentity,
     partitions: Collection[TopicPartition],
     coordinator_of: Callable[[str], TransactionCoordinator | None],
     respond: RespondCodes,
 ) -> None:
-    """Add partitions to a transaction at its coordinator; see ``verify_or_add``."""
-    coordinator = coordinator_of(transactional_id) if transactional_id else None
-    if coordinator is None or not transactional_id:
-        respond(verify_partitions(transactional_id, producer, partitions, coordinator_of))
+    """Add partitions to a transaction at its coordinator, for their leaders."""
+    coordinator = coordinator_of(transactional_id)
+    if coordinator is None:
+        respond(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
-    coordinator.verify_or_add(
-        transactional_id, producer, partitions, lambda codes: respond(_response_codes(codes))
+    coordinator.add_partitions(
+        transactional_id,
+        producer,
+        partitions,
+        lambda codes: respond(_leader_codes(codes, knows_abortable=True)),
+        TV2,
     )
 
 
-def _response_codes(codes: Codes) -> Codes:
+def _leader_codes(codes: Codes, *, knows_abortable: bool) -> Codes:
+    """Return the codes that leaders and group coordinators have for those of the coordinator."""
+    leader_codes = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
+    if not knows_abortable:
+        leader_codes[ErrorCode.TRANSACTION_ABORTABLE] = ErrorCode.INVALID_TXN_STATE
     return {
-        # Clients that don't know the newer code are to abort all the same.
-        topic_partition: ErrorCode.INVALID_TXN_STATE
-        if code is ErrorCode.TRANSACTION_ABORTABLE
-        else code
-        for topic_partition, code in codes.items()
+        topic_partition: leader_codes.get(code, code) for topic_partition, code in codes.items()
     }

@@ -28,7 +28,6 @@ from purgatory.kafka import (
 from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.log.producer_state import ProducerStates
 from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.transactions import transaction_verification
 from purgatory.pipeline.engines.run import run_job, run_opened
 from purgatory.pipeline.engines.spark.traces import opened_in
 from purgatory.pipeline.ingest.trace_set import read_trace_set
@@ -91,7 +90,7 @@ def _one_marker_is_wrong(patch: pytest.MonkeyPatch) -> None:
 
 def _zombies_pass(patch: pytest.MonkeyPatch) -> None:
     """Leaders take records of producers whose epoch is over, and don't ask the coordinator."""
-    patch.setattr(transaction_verification, "_is_open", lambda *_: True)
+    patch.setattr(ProducerStates, "begin_verification", lambda *_, **__: False)
     find_duplicate = ProducerStates.find_duplicate
 
     def find(states: ProducerStates, *batch: Any) -> Any:

@@ -123,6 +123,7 @@ def assert_same_results(out: Path, inputs: Inputs, further: Collection[str] = ()
     assert all(found[name] for name in tables), "there is something to compare"
 
 
+@pytest.mark.exhaustive  # by day the audit beside a killed worker runs on a cluster
 def test_jobs_on_a_cluster_have_the_results_of_one_machine(
     cluster: Cluster, inputs: Inputs, tmp_path: Path
 ) -> None:

@@ -29,8 +29,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
     [
         ("analyze", signal.SIGINT, " stages", 130, "interrupted"),
         ("waits", signal.SIGTERM, " stages", 143, "terminated"),
-        ("audit", signal.SIGTERM, "", 143, "terminated"),
-        ("occupancy", signal.SIGINT, "", 130, "interrupted"),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in (
+                ("audit", signal.SIGTERM, "", 143, "terminated"),
+                ("occupancy", signal.SIGINT, "", 130, "interrupted"),
+            )
+        ),
     ],
 )
 def test_signal_ends_a_job_cleanly(

@@ -176,7 +176,17 @@ except click.exceptions.Exit as ended:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("number", _STATUSES)
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        *(
+            pytest.param(number, marks=pytest.mark.exhaustive)
+            for number in _STATUSES
+            if number != signal.SIGTERM
+        ),
+    ],
+)
 def test_spark_with_a_python_worker_ends_with_the_program(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -135,7 +135,11 @@ with spark_session("local[1]", memory=memory) as session:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("asked", "of_user", "heap"),
-    [((), "1200m", 1200), (("512",), "1200m", 512), ((), None, heap_bytes() >> 20)],
+    [
+        (("512",), "1200m", 512),
+        pytest.param((), "1200m", 1200, marks=pytest.mark.exhaustive),
+        pytest.param((), None, heap_bytes() >> 20, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_user_settings_take_precedence_and_memory_precedes_them(
     asked: tuple[str, ...], of_user: str | None, heap: int, tmp_path: Path
@@ -386,7 +390,9 @@ def test_java_killed_at_any_call_of_the_start_is_reported(tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("named_by", ["variable", "file"])
+@pytest.mark.parametrize(
+    "named_by", ["variable", pytest.param("file", marks=pytest.mark.exhaustive)]
+)
 def test_collector_of_the_user_takes_precedence(
     named_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

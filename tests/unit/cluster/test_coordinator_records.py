@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from uuid import UUID
 
 import pytest
@@ -25,7 +26,9 @@ from purgatory.kafka import (
     StoredEntry,
     TransactionResult,
 )
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
 from purgatory.kafka.groups.consumer_group_member import (
+    ClassicMetadata,
     CurrentAssignment,
     GroupRecordKey,
     GroupRecordValue,
@@ -38,12 +41,43 @@ from purgatory.kafka.topic_partition import TopicIdPartition
 _ints = st.integers(-(2**31), 2**31 - 1)
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 _partitions = st.frozensets(st.builds(TopicIdPartition, st.uuids(), _ints), max_size=5)
+_bytes = st.binary(max_size=50)
+_classic_members = st.builds(
+    ClassicMemberRecord,
+    _texts,
+    st.none() | _texts,
+    _texts,
+    _texts,
+    st.integers(0, 2**31 - 1),
+    _ints,
+    _bytes,
+    _bytes,
+)
 _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
+    RecordKind.CLASSIC: st.builds(
+        ClassicGroupRecord,
+        _texts,
+        _ints,
+        st.none() | _texts,
+        st.none() | _texts,
+        st.integers(-(2**63), 2**63 - 1),
+        st.lists(_classic_members, max_size=4).map(tuple),
+    ),
     RecordKind.GROUP_EPOCH: _ints,
     RecordKind.TARGET_EPOCH: _ints,
     RecordKind.TARGET: _partitions,
     RecordKind.CURRENT: st.builds(
-        CurrentAssignment, _ints, _ints, st.sampled_from(MemberState), _partitions, _partitions
+        CurrentAssignment,
+        _ints,
+        _ints,
+        st.sampled_from(MemberState),
+        _partitions,
+        _partitions,
+        st.just({}),
+    ).flatmap(
+        lambda current: st.sampled_from(
+            [current, current._replace(epochs=dict.fromkeys(current.partitions, 7))]
+        )
     ),
     RecordKind.MEMBER: st.builds(
         Subscription,
@@ -56,6 +90,12 @@ _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         _ints,
         st.none() | _texts,
         requester=st.none(),
+        classic=st.none()
+        | st.builds(
+            ClassicMetadata,
+            _ints,
+            st.lists(st.tuples(_texts, _bytes), max_size=3).map(tuple),
+        ),
     ),
 }
 _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
@@ -67,6 +107,7 @@ _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         st.sampled_from(MemberState),
         _partitions,
         st.just(frozenset[TopicIdPartition]()),
+        st.just({}),
     ),
     RecordKind.MEMBER: st.builds(
         Subscription,
@@ -75,21 +116,23 @@ _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         _texts,
         _texts,
         st.lists(_texts, max_size=4).map(tuple),
-        *map(st.just, (None, -1, None, None)),
+        *map(st.just, (None, -1, None, None, None)),
     ),
 }
 
 
 MEMBER = GroupRecordKey("g", RecordKind.MEMBER, "m")
+NO_CLASSIC = b"\x01\0\x01\0"
+"""The tagged fields of a member of the consumer protocol: one, which is null."""
 
 
 @given(st.data())
 @settings(max_examples=200)
 def test_records_are_read_back_as_they_were_written(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(RecordKind))
-    is_share = data.draw(st.booleans())
+    is_share = kind is not RecordKind.CLASSIC and data.draw(st.booleans())
     value = data.draw((_share_values if is_share else _values)[kind])
-    is_of_member = kind not in (RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH)
+    is_of_member = kind in (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT)
     member_id = data.draw(_texts) if is_of_member else ""
     key = GroupRecordKey(data.draw(_texts), kind, member_id, is_share)
     assert decode_group_key(encode_group_key(key)) == key
@@ -114,11 +157,89 @@ def test_layout_is_that_of_kafka() -> None:
     said = Subscription("i", None, "c", "/h", ("t",), None, 5, "uniform")
     assert encode_group_value(MEMBER, said) == (
         b"\0\0" + b"\x02i" + b"\0" + b"\x02c" + b"\x03/h" + b"\x02\x02t" + b"\0"
-        b"\0\0\0\x05" + b"\x08uniform" + b"\0"
+        b"\0\0\0\x05" + b"\x08uniform" + NO_CLASSIC
     )
 
 
-@pytest.mark.parametrize("kind", [0, 1, 2, 4, 16, 99])
+def plain(text: str | None) -> bytes:
+    """A text as before flexible versions."""
+    return b"\xff\xff" if text is None else struct.pack(">h", len(text)) + text.encode()
+
+
+CLASSIC = GroupRecordKey("g", RecordKind.CLASSIC)
+ONE = ClassicMemberRecord("m1", "i", "c", "/h", 300, 200, b"sub", b"parts")
+
+
+def test_layout_of_a_classic_group_is_that_of_kafka() -> None:
+    assert encode_group_key(CLASSIC) == b"\0\x02\0\x01g"
+    record = ClassicGroupRecord("consumer", 7, "range", "m1", 99, (ONE,))
+    assert encode_group_value(CLASSIC, record) == (
+        struct.pack(">h", 3)
+        + plain("consumer")
+        + struct.pack(">i", 7)
+        + plain("range")
+        + plain("m1")
+        + struct.pack(">qi", 99, 1)
+        + plain("m1")
+        + plain("i")
+        + plain("c")
+        + plain("/h")
+        + struct.pack(">iii", 300, 200, 3)
+        + b"sub"
+        + struct.pack(">i", 5)
+        + b"parts"
+    )
+    empty = ClassicGroupRecord("consumer", 8, None, None, 99)
+    assert encode_group_value(CLASSIC, empty) == (
+        struct.pack(">h", 3)
+        + plain("consumer")
+        + struct.pack(">i", 8)
+        + plain(None) * 2
+        + struct.pack(">qi", 99, 0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "timeout_ms", "expected"),
+    [
+        (0, None, ONE._replace(instance_id=None, rebalance_timeout_ms=200)),
+        (1, 300, ONE._replace(instance_id=None)),
+        (1, -1, ONE._replace(instance_id=None, rebalance_timeout_ms=200)),
+        (2, 300, ONE._replace(instance_id=None)),
+    ],
+)
+def test_older_versions_of_classic_groups_are_read(
+    version: int, timeout_ms: int | None, expected: ClassicMemberRecord
+) -> None:
+    data = struct.pack(">h", version) + plain("consumer") + struct.pack(">i", 7)
+    data += plain("range") + plain("m1")
+    data += struct.pack(">q", 99) if version == 2 else b""
+    data += struct.pack(">i", 1) + plain("m1") + plain("c") + plain("/h")
+    data += b"" if timeout_ms is None else struct.pack(">i", timeout_ms)
+    data += struct.pack(">ii", 200, 3) + b"sub" + struct.pack(">i", 5) + b"parts"
+    since_ms = 99 if version == 2 else -1
+    assert decode_group_value(CLASSIC, data) == ClassicGroupRecord(
+        "consumer", 7, "range", "m1", since_ms, (expected,)
+    )
+
+
+def test_long_texts_of_classic_groups_are_kept() -> None:
+    long = ONE._replace(member_id="\N{SNOWMAN}" * 20_000)
+    record = ClassicGroupRecord("consumer", 7, "range", long.member_id, 99, (ONE, long))
+    encoded = encode_group_value(CLASSIC, record)
+    assert encoded[:2] == b"\0\x04"
+    assert decode_group_value(CLASSIC, encoded) == record
+
+
+def test_classic_member_of_a_consumer_group_is_tagged() -> None:
+    member = Subscription(None, None, "c", "/h", classic=ClassicMetadata(9, (("range", b"md"),)))
+    metadata = struct.pack(">i", 9) + b"\x02" + b"\x06range" + b"\x03md" + b"\0" + b"\0"
+    tag = b"\x01" + b"\0" + bytes([len(metadata) + 1]) + b"\x01" + metadata
+    of_consumer = encode_group_value(MEMBER, member._replace(classic=None))
+    assert encode_group_value(MEMBER, member) == of_consumer.removesuffix(NO_CLASSIC) + tag
+
+
+@pytest.mark.parametrize("kind", [0, 1, 4, 16, 99])
 def test_records_of_unknown_kinds_are_skipped(kind: int) -> None:
     assert decode_group_key(bytes([0, kind]) + b"\0\x01g") is None
 
@@ -126,7 +247,9 @@ def test_records_of_unknown_kinds_are_skipped(kind: int) -> None:
 def test_unknown_tags_are_skipped() -> None:
     said = Subscription("i", None, "c", "/h", ("t",), None, 5, None)
     encoded = encode_group_value(MEMBER, said)
-    assert decode_group_value(MEMBER, encoded[:-1] + b"\x01\x09\x02xy") == said
+    untagged = encoded.removesuffix(NO_CLASSIC)
+    assert decode_group_value(MEMBER, untagged + b"\0") == said
+    assert decode_group_value(MEMBER, untagged + b"\x01\x09\x02xy") == said
 
 
 def test_offsets_and_records_are_in_one_batch() -> None:

@@ -204,12 +204,12 @@ def test_producers_retry_is_recognized_after_a_restart() -> None:
         for sequence in range(8):
             log.append(_numbered(sequence).with_offset(log.end_offset, 0))
         log = _reopened(folder)
-        retry = log.producers.find_duplicate(_numbered(7), AppendOrigin.CLIENT, True)
+        retry = log.producers.find_duplicate(_numbered(7), AppendOrigin.CLIENT)
         assert retry is not None
         assert retry.first_offset == 7
-        assert log.producers.find_duplicate(_numbered(8), AppendOrigin.CLIENT, True) is None
+        assert log.producers.find_duplicate(_numbered(8), AppendOrigin.CLIENT) is None
         with pytest.raises(KafkaError, match="expected was 8"):
-            log.producers.find_duplicate(_numbered(9), AppendOrigin.CLIENT, True)
+            log.producers.find_duplicate(_numbered(9), AppendOrigin.CLIENT)
 
 
 def _no_space(*_: object) -> int:
@@ -266,7 +266,7 @@ def test_crash_keeps_producers_of_deleted_batches(
             log.truncate_to(36)
             assert log.producers.to_json() == _reopened(folder).producers.to_json()
             retry = _numbered(9, 0)
-            assert log.producers.find_duplicate(retry, AppendOrigin.CLIENT, False) is not None
+            assert log.producers.find_duplicate(retry, AppendOrigin.CLIENT) is not None
             log.delete_up_to(36)
             assert len(list(folder.glob("*.producers*"))) == 1
         if not was_killed:

@@ -302,9 +302,9 @@ def test_a_full_purgatory_refuses_and_takes_again() -> None:
 def test_a_key_that_goes_away_ends_its_waits() -> None:
     async def main() -> None:
         async with new_purgatory() as purgatory:
-            failing, dropped = (
+            failing, dropped, ended = (
                 asyncio.create_task(purgatory.wait([key], lambda: False, 1))
-                for key in ("failing", "dropped")
+                for key in ("failing", "dropped", "completing")
             )
             completing = asyncio.create_task(purgatory.submit(Flagged(), ["completing"]))
             await run_ready()
@@ -315,6 +315,8 @@ def test_a_key_that_goes_away_ends_its_waits() -> None:
                 await failing
             with pytest.raises(WaitCancelledError, match=r"on \['dropped'\]"):
                 await dropped
+            with pytest.raises(WaitCancelledError, match=r"on \['completing'\]"):
+                await ended
             assert await completing is Outcome.COMPLETED
             assert purgatory.watched == 0
 

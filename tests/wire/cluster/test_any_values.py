@@ -113,7 +113,8 @@ class _Requests:
             "bytes": _BYTES,
             "bool": [False, True],
             "uuid": [uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), *self.topic_ids],
-            "float64": [0.0, float("nan"), float("inf"), -1e308],
+            "float64": [0.0, float("nan"), float("inf"), -1e308, 1e-308, 1.0],
+            "uint16": [0, 1, 9_092, 2**16 - 1],
         }
         return chance.choice(choices[kafka_type])
 

@@ -38,17 +38,21 @@ _LISTS = {16, 66}
 """ListGroups and ListTransactions leave out hidden entries, and refuse nothing."""
 _WITHOUT_PLACE = {(35, 1), (35, 2)}
 """DescribeLogDirs up to version 2 is answered with no folder: there is no place for the code."""
-_BY_ITSELF = 34
-"""AlterReplicaLogDirs, which is asked by folders and answers by topics, refuses by itself."""
+_BY_ITSELF = {0, 34}
+"""Produce, whose batches are transactional or not, and AlterReplicaLogDirs, which is asked by
+folders and answers by topics, refuse by themselves."""
 _REFUSALS = {29, 30, 31, 53, 100}
 """The codes of topics, groups, the cluster, transactional ids, and of ids that may not be known."""
 
 _SECRET = "hidden-topic"
+_UNSUPPORTED_VERSION = 35
+_UNSERVED = {key for key, api in APIS.items() if not api.is_served}
+"""APIs that are refused to everybody."""
 
 
 def test_few_apis_need_no_permission() -> None:
     for_anybody = {key for key, api in APIS.items() if api.rule == Rule()}
-    assert for_anybody == _FOR_ANYBODY | {_BY_ITSELF}
+    assert for_anybody == _FOR_ANYBODY | _UNSERVED | _BY_ITSELF
 
 
 @pytest.mark.parametrize("api_key", APIS)
@@ -60,7 +64,7 @@ def test_each_rule_refuses_in_every_version_of_its_api(api_key: int) -> None:
         request = Request(api_key, version, 1, None, body)
         places = error_places(api_key, version, APIS[api_key].errors)
         whole = error_response(places, body, 29)
-        is_refused = api_key not in _FOR_ANYBODY | _LISTS | {_BY_ITSELF}
+        is_refused = api_key not in _FOR_ANYBODY | _LISTS | _BY_ITSELF
         if is_refused and (api_key, version) not in _WITHOUT_PLACE:
             assert 29 in _read_codes(request, whole)
         for one in APIS[api_key].rule.parts:
@@ -107,6 +111,8 @@ def test_refused_client_learns_nothing(run: Any, api_key: int, version: int) -> 
         codes = set(codes_in(answer))
         if api_key in _FOR_ANYBODY:
             assert not codes & _REFUSALS
+        elif api_key in _UNSERVED:
+            assert codes - {0} == {_UNSUPPORTED_VERSION}
         elif api_key in _LISTS or (api_key, version) in _WITHOUT_PLACE:
             assert not codes - {0}
             told = {**vars_of(answer), "unknown_state_filters": ()}  # what was asked for

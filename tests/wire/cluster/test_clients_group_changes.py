@@ -1,4 +1,4 @@
-"""A group of all Python clients through whatever happens to its members: no record is skipped."""
+"""A group of all Python clients through whatever happens to its members, and to its coordinator."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import signal
 import threading
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from purgatory.cluster import ThreadedCluster
@@ -95,3 +96,27 @@ def test_group_skips_no_record_under_changing_members(cluster: ThreadedCluster, 
         group.wait_for(lambda: sent <= group.read, f"all {len(sent)} records are read")
         assert group.read == sent
         assert group.gaps() == []
+
+
+# kafka-python 3.0 may ask a coordinator on that is gone, which raises UnknownBrokerIdError.
+@pytest.mark.parametrize("client_name", ["confluent-kafka", "aiokafka"])
+def test_members_notice_no_death_of_their_coordinator(
+    cluster: ThreadedCluster, name: str, client_name: str
+) -> None:
+    cluster.create_topic(name, partitions=PARTITIONS)
+    servers = cluster.bootstrap_servers
+    with group_run(servers, name, name, 10_000) as group:
+        producer = SteadyProducer(servers, name)
+        try:
+            members = [group.start(client_name), group.start(client_name)]
+            group.wait_for_shares(*members, partitions=PARTITIONS)
+            owned = [(member.owned, member.assignments) for member in members]
+            with cluster.fault.kill(coordinator_of(cluster, name)):
+                read_before = len(group.read)
+                group.wait_for(lambda: len(group.read) > read_before + 300, "they read on")
+        finally:
+            sent = producer.end()
+        group.wait_for(lambda: sent <= group.read, f"all {len(sent)} records are read")
+        assert [(member.owned, member.assignments) for member in members] == owned
+        reads = [entry for member in members for entry in member.reads if entry is not None]
+        assert len(reads) == len(set(reads)) == len(sent), "a record was read twice"

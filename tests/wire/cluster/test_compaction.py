@@ -18,7 +18,7 @@ from tests.wire.cluster.kafka_client import TIMEOUT_S
 _PARTITION = TopicPartition("t", 0)
 _SETTINGS = {
     "cleanup.policy": "compact",
-    "segment.bytes": "1000",
+    "internal.segment.bytes": "1000",
     "min.cleanable.dirty.ratio": "0",
 }
 

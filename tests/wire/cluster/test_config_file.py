@@ -26,15 +26,22 @@ from purgatory.cluster import (
     Tls,
     TopicSpec,
 )
-from purgatory.cluster.config import ControlConfig, ProcessConfig, load_config
+from purgatory.cluster.config import (
+    ControlConfig,
+    ProcessConfig,
+    config_problems,
+    load_config,
+)
 from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.server import Serving
 from purgatory.kafka import LogConfig, TopicPartition, TransactionConfig
+from purgatory.kafka.settings.group_settings import MigrationPolicy
 
 _WHOLE = """
 brokers = 2
 first_broker_id = 0
 host = "::1"
+advertised_host = "kafka"
 default_partitions = 4
 auto_create_topics = false
 min_insync_replicas = 2
@@ -48,7 +55,7 @@ faults = "plan.toml"
 [[topics]]
 name = "orders"
 partitions = 6
-settings = { "cleanup.policy" = "compact", "segment.bytes" = "1000" }
+settings = { "cleanup.policy" = "compact", "segment.bytes" = "1048576" }
 
 [[listeners]]
 name = "TLS"
@@ -101,6 +108,7 @@ def test_file_and_python_make_equal_configs(tmp_path: Path) -> None:
         brokers=2,
         first_broker_id=0,
         host="::1",
+        advertised_host="kafka",
         default_partitions=4,
         auto_create_topics=False,
         min_insync_replicas=2,
@@ -108,7 +116,7 @@ def test_file_and_python_make_equal_configs(tmp_path: Path) -> None:
         data_dir=tmp_path / "data",
         fsync=Fsync.ALWAYS,
         topics=[
-            TopicSpec("orders", 6, None, {"cleanup.policy": "compact", "segment.bytes": "1000"})
+            TopicSpec("orders", 6, None, {"cleanup.policy": "compact", "segment.bytes": "1048576"})
         ],
         listeners=[listener],
         users={"ann": "secret"},
@@ -166,17 +174,23 @@ def test_documented_example_is_valid(tmp_path: Path) -> None:
         ("first_broker_id = 2147483647", r"first_broker_id = 2147483647: the ids of 3 brokers are"),
         ("follower_lag_ms = inf", r"follower_lag_ms = inf: must be at most 2147483647"),
         ("memory_bytes = 0", r"memory_bytes = 0: must be at least 1"),
-        ("retention_ms = -1", r"retention_ms = -1: must be at least 0"),
+        ("retention_ms = -2", r"retention_ms = -2: must be at least -1"),
         ('host = ""', r"host = \"\": must be a name or an address"),
+        (
+            'host = "0.0.0.0"',
+            r"host = \"0\.0\.0\.0\": clients can't connect to that: advertised_host \(--adv",
+        ),
+        ('host = "::"', r"host = \"::\": clients can't connect to that"),
+        ('advertised_host = "a:1"', r"advertised_host = \"a:1\": must be the name or address of a"),
         ("limits.idle_s = 0", r"limits\.idle_s = 0\.0: must be at least 0\.01"),
         ("limits.frame_s = nan", r"limits\.frame_s = nan: must be at least 0\.01"),
         ("limits.connections = 0", r"limits\.connections = 0: must be at least 1"),
         ("limits.frame_bytes = 3000000000", r"limits\.frame_bytes = 3000000000: must be at most"),
-        ("log_config.segment_bytes = 0", r"log_config: segment\.bytes=0: it is at least 14"),
+        ("log_config.segment_bytes = 0", r"log_config: internal\.segment\.bytes=0: it is at"),
         ("log_config.codec = 9", r"log_config\.codec = 9: must be at most 4"),
         (
             "log_config.codec = 1\nlog_config.codec_level = 99",
-            r"log_config: compression\.gzip\.level=99: it is at most 9",
+            r"log_config: compression\.gzip\.level=99: it is one of -1, 1",
         ),
         (
             "log_config.retention_bytes = -1",
@@ -207,6 +221,10 @@ def test_documented_example_is_valid(tmp_path: Path) -> None:
         ("metrics_port = -1", r"metrics_port = -1: must be at least 0"),
         ('listeners = [{name=""}]', r"listeners\[0\]\.name = \"\": a listener has a name"),
         ("groups = 3", r"groups = 3: must be a table of keys"),
+        (
+            'groups.consumer_migration_policy = "both"',
+            r"groups\.consumer_migration_policy = \"both\": must be .*bidirectional",
+        ),
         ("groups.max = 3", r"groups\.max = 3: there is no such key; .*max_size"),
         ("topics = [{}]", r"topics\[0\]\.name: this key is missing and must be given"),
         (
@@ -317,6 +335,15 @@ def test_options_override_the_file_and_the_file_defaults(
     assert (served[-1].control_port, served[-1].control_host) == (1, "127.0.0.1")
 
 
+def test_migration_policy_is_read_by_its_name(served: list[Serving], tmp_path: Path) -> None:
+    path = _file(tmp_path, 'groups.consumer_migration_policy = "upgrade"')
+    policy = _config(served, "--config", path).groups.consumer_migration_policy
+    assert policy is MigrationPolicy.UPGRADE
+    groups = GroupConfig(consumer_migration_policy="both")  # type: ignore[arg-type]
+    problems = config_problems(ClusterConfig(groups=groups))
+    assert [problem.key for problem in problems] == ["groups.consumer_migration_policy"]
+
+
 def test_options_set_the_cluster_config(served: list[Serving]) -> None:
     config = _config(
         served,
@@ -325,7 +352,9 @@ def test_options_set_the_cluster_config(served: list[Serving]) -> None:
         *("--topic", "orders:6", "--user", "ann:secret", "--tls-cert", "c.pem"),
         *("--tls-client-ca", "ca.pem", "--listener", "PLAINTEXT:9092", "--listener", "SSL:9192"),
         *("--listener", "SASL_SSL:0", "--memory-mb", 64, "--fsync", "always"),
+        "--realistic-delays",
     )
+    assert config.realistic_delays
     assert (config.default_partitions, config.default_replication) == (4, 2)
     assert config.auto_create_topics is False
     assert list(config.broker_ids) == [0, 1, 2]
@@ -441,7 +470,7 @@ def test_create_topic_in_python_refuses_invalid_settings() -> None:
     ("arguments", "said"),
     [
         (["--topic", "a:b"], "write NAME[:PARTITIONS[:REPLICAS]][:SETTING=VALUE]..., as in"),
-        (["--topic", "a:1:retention.hours=1"], "topics[0].settings: there is no setting"),
+        (["--topic", "a:1:retention.hours=1"], "topics[0].settings: Unknown topic config name"),
         (["--group-share-deliveries", "0"], "--group-share-deliveries"),
         (["--listener", "HTTP:80"], "write PROTOCOL:PORT, with one of PLAINTEXT, SSL"),
         (["--listener", "SSL:x"], "write PROTOCOL:PORT"),

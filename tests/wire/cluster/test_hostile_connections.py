@@ -42,7 +42,6 @@ _RUBBISH = {
     "an API that no client may use": struct.pack(">ihhih", 10, 4, 0, 1, -1),
     "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a TLS client's hello": bytes.fromhex("16030100c8010000c40303") + bytes(200),
-    "bytes behind a request": struct.pack(">i", len(_METADATA) + 2) + _METADATA + b"\0\0",
     "two bad requests at once": struct.pack(">i", 0) * 2,
     "a bad request and a bad length": struct.pack(">ii", 0, -1),
 }

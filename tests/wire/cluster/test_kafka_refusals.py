@@ -83,7 +83,7 @@ def _assigned(*replicas: Sequence[int], **asked: Any) -> dict[str, Any]:
         (_topic("a/b"), INVALID_TOPIC, "letters, digits, dots, dashes, underscores"),
         (_topic("n" * 250), INVALID_TOPIC, "1 to 249"),
         (_topic(".."), INVALID_TOPIC, "no name of a topic"),
-        (_topic("__share_group_state"), INVALID_TOPIC, "is the cluster's own"),
+        (_topic("__cluster_metadata"), INVALID_REQUEST, "is no topic of brokers"),
         (_assigned((1,), num_partitions=1), INVALID_REQUEST, "both are -1"),
         (_assigned((1,), replication_factor=1), INVALID_REQUEST, "both are -1"),
         (_assigned((1,), (1, 2)), INVALID_REPLICA_ASSIGNMENT, "as many replicas"),

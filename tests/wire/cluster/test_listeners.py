@@ -374,3 +374,12 @@ def test_invalid_certificate_files_are_named(
 def test_unknown_listener_is_named(serve_authorized: Guarded) -> None:
     with pytest.raises(ClusterError, match="no listener X; there are PLAIN, TLS, SCRAM"):
         serve_authorized.cluster.bootstrap_servers_of("X")
+
+
+def test_brokers_tell_their_advertised_host() -> None:
+    config = ClusterConfig(brokers=1, host="0.0.0.0", advertised_host="127.0.0.1")
+    with ThreadedCluster(config) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        (told,) = admin.list_topics(timeout=_TIMEOUT_S).brokers.values()
+        assert f"{told.host}:{told.port}" == cluster.bootstrap_servers
+        assert told.host == "127.0.0.1"

@@ -22,7 +22,7 @@ from tests.wire.cluster.wire_values import RECORD_TIME_MS, keyed_batch
 TO = TopicPartition("t", 0)
 HOUR_MS = 3_600_000
 COMPACTED = LogConfig(compacts=True)
-LATE = LogConfig(timestamp_before_max_ms=HOUR_MS)
+LATE = LogConfig(timestamp_before_max_ms=HOUR_MS, timestamp_after_max_ms=None)
 EARLY = LogConfig(timestamp_after_max_ms=HOUR_MS)
 BOTH = LogConfig(compacts=True, timestamp_before_max_ms=HOUR_MS)
 Row = tuple[bytes | None, int]
@@ -70,16 +70,26 @@ def test_error_names_each_invalid_record(
     assert f"number {min(bad)}" in error.message
 
 
-@pytest.mark.parametrize("config", [LogConfig(), LogConfig(is_log_append_time=True), LATE])
-def test_append_time_of_a_producer_is_refused(config: LogConfig) -> None:
+def _claiming_append_time() -> RecordBatch:
     data = bytearray(batch_of(KEYED, KEYED).to_bytes())
     data[CHECKSUM_OFFSET + 1] |= APPEND_TIME_BIT
     data[CHECKSUM_OFFSET - 4 : CHECKSUM_OFFSET] = crc32c(bytes(data[CHECKSUM_OFFSET:])).to_bytes(
         4, "big"
     )
-    error = refusal(RecordBatch.from_bytes(bytes(data)), config)
+    return RecordBatch.from_bytes(bytes(data))
+
+
+def test_append_time_of_a_producer_is_refused() -> None:
+    error = refusal(_claiming_append_time(), LogConfig(is_log_append_time=True))
     assert error.code is ErrorCode.INVALID_TIMESTAMP
     assert [one.batch_index for one in error.record_errors] == [0, 1]
+
+
+@pytest.mark.parametrize("config", [LogConfig(), LATE])
+def test_append_time_of_a_producer_is_none_by_create_time(config: LogConfig) -> None:
+    batch = _claiming_append_time()
+    (found,) = validated([batch], config, TO, lambda: RECORD_TIME_MS, DecompressionBudget())
+    assert found.to_bytes() == batch_of(KEYED, KEYED).to_bytes()
 
 
 def test_records_without_a_time_are_accepted() -> None:

@@ -191,22 +191,6 @@ def test_leaders_add_partitions_and_each_end_raises_the_epoch() -> None:
     _run(main)
 
 
-def test_late_batch_of_an_old_producer_begins_no_transaction() -> None:
-    async def main(_: Cluster, client: RawClient) -> None:
-        producer = await _init(client)
-        assert await _add(client, producer) == 0
-        assert await _produce(client, producer, b"in time", version=12) == 0
-        assert await _end(client, producer) == 0
-        late = await _produce(client, producer, b"late", 1, version=12)
-        assert late == ErrorCode.INVALID_TXN_STATE
-        assert await _commit_offset(client, producer, 5) == ErrorCode.INVALID_TXN_STATE
-        assert await _add(client, producer) == 0
-        assert await _produce(client, producer, b"next", 1, version=12) == 0
-        assert await _end(client, producer) == 0
-
-    _run(main)
-
-
 def test_killed_coordinator_does_not_block_a_leader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -214,7 +198,7 @@ def test_killed_coordinator_does_not_block_a_leader(
         producer = await _init(client)
         with monkeypatch.context() as patch:
             patch.setattr(response_future, "_COORDINATOR_TIMEOUT_S", 0.1)
-            patch.setattr(TransactionCoordinator, "verify_or_add", lambda *_: None)
+            patch.setattr(TransactionCoordinator, "add_partitions", lambda *_: None)
             code = await _produce(client, producer, b"0", version=12)
             assert code == ErrorCode.NOT_ENOUGH_REPLICAS
             code = await _commit_offset(client, producer, 5)
@@ -272,8 +256,6 @@ def test_a_record_outside_of_any_transaction_opens_none() -> None:
         assert await _end(client, producer) == 0
         assert await _stable_end(client) == 3
         assert await _produce(client, producer, b"late", 2) == ErrorCode.INVALID_TXN_STATE
-        unnamed = await _produce(client, producer, b"late", 2, transactional_id=None)
-        assert unnamed == ErrorCode.INVALID_TXN_STATE
         offsets = _of(producer, group_id="g", topics=_committing(5))
         answer = await client.ask(COMMIT, 3, offsets)
         code = answer.topics[0].partitions[0].error_code
@@ -304,7 +286,8 @@ def test_pending_offsets_are_unstable_on_request() -> None:
         assert answer.topics[0].partitions[0].error_code == 0
         assert await fetched(False, named) == (0, -1)
         assert await fetched(True, named) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
-        assert await fetched(True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+        asked = {"group_id": "g", "topics": None, "require_stable": True}
+        assert (await client.ask(9, 7, asked)).topics == (), "no offset is committed yet"
         assert await _end(client, producer) == 0
         assert await fetched(True) == (0, 5)
 
@@ -351,6 +334,15 @@ def test_transactions_are_described_and_listed() -> None:
         assert (active.last_sequence, active.current_txn_start_offset) == (0, 0)
         assert active.last_timestamp > 0
         assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # The last transaction's begin stays, as does the time of its marker.
+        assert (await _end_anew(client, producer))[0] == 0
+        ended = (await client.ask(65, 0, {"transactional_ids": ["t"]})).transaction_states[0]
+        assert ended.transaction_state == "CompleteCommit"
+        assert ended.transaction_start_time == one.transaction_start_time
+        assert await listed(duration_filter=0, state_filters=["CompleteCommit"]) == ["t"]
+        [marked] = (await client.ask(61, 0, asked)).topics[0].partitions[0].active_producers
+        assert (marked.producer_epoch, marked.last_sequence) == (producer.producer_epoch + 1, -1)
+        assert marked.last_timestamp >= active.last_timestamp
 
     _run(main)
 

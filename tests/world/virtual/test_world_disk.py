@@ -180,10 +180,14 @@ def test_brokers_write_the_same_bytes_to_virtual_and_real_disks(tmp_path: Path) 
         TopicSpec(
             "orders",
             _PARTITIONS,
-            settings={"segment.bytes": "1000", "retention.ms": "40000"},
+            settings={"internal.segment.bytes": "1000", "retention.ms": "40000"},
         ),
-        TopicSpec("prices", 1, settings={"segment.bytes": "1000", "cleanup.policy": "compact"}),
-        TopicSpec("logins", 1, settings={"segment.bytes": "1000", "retention.ms": "20000"}),
+        TopicSpec(
+            "prices", 1, settings={"internal.segment.bytes": "1000", "cleanup.policy": "compact"}
+        ),
+        TopicSpec(
+            "logins", 1, settings={"internal.segment.bytes": "1000", "retention.ms": "20000"}
+        ),
     ]
 
     async def work(cluster: WorldCluster) -> None:

@@ -24,7 +24,8 @@ from tests.databases.cdc.change_log import as_list, closing_target, random_log, 
 pytestmark = pytest.mark.timeout(900)
 
 _BOTH_ENGINES = pytest.mark.parametrize(
-    "engine", [pytest.param("spark", marks=pytest.mark.spark), "local"]
+    "engine",
+    [pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.exhaustive]), "local"],
 )
 
 

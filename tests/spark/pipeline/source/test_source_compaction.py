@@ -30,7 +30,7 @@ from tests.spark.pipeline.source.streams import Stream
 from tests.spark.pipeline.source.topics import Record, offsets_of, options, write
 
 KEYS = 7
-_SEGMENTS = {"segment.bytes": "1000", "delete.retention.ms": "0"}
+_SEGMENTS = {"internal.segment.bytes": "1000", "delete.retention.ms": "0"}
 _COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 
@@ -256,7 +256,7 @@ def test_compaction_between_planning_and_reading_is_no_data_loss(
 
 @pytest.mark.usefixtures("gaps")
 def test_compaction_during_a_read_is_no_data_loss(cluster: ThreadedCluster, topic: str) -> None:
-    create(cluster, topic, {"segment.bytes": "20000"})
+    create(cluster, topic, {"internal.segment.bytes": "20000"})
     padding = bytes(1_000)
     records = [one._replace(value=b"%s%s" % (one.value, padding)) for one in keyed(0, 3_000)]
     write(cluster.bootstrap_servers, topic, records, **{"batch.num.messages": 5})

@@ -194,7 +194,7 @@ def test_retention_while_a_task_reads_is_an_error_or_marked(
 
 
 def test_segments_dropped_by_retention_are_noticed(cluster: ThreadedCluster, topic: str) -> None:
-    settings = {"segment.bytes": "1000", "retention.bytes": "3000"}
+    settings = {"internal.segment.bytes": "1000", "retention.bytes": "3000"}
     cluster.create_topic(topic, replication=1, settings=settings)
     write(cluster.bootstrap_servers, topic, numbered(20))
     with (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from purgatory import DelayedOperationPurgatory
@@ -19,13 +19,15 @@ from purgatory.kafka import (
     StoredEntry,
     SyncGroupResult,
 )
+from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
+from purgatory.kafka.groups.group import LeaveGroupResult
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 DELAY_MS, SESSION_MS, REBALANCE_MS = 3_000, 10_000, 60_000
 
-AnswerT = TypeVar("AnswerT", JoinGroupResult, SyncGroupResult)
+AnswerT = TypeVar("AnswerT", JoinGroupResult, SyncGroupResult, LeaveGroupResult)
 
 
 class Asked(Generic[AnswerT]):
@@ -74,9 +76,15 @@ class TagCodec:
 
 
 class GroupWorld:
-    """A coordinator, its purgatories and their time."""
+    """A coordinator, its purgatories and their time, and what it has stored of the group.
+
+    Writes are replicated at once, unless they are held (`held_writes`), or fail (`write_error`).
+    """
 
     def __init__(self, **options: Any) -> None:
+        self.record: ClassicGroupRecord | None = None
+        self.held_writes: list[Callable[[], None]] | None = None
+        self.write_error = ErrorCode.NONE
         limits: dict[str, Any] = {
             "initial_rebalance_delay_ms": DELAY_MS,
             "min_session_timeout_ms": 100,
@@ -86,8 +94,39 @@ class GroupWorld:
         self.timer = SystemTimer("groups", clock=self.clock, executor=InlineExecutor())
         self._numbers = itertools.count(1)
         self.coordinator = GroupCoordinator(
-            GroupConfig(**limits), self.new_purgatory, self.new_member_id
+            GroupConfig(**limits), self.new_purgatory, self.new_member_id, save=self._save
         )
+
+    def _save(
+        self,
+        group: Group,
+        assignments: Mapping[str, bytes],
+        respond: Callable[[ErrorCode], object],
+    ) -> None:
+        record = group.record(assignments, self.clock.now_ms())
+
+        def write() -> None:
+            if self.write_error is ErrorCode.NONE:
+                self.record = record
+            respond(self.write_error)
+
+        if self.held_writes is None:
+            write()
+        else:
+            self.held_writes.append(write)
+
+    def replicate(self) -> None:
+        """Let the held writes come to their end."""
+        held, self.held_writes = self.held_writes or [], None
+        for write in held:
+            write()
+
+    def move(self) -> None:
+        """Let another coordinator take over."""
+        self.coordinator.forget("g")
+        assert not any(purgatory.num_delayed for purgatory in self.coordinator.purgatories)
+        if self.record is not None:
+            self.coordinator.restore("g", self.record)
 
     def new_purgatory(self, name: str) -> DelayedOperationPurgatory:
         return DelayedOperationPurgatory(name, timer=self.timer, reaper_enabled=False)
@@ -192,8 +231,18 @@ class GroupClient:
 
     def leave(self) -> ErrorCode:
         """Leave the group."""
-        [code] = self.coordinator.leave("g", [(self.member_id, self.instance_id)])
+        [code] = leave(self.coordinator, (self.member_id, self.instance_id))
         return code
+
+
+def leave(
+    coordinator: GroupCoordinator, *members: tuple[str, str | None], group_id: str = "g"
+) -> Sequence[ErrorCode]:
+    """Have members leave; return each one's error code."""
+    asked = Asked[LeaveGroupResult]()
+    coordinator.leave(group_id, members, asked)
+    assert asked.code is ErrorCode.NONE
+    return asked.answer.codes
 
 
 def joining(

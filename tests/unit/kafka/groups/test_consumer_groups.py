@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from purgatory.kafka import ErrorCode
+from purgatory.kafka import ErrorCode, GroupRefusal, TopicPartition
 from purgatory.kafka.groups.consumer_group import ConsumerGroupState
 from purgatory.kafka.groups.consumer_group_member import MemberState, Principal
 from tests.unit.kafka.groups.consumer_group_client import (
@@ -397,7 +397,6 @@ def test_offsets_need_the_current_member_epoch(world: ConsumerWorld) -> None:
     check_fetch("g", one.member_id, 1)
     check_fetch("g", "", -1)
     for check, member_id, epoch, code in [
-        (check_commit, one.member_id, 0, ErrorCode.STALE_MEMBER_EPOCH),
         (check_commit, one.member_id, 2, ErrorCode.STALE_MEMBER_EPOCH),
         (check_commit, "nobody", 1, ErrorCode.UNKNOWN_MEMBER_ID),
         (check_commit, "", -1, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -408,6 +407,43 @@ def test_offsets_need_the_current_member_epoch(world: ConsumerWorld) -> None:
             check("g", member_id, epoch)
     one.leave()
     check_commit("g", "", -1)
+
+
+def test_older_epoch_commits_partitions_assigned_by_then(world: ConsumerWorld) -> None:
+    one = world.member()
+    one.join()
+    joined = one.epoch
+    check = world.coordinator.check_commit
+    world.settle(one, world.member())
+    kept = [TopicPartition("t", number) for number in one.numbers]
+    gone = [TopicPartition("t", number) for number in range(6) if number not in one.numbers]
+    assert one.epoch > joined
+    assert kept
+    assert gone
+    for _ in range(2):  # the next coordinator knows it, too
+        check("g", one.member_id, joined, True, kept)
+        check("g", one.member_id, one.epoch, True, kept)
+        for epoch, partitions in ((joined, gone), (joined - 1, kept), (one.epoch + 1, kept)):
+            with pytest.raises(GroupRefusal, match="STALE_MEMBER_EPOCH"):
+                check("g", one.member_id, epoch, True, partitions)
+        world.move()
+        check = world.coordinator.check_commit
+    with pytest.raises(GroupRefusal, match="STALE_MEMBER_EPOCH"):
+        world.coordinator.check_fetch("g", one.member_id, joined)
+
+
+def test_partitions_assigned_later_need_a_later_epoch(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    world.settle(one, two)
+    before, had = one.epoch, set(one.numbers)
+    two.leave()
+    world.settle(one)
+    new = [TopicPartition("t", number) for number in one.numbers if number not in had]
+    assert new
+    with pytest.raises(GroupRefusal, match="STALE_MEMBER_EPOCH"):
+        world.coordinator.check_commit("g", one.member_id, before, True, new)
+    kept = [TopicPartition("t", number) for number in had]
+    world.coordinator.check_commit("g", one.member_id, before, True, kept)
 
 
 # ---- the coordinator's own death

@@ -1,147 +1,118 @@
-"""Groups keep their kind while they have members, as with Kafka's migration policy `disabled`."""
+"""Empty groups change their kind; a group with members where its policy permits that."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.kafka import (
-    OFFSETS_TOPIC,
-    ErrorCode,
-    GroupConfig,
-    GroupManager,
-    JoinGroupRequest,
-    JoinGroupResult,
-    TopicPartition,
+from purgatory.kafka import ErrorCode
+from purgatory.kafka.groups.consumer_group_member import RecordKind
+from purgatory.kafka.groups.consumer_protocol import (
+    read_assignment,
+    read_subscription,
+    subscribed_topics,
+    write_assignment,
 )
-from purgatory.kafka.groups.consumer_group_coordinator import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatResult,
-)
-from purgatory.kafka.groups.group import subscribed_topics
-from purgatory.kafka.topic_partition import NO_PARTITIONS
+from purgatory.kafka.settings.group_settings import MigrationPolicy
 from tests.unit.kafka.conftest import Broker
-from tests.unit.kafka.groups.consumer_group_client import FakeTopics
-from tests.unit.kafka.groups.group_client import Asked, TagCodec, code_of
+from tests.unit.kafka.groups.mixed_world import MixedWorld, subscription
 
-PLACE = TopicPartition(OFFSETS_TOPIC, 0)
-REBALANCE_MS, SESSION_MS = 5_000, 10_000
-NONE = ErrorCode.NONE
+NONE, NOT_FOUND = ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def subscription(*topics: str) -> bytes:
-    """Return a subscription of the classic consumer protocol, in version 0."""
-    names = [struct.pack(">h", len(topic)) + topic.encode() for topic in topics]
-    return struct.pack(">hi", 0, len(topics)) + b"".join(names) + struct.pack(">i", -1)
-
-
-class Coordinator:
-    """A broker that coordinates one group of a topic with four partitions."""
-
-    def __init__(self, broker: Broker, delay_ms: int = 0) -> None:
-        self.broker = broker
-        self.topics = FakeTopics()
-        self.topics.set("t", 4)
-        self.numbers = iter(range(1, 1_000))
-        self.config = GroupConfig(initial_rebalance_delay_ms=delay_ms)
-        self.begin()
-        self.lead(1)
-
-    def begin(self) -> None:
-        self.groups = GroupManager(
-            self.broker.manager,
-            self.config,
-            TagCodec(),
-            new_purgatory=lambda name: self.broker._purgatory(name, 0),
-            new_member_id=lambda begin: f"{begin}-{next(self.numbers)}",
-            now_ms=self.broker.clock.now_ms,
-            offsets_partitions=lambda: 1,
-            is_known=lambda place: True,
-            known_topics=self.topics,
-        )
-
-    def lead(self, epoch: int) -> None:
-        self.broker.lead(epoch, isr=(0,), replicas=(0,), tp=PLACE)
-        self.groups.update_role(PLACE, leads=True)
-
-    def join(self, member_id: str = "", kind: str = "consumer") -> Asked[JoinGroupResult]:
-        """Join by the classic protocol."""
-        asked = Asked[JoinGroupResult]()
-        protocols = (("range", subscription("t")),)
-        joined = JoinGroupRequest("c", "/h", None, SESSION_MS, REBALANCE_MS, kind, protocols)
-        self.groups.classic.join("g", member_id, joined, False, asked)
-        self.broker.pass_time(0)
-        return asked
-
-    def consume(self, member_id: str, epoch: int = 0) -> ErrorCode:
-        """Send a heartbeat of the consumer protocol."""
-        answers: list[ConsumerGroupHeartbeatResult] = []
-        joins = epoch == 0
-        asked = ConsumerGroupHeartbeat(
-            "g",
-            member_id,
-            epoch,
-            topic_names=("t",) if joins else None,
-            rebalance_timeout_ms=REBALANCE_MS if joins else -1,
-            owned=NO_PARTITIONS if joins else None,
-        )
-        self.groups.consumer_heartbeat(asked, answers.append)
-        return answers[0].error
-
-    @property
-    def kinds(self) -> list[str]:
-        for group in self.groups.consumers.groups.values():
-            group._check()
-        known = (
-            ("classic", self.groups.classic.groups),
-            ("consumer", self.groups.consumers.groups),
-        )
-        return [kind for kind, groups in known if "g" in groups]
-
-
+@pytest.mark.parametrize("policy", MigrationPolicy)
 @pytest.mark.parametrize("kind", ["consumer", "connect"])
-def test_classic_group_refuses_consumer_protocol_members(
-    make_broker: Callable[..., Broker], kind: str
+def test_empty_groups_make_way_for_each_other(
+    make_broker: Callable[..., Broker], policy: MigrationPolicy, kind: str
 ) -> None:
-    here = Coordinator(make_broker(0))
-    member_id = here.join(kind=kind).answer.member_id
-    assert here.consume("m") is ErrorCode.GROUP_ID_NOT_FOUND
+    here = MixedWorld(make_broker(0), policy=policy)
+    member = here.classic()
+    member.kind = kind
+    here.form(member)
+    assert member.leave() is NONE
+    assert here.stored == {RecordKind.CLASSIC}
+    assert here.consume("m", 1).error is NOT_FOUND
+    assert here.consume("m").error is NONE
+    assert here.kinds == ["consumer"]
+    assert RecordKind.CLASSIC not in here.stored
+    assert here.consume("m", -1).error is NONE
+    here.form(again := here.classic())
+    assert again.generation == 1
+    assert (here.kinds, here.stored) == (["classic"], {RecordKind.CLASSIC})
+
+
+@pytest.mark.parametrize("policy", [MigrationPolicy.DISABLED, MigrationPolicy.DOWNGRADE])
+def test_policy_keeps_a_classic_group_classic(
+    make_broker: Callable[..., Broker], policy: MigrationPolicy
+) -> None:
+    here = MixedWorld(make_broker(0), policy=policy)
+    here.form(member := here.classic())
+    refused = here.consume("m")
+    assert refused.error is NOT_FOUND
+    assert "policy" in str(refused.message)
     assert here.kinds == ["classic"]
-    here.groups.classic.leave("g", [(member_id, None)])
-    assert here.consume("m") is NONE
+    assert member.heartbeat() is NONE
+
+
+@pytest.mark.parametrize("policy", [MigrationPolicy.DISABLED, MigrationPolicy.UPGRADE])
+def test_policy_keeps_a_consumer_group_for_classic_members(
+    make_broker: Callable[..., Broker], policy: MigrationPolicy
+) -> None:
+    here = MixedWorld(make_broker(0), policy=policy)
+    consumer, member = here.consumer(), here.classic()
+    assert consumer.join() is NONE
+    assert member.join() is NONE
+    assert consumer.leave() is NONE
+    assert here.kinds == ["consumer"]
+    here.settle(member)
+
+
+def test_group_of_other_clients_is_not_upgraded(make_broker: Callable[..., Broker]) -> None:
+    here = MixedWorld(make_broker(0))
+    member = here.classic()
+    member.kind = "connect"
+    here.form(member)
+    assert here.consume("m").error is NOT_FOUND
+    assert (here.kinds, member.heartbeat()) == (["classic"], NONE)
+
+
+def test_consumer_group_refuses_other_clients(make_broker: Callable[..., Broker]) -> None:
+    here = MixedWorld(make_broker(0))
+    assert here.consume("m").error is NONE
+    member = here.classic()
+    member.kind = "connect"
+    assert member.join() is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert here.kinds == ["consumer"]
 
 
-def test_a_consumer_group_with_members_refuses_classic_members(
-    make_broker: Callable[..., Broker],
-) -> None:
-    here = Coordinator(make_broker(0))
-    assert here.consume("m") is NONE
-    assert here.join().code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert here.join("nobody").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    assert code_of(here.groups.classic.heartbeat, "g", 1, "m", None) is unknown
-    assert here.groups.classic.leave("g", [("m", None)]) == [unknown]
-    assert here.kinds == ["consumer"]
-    assert here.consume("m", -1) is NONE
-    assert here.join().code is NONE
+def test_too_large_a_group_is_not_upgraded(make_broker: Callable[..., Broker]) -> None:
+    here = MixedWorld(make_broker(0))
+    here.form(here.classic(), here.classic())
+    here.groups.consumers._max_size = 1
+    assert here.consume("m").error is NOT_FOUND
+    here.groups.consumers._max_size = 2
+    assert here.consume("m").error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert here.kinds == ["classic"]
 
 
-def test_pending_members_keep_their_group(
-    make_broker: Callable[..., Broker],
+@pytest.mark.parametrize("assignment", [b"x", write_assignment({}, b"\0\0")[:-4] + b"\0\0\0\1u"])
+def test_assignors_of_their_own_keep_a_group_classic(
+    make_broker: Callable[..., Broker], assignment: bytes
 ) -> None:
-    here = Coordinator(make_broker(0), delay_ms=3_000)
-    assert not here.join().given
-    assert here.consume("m") is ErrorCode.GROUP_ID_NOT_FOUND
-    assert here.kinds == ["classic"]
+    here = MixedWorld(make_broker(0))
+    here.form(member := here.classic())
+    here.groups.classic.groups["g"].members[member.member_id].assignment = assignment
+    assert here.consume("m").error is NOT_FOUND
+    assert (here.kinds, member.heartbeat()) == (["classic"], NONE)
 
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
+partitions = st.dictionaries(names, st.lists(st.integers(0, 9), max_size=3), max_size=3)
 
 
 @given(st.lists(names, max_size=8), st.binary(max_size=40))
@@ -154,7 +125,34 @@ def test_topics_of_a_subscription_round_trip(topics: list[str], rest: bytes) -> 
 
 @given(st.binary(max_size=40))
 def test_invalid_subscription_raises_value_error(data: bytes) -> None:
-    try:
-        subscribed_topics(data)
-    except ValueError:
-        return
+    for read in (subscribed_topics, read_subscription, read_assignment):
+        with suppress(ValueError):
+            read(data)
+
+
+def test_each_version_of_a_subscription_is_read() -> None:
+    since_0 = struct.pack(">hihs", 0, 1, 1, b"t") + struct.pack(">i2s", 2, b"ud")
+    owned = struct.pack(">ihsiii", 1, 1, b"t", 2, 3, 5)
+    rack = struct.pack(">h4s", 4, b"rack")
+    generation = struct.pack(">i", 7)
+    versions = [
+        (0, b"", {}, None),
+        (1, owned, {"t": [3, 5]}, None),
+        (1, b"", {}, None),
+        (2, owned + generation, {"t": [3, 5]}, None),
+        (3, owned + generation + rack, {"t": [3, 5]}, "rack"),
+        (3, owned + generation + b"\xff\xff", {"t": [3, 5]}, None),
+        (9, owned + generation + rack + b"more", {"t": [3, 5]}, "rack"),
+    ]
+    for version, rest, expected, rack_id in versions:
+        data = struct.pack(">h", version) + since_0[2:] + rest
+        assert read_subscription(data) == (("t",), expected, rack_id), version
+
+
+@given(partitions, st.integers(0, 3))
+def test_assignments_round_trip(assigned: dict[str, list[int]], version: int) -> None:
+    data = write_assignment(assigned, struct.pack(">h", version))
+    assert data[:2] == struct.pack(">h", version)
+    assert read_assignment(data) == (assigned, b"")
+    assert read_assignment(b"") == ({}, b"")
+    assert subscription("t")[:2] == b"\0\0"

@@ -132,12 +132,27 @@ class GroupMachine(RuleBasedStateMachine):
         self.world.pass_time(int(seconds * 1_000))
 
     @rule()
-    def lose_the_coordinator(self) -> None:
-        self.coordinator.forget("g")
-        assert not self.coordinator.groups
+    def change_the_coordinator(self) -> None:
+        """The next coordinator knows what is stored, and nothing later."""
+        self.world.move()
         assert all(asked.given for asked in self.asked)
-        assert not any(purgatory.num_delayed for purgatory in self.coordinator.purgatories)
+        self._know_stored()
+
+    @rule()
+    def lose_the_record(self) -> None:
+        self.world.record = None
+        self.world.move()
+        assert not self.coordinator.groups
         self.reset()
+
+    def _know_stored(self) -> None:
+        record = self.world.record
+        self.newest = 0 if record is None else record.generation
+        for client in self.seats:
+            if client.generation > self.newest:
+                client.generation = -1
+        if record is not None:
+            self.assigned = {(record.generation, member.member_id) for member in record.members}
 
     # Invariants.
 

@@ -157,3 +157,73 @@ def test_commits_of_many_offsets_rarely_take_a_snapshot(monkeypatch: pytest.Monk
     assert looks < 2_000 / 50
     assert log.read() == {("g", number % 100): number for number in range(1_900, 2_000)}
     assert log.start > 1_000
+
+
+def _offsets_with_pending() -> tuple[LogOfOffsets, GroupOffsets, ProducerIdentity]:
+    """A group with one offset that is pending in an open transaction."""
+    log, producer = LogOfOffsets(), ProducerIdentity(7, 0)
+    offsets = GroupOffsets(log, TagCodec(), lambda: 0)  # type: ignore[arg-type]
+    offsets.load(0)
+    _commit(log, offsets, 10, producer)
+    return log, offsets, producer
+
+
+def _commit(
+    log: LogOfOffsets, offsets: GroupOffsets, offset: int, producer: ProducerIdentity | None = None
+) -> None:
+    committed = {ORDERS: CommittedOffset(offset, -1, "")}
+    if producer is None:
+        offsets.commit(0, "g", committed, lambda _: None)
+    else:
+        offsets.commit_in_transaction(0, "g", producer, committed, lambda _: None)
+    log.replicate()
+
+
+def _offset(offsets: GroupOffsets) -> int | None:
+    committed = offsets.group_offsets("g").get(ORDERS)
+    return None if committed is None else committed.offset
+
+
+@pytest.mark.parametrize("result", TransactionResult)
+def test_plain_commit_leaves_pending_offsets_pending(result: TransactionResult) -> None:
+    log, offsets, producer = _offsets_with_pending()
+    _commit(log, offsets, 20)
+    assert (_offset(offsets), offsets.pending(0, "g")) == (20, {ORDERS})
+    offsets.end_transaction(0, producer.producer_id, result)
+    assert (_offset(offsets), offsets.pending(0, "g")) == (20, set()), "the newer record holds"
+
+
+def test_later_offset_of_the_transaction_holds() -> None:
+    log, offsets, producer = _offsets_with_pending()
+    _commit(log, offsets, 20)
+    _commit(log, offsets, 5, producer)
+    offsets.end_transaction(0, producer.producer_id, TransactionResult.COMMIT)
+    assert _offset(offsets) == 5
+
+
+@pytest.mark.parametrize("first", [7, 8])
+def test_newest_record_of_two_transactions_holds(first: int) -> None:
+    log, offsets, _ = _offsets_with_pending()
+    _commit(log, offsets, 20, ProducerIdentity(8, 0))
+    offsets.end_transaction(0, first, TransactionResult.COMMIT)
+    assert offsets.pending(0, "g") == {ORDERS}
+    offsets.end_transaction(0, 15 - first, TransactionResult.COMMIT)
+    assert (_offset(offsets), offsets.pending(0, "g")) == (20, set())
+
+
+def test_deletion_drops_pending_offsets() -> None:
+    log, offsets, producer = _offsets_with_pending()
+    assert offsets.has_offsets(0, "g")
+    assert offsets.groups() == ["g"]
+    offsets.delete_some(0, "g", [ORDERS], lambda _: None)
+    log.replicate()
+    assert not offsets.has_offsets(0, "g")
+    offsets.end_transaction(0, producer.producer_id, TransactionResult.COMMIT)
+    assert _offset(offsets) is None
+
+
+def test_deletion_of_a_topic_drops_pending_offsets() -> None:
+    log, offsets, _ = _offsets_with_pending()
+    offsets.delete_topic("orders")
+    log.replicate()
+    assert not offsets.has_offsets(0, "g")

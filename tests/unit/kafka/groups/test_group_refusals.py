@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from purgatory.kafka import ErrorCode, GroupState, JoinGroupResult, SyncGroupResult
-from purgatory.kafka.groups.group import GroupProtocol
+from purgatory.kafka.groups.group import GroupProtocol, LeaveGroupResult
 from tests.unit.kafka.groups.group_client import (
     DELAY_MS,
     REBALANCE_MS,
@@ -68,13 +68,15 @@ def test_session_timeout_out_of_bounds_creates_no_group(session_ms: int) -> None
 def test_invalid_group_id_is_refused(group_id: str) -> None:
     coordinator = GroupWorld().coordinator
     joined, synced = Asked[JoinGroupResult](), Asked[SyncGroupResult]()
+    left = Asked[LeaveGroupResult]()
     coordinator.join(group_id, "", joining(), False, joined)
     coordinator.sync(group_id, 1, "m", None, {}, synced)
+    coordinator.leave(group_id, [("m", None)], left)
     codes = {
         joined.code,
         synced.code,
         code_of(coordinator.heartbeat, group_id, 1, "m", None),
-        code_of(coordinator.leave, group_id, [("m", None)]),
+        left.code,
         code_of(coordinator.check_commit, group_id, -1, "", None),
     }
     assert codes == {ErrorCode.INVALID_GROUP_ID}
@@ -191,13 +193,25 @@ def test_static_member_rejoins_without_a_rebalance() -> None:
     assert len(world.group.members) == 2
 
 
-def test_static_member_with_new_protocols_causes_a_rebalance() -> None:
+def test_static_member_changes_protocol_by_a_rebalance() -> None:
+    world = GroupWorld()
+    one, two, back = world.client(), world.client("two"), world.client("two")
+    joins = [one.join("range", "sticky"), two.join("range", "sticky")]
+    world.pass_time(2 * DELAY_MS)
+    assert [join.answer.protocol for join in joins] == ["range", "range"]
+    assert [one.sync().code, two.sync().code] == [ErrorCode.NONE, ErrorCode.NONE]
+    joined = back.join("sticky")
+    assert one.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert one.join("range", "sticky").code is joined.code is ErrorCode.NONE
+    assert joined.answer.protocol == "sticky"
+
+
+def test_static_member_adds_a_protocol_without_a_rebalance() -> None:
     world = GroupWorld()
     one, two, back = world.client(), world.client("two"), world.client("two")
     world.stable(one, two)
-    joined = back.join("range", "sticky")
-    assert one.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
-    assert one.join().code is joined.code is ErrorCode.NONE
+    assert back.join("sticky", "range").answer.protocol == "range"
+    assert one.heartbeat() is ErrorCode.NONE
 
 
 def test_static_member_rejoining_early_gets_an_assignment() -> None:

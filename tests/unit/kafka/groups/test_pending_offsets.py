@@ -53,7 +53,7 @@ def test_committed_transaction_keeps_its_last_record_of_a_key(
             pending.hold(producer, (key, CommittedOffset(number, -1, "")))
         else:
             assert key is not None
-            pending.discard_pending(key)
+            pending.supersede(key)
             holds[key] = number
     assert holds == _holding(steps)
 

@@ -107,11 +107,12 @@ def test_batch_before_the_last_five_is_refused(leader: Broker) -> None:
 
 def test_five_batches_in_flight_stay_in_order_after_a_loss(leader: Broker) -> None:
     """The batches behind the lost one are refused, so the producer sends them again in order."""
-    refused = [leader.produce(numbered(number), acks=1).of().error for number in (1, 2, 3, 4)]
-    accepted = [leader.produce(numbered(number), acks=1).of().base_offset for number in range(5)]
+    leader.produce(numbered(0), acks=1)
+    refused = [leader.produce(numbered(number), acks=1).of().error for number in (2, 3, 4, 5)]
+    accepted = [leader.produce(numbered(number), acks=1).of().base_offset for number in range(1, 6)]
 
     assert refused == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 4
-    assert accepted == [0, 1, 2, 3, 4]
+    assert accepted == [1, 2, 3, 4, 5]
 
 
 def test_retry_after_a_timeout_waits_for_the_original(leader: Broker) -> None:

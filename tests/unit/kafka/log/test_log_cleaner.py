@@ -333,3 +333,67 @@ def test_follower_within_a_compacted_batch_truncates_to_it() -> None:
     while follower.end_offset < 20:
         _fetch_once(follower, leader)
     assert _contents(follower) == [(19, b"a", b"19")]
+
+
+def _consume(partition: Partition, offset: int, max_bytes: int = 200) -> list[RecordBatch]:
+    """Return all batches from an offset on, as a consumer gets them, fetch by fetch."""
+    found: list[RecordBatch] = []
+    while True:
+        fetch = PartitionFetch(offset, max_bytes)
+        answer = partition.fetch(fetch, FetchIsolation.HIGH_WATERMARK, max_bytes, True)
+        if not answer.batches:
+            return found
+        found += answer.batches
+        assert answer.batches[-1].next_offset > offset, "the consumer makes no progress"
+        offset = answer.batches[-1].next_offset
+
+
+def _leader(log: Log) -> Partition:
+    partition = Partition(TopicPartition("topic", 0), 0, log)
+    assert partition.make_leader(0, (0,), (0,), now_ms=0)
+    return partition
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.binary(max_size=1)), min_size=5),
+    st.integers(1, 300),
+)
+@settings(max_examples=100, deadline=None)
+def test_consumers_are_served_gaps_and_no_placeholders(
+    written: list[tuple[bytes, bytes]], max_bytes: int
+) -> None:
+    log = _log_of(*written)
+    for now_ms in range(2):
+        _compact(log, LogCleaning(), now_ms)
+    there, partition = _contents(log), _leader(log)
+    for offset in range(log.end_offset + 1):
+        batches = _consume(partition, offset, max_bytes)
+        assert not any(batch.is_placeholder for batch in batches)
+        assert [batch.base_offset for batch in batches] == [
+            record_offset for record_offset, _, _ in there if record_offset >= offset
+        ]
+
+
+def test_consumer_behind_the_last_record_waits() -> None:
+    log, cleaning = _log_of((b"a", b"1"), (b"a", None)), LogCleaning()
+    for now_ms in (0, _KEEP_MS):
+        _compact(log, cleaning, now_ms)
+    partition, fetch = _leader(log), PartitionFetch(0)
+    consumer, follower = FetchIsolation.HIGH_WATERMARK, FetchIsolation.LOG_END
+    assert partition.fetch(fetch, consumer, 1_000, True).size_bytes == 0
+    begun = partition.fetch_position(0, consumer)
+    assert partition.fetch_progress(fetch, consumer, begun) == 0
+    assert partition.fetch(fetch, follower, 1_000, True).batches, "followers need the offsets"
+    _append(log, [(b"b", b"2")])
+    assert partition.fetch_progress(fetch, consumer, begun) > 0
+    assert [batch.base_offset for batch in _consume(partition, 0)] == [2]
+
+
+def test_segments_without_records_do_not_outlive_their_retention() -> None:
+    config = replace(_CONFIG, deletes=True, retention_ms=100)
+    log, cleaning = _log_of((b"a", b"1"), (b"a", None), config=config), LogCleaning()
+    for now_ms in (0, _KEEP_MS):
+        _compact(log, cleaning, now_ms)
+    assert log.read(0, 1)[0].is_placeholder
+    assert log.apply_retention(now_ms=_KEEP_MS)
+    assert log.start_offset == log.end_offset

@@ -31,17 +31,15 @@ def states_after(*batches: RecordBatch) -> ProducerStates:
     return states
 
 
-def duplicate_of(
-    states: ProducerStates, batch: RecordBatch, complete_history: bool = True
-) -> int | None:
-    known = states.find_duplicate(batch, AppendOrigin.CLIENT, complete_history)
+def duplicate_of(states: ProducerStates, batch: RecordBatch) -> int | None:
+    known = states.find_duplicate(batch, AppendOrigin.CLIENT)
     return None if known is None else known.first_offset
 
 
 def refused(states: ProducerStates, batch: RecordBatch) -> ErrorCode:
     before = states.to_json()
     with pytest.raises(KafkaError) as failure:
-        states.find_duplicate(batch, AppendOrigin.CLIENT, True)
+        states.find_duplicate(batch, AppendOrigin.CLIENT)
     assert states.to_json() == before
     return failure.value.code
 
@@ -70,7 +68,7 @@ def test_error_of_a_gap_names_the_sent_and_the_expected_sequence() -> None:
     states = states_after(numbered(0, 3))
 
     with pytest.raises(KafkaError, match="producer 7 in epoch 0 sent sequence 9, expected was 3"):
-        states.find_duplicate(numbered(9), AppendOrigin.CLIENT, True)
+        states.find_duplicate(numbered(9), AppendOrigin.CLIENT)
 
 
 def test_the_last_five_batches_are_remembered_and_not_a_sixth() -> None:
@@ -110,12 +108,45 @@ def test_sequences_wrap_to_0() -> None:
     assert refused(states, numbered(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_unknown_producer_begins_at_0_without_deletions() -> None:
-    assert refused(ProducerStates(), numbered(5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+def test_unknown_producer_begins_at_any_sequence() -> None:
+    assert duplicate_of(ProducerStates(), numbered(5)) is None
 
 
-def test_unknown_producer_begins_anywhere_after_a_deletion() -> None:
-    assert duplicate_of(ProducerStates(), numbered(5), complete_history=False) is None
+def in_transaction(sequence: int, epoch: int = 0) -> RecordBatch:
+    return RecordBatch(0, 1, 100, -1, PRODUCER, epoch, sequence, transactional=True)
+
+
+@pytest.mark.parametrize(
+    ("adds", "verified", "accepted"),
+    [(False, [5], [5, 4]), (False, [5, 3], [3]), (True, [5], [0]), (True, [5, 0], [0])],
+)
+def test_verified_transaction_begins_with_its_first_batch(
+    adds: bool, verified: list[int], accepted: list[int]
+) -> None:
+    states = ProducerStates()
+    for sequence in verified:
+        assert states.begin_verification(in_transaction(sequence), adds=adds)
+    for sequence in range(8):
+        batch = in_transaction(sequence)
+        if sequence in accepted or (not adds and sequence < min(verified)):
+            assert duplicate_of(states, batch) is None
+        else:
+            assert refused(states, batch) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_verification_of_a_later_epoch_replaces_the_former() -> None:
+    states = ProducerStates()
+    for sequence, epoch in ((3, 0), (5, 1), (2, 0)):
+        assert states.begin_verification(in_transaction(sequence, epoch), adds=False)
+    assert duplicate_of(states, in_transaction(5, 1)) is None
+
+
+def test_open_transaction_is_not_verified_again() -> None:
+    states = ProducerStates()
+    assert states.begin_verification(in_transaction(0), adds=False)
+    states.update(in_transaction(0))
+    assert not states.begin_verification(in_transaction(1), adds=False)
+    assert states.begin_verification(in_transaction(0, 1), adds=False), "its next one"
 
 
 @pytest.mark.parametrize("batch", [numbered(-1), numbered(0, epoch=-1)])

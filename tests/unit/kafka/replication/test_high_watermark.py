@@ -222,8 +222,9 @@ def test_a_client_cannot_end_a_transaction(leader: Broker) -> None:
     assert leader.produce(marker, acks=1).of().error is ErrorCode.INVALID_RECORD
 
 
-def test_a_transaction_needs_a_producer_id(leader: Broker) -> None:
+def test_records_without_a_producer_are_in_no_transaction(leader: Broker) -> None:
     answer = leader.produce(RecordBatch(0, 1, 100, transactional=True), acks=1)
 
-    assert answer.of().error is ErrorCode.INVALID_RECORD
-    assert "transactional without a producer id" in str(answer.of().message)
+    assert answer.of().error is ErrorCode.NONE
+    replicate(leader)
+    assert leader.replica().last_stable_offset == 1

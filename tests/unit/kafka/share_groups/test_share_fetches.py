@@ -125,6 +125,25 @@ def test_acknowledgements_during_a_write_go_with_the_next_one(world: ShareWorld)
     assert world.kept.start_offset == 5
 
 
+def test_lock_is_not_renewed_where_that_is_off(world: ShareWorld) -> None:
+    world.produce(2)
+    world.join("a")
+    world.settings["share.renew.acknowledge.enable"] = "false"
+    assert world.acquired("a") == [(0, 1, 1)]
+    assert world.say("a", 1, 1, RENEW) == [ErrorCode.INVALID_RECORD_STATE]
+    assert world.say("a", 1, 1, ACCEPT) == DONE
+
+
+def test_limits_of_a_group_hold_from_the_next_fetch_on(world: ShareWorld) -> None:
+    world.produce(1)
+    world.join("a")
+    world.settings["share.delivery.count.limit"] = "2"
+    for delivery in (1, 2):
+        assert world.acquired("a") == [(0, 0, delivery)]
+        assert world.say("a", 0, 0, RELEASE) == DONE
+    assert world.acquired("a") == []
+
+
 def test_renewed_lock_restarts_its_duration(world: ShareWorld) -> None:
     world.produce(2)
     world.acquired("a")

@@ -15,7 +15,8 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionResult,
 )
-from purgatory.kafka.transactions.transaction_metadata import TransactionState
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.transactions.transaction_metadata import LAST_EPOCH, TransactionState
 from tests.unit.kafka.transactions.transaction_client import ABORT, COMMIT, TransactionClient
 from tests.unit.kafka.transactions.transaction_world import IDS, OFFSETS, OUT, STATE, World
 
@@ -201,6 +202,47 @@ def test_transaction_is_aborted_at_its_timeout(world: World) -> None:
     assert not world.hangs()
     assert client.end(COMMIT) is ErrorCode.PRODUCER_FENCED
     assert client.produce(OUT[0], 2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    fenced = client.producer
+    assert client.init(fenced) is ErrorCode.NONE
+    assert client.producer == (fenced.producer_id, fenced.producer_epoch + 1)
+    assert client.transform(3) is ErrorCode.NONE
+
+
+def test_timed_out_transaction_is_aborted_with_new_ids(world: World) -> None:
+    client = TransactionClient(world, timeout_ms=2_000, anew=True)
+    client.init()
+    transaction = world.coordinator()._state_manager.transactions["t"]
+    transaction.complete_transition(transaction.record._replace(producer_epoch=LAST_EPOCH))
+    last = client.producer = ProducerIdentity(client.producer.producer_id, LAST_EPOCH)
+    assert client.produce(OUT[0], 1) is ErrorCode.NONE
+    world.pass_time(3_000)
+    assert client.init(last) is ErrorCode.NONE
+    assert client.producer.producer_id != last.producer_id
+    assert client.transform(2) is ErrorCode.NONE
+    world.run(5)
+    assert world.read_committed(OUT[0]) == [2]
+
+
+def test_abort_is_tried_again_until_an_id_is_saved(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = TransactionClient(world, timeout_ms=2_000)
+    client.init()
+    transaction = world.coordinator()._state_manager.transactions["t"]
+    transaction.complete_transition(transaction.record._replace(producer_epoch=LAST_EPOCH))
+    client.producer = ProducerIdentity(client.producer.producer_id, LAST_EPOCH)
+    client.add(*OUT)
+    manager = world.coordinator()._marker_manager
+    with monkeypatch.context() as patch:
+        patch.setattr(manager, "_new_producer_id", _no_id)
+        world.pass_time(3_000)
+        assert state_of(world) is TransactionState.ONGOING
+    world.pass_time(1_000)
+    assert state_of(world) is TransactionState.COMPLETE_ABORT
+
+
+def _no_id() -> int:
+    raise ClusterError("the folder can't be written to")
 
 
 def test_timeout_continues_at_the_next_coordinator(world: World) -> None:
@@ -311,7 +353,7 @@ def test_leaders_verify_partitions_of_a_transaction(
         OUT[1]: ErrorCode.TRANSACTION_ABORTABLE,
     }
     assert verify("t", ProducerIdentity(client.producer.producer_id, 9), OUT[:1]) == {
-        OUT[0]: ErrorCode.INVALID_PRODUCER_EPOCH
+        OUT[0]: ErrorCode.PRODUCER_FENCED
     }
 
 

@@ -22,29 +22,27 @@ from purgatory.kafka.transactions.transaction_metadata import (
     Transaction,
     check_expected,
     completed,
-    fenced,
     initialized,
     is_ended,
     is_ended_with_bump,
     prepared,
     prepared_with_bump,
-    storable,
     with_partitions,
 )
 
 COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 TP, OTHER = TopicPartition("out", 0), TopicPartition("out", 1)
 
-# Kafka's table, read from its documentation: a row for each state, with its possible successors.
+# Kafka's table, read from its documentation: a row for each state, with its possible successors. It
+# has PrepareEpochFence besides, between Ongoing and PrepareAbort, which is one step here.
 KAFKA = {
     "Empty": "Empty Ongoing PrepareAbort Dead",
-    "Ongoing": "Ongoing PrepareCommit PrepareAbort PrepareEpochFence",
+    "Ongoing": "Ongoing PrepareCommit PrepareAbort",
     "PrepareCommit": "CompleteCommit",
     "PrepareAbort": "CompleteAbort",
     "CompleteCommit": "Empty Ongoing PrepareAbort Dead",
     "CompleteAbort": "Empty Ongoing PrepareAbort Dead",
     "Dead": "",
-    "PrepareEpochFence": "PrepareAbort",
 }
 
 
@@ -76,7 +74,6 @@ def test_states_follow_one_another_as_in_kafka(state: str, following: str) -> No
         ("Empty", ABORT, ErrorCode.INVALID_TXN_STATE),
         ("Ongoing", COMMIT, False),
         ("Ongoing", ABORT, False),
-        ("PrepareEpochFence", ABORT, False),
         ("PrepareCommit", COMMIT, ErrorCode.CONCURRENT_TRANSACTIONS),
         ("PrepareCommit", ABORT, ErrorCode.INVALID_TXN_STATE),
         ("PrepareAbort", COMMIT, ErrorCode.INVALID_TXN_STATE),
@@ -113,7 +110,7 @@ def test_partitions_are_added_to_a_transaction(
     assert changed.start_ms == start_ms
 
 
-@pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort", "PrepareEpochFence"])
+@pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
 def test_ending_transaction_refuses_partitions(state: str) -> None:
     with pytest.raises(TransactionRefusal, match="CONCURRENT_TRANSACTIONS"):
         with_partitions(record(state), [OTHER], 50)
@@ -182,6 +179,7 @@ def test_expected_producer_is_the_present_or_the_exhausted_one() -> None:
         ("PrepareCommit", 2, 2, COMMIT, ErrorCode.CONCURRENT_TRANSACTIONS),
         ("PrepareCommit", 2, 2, ABORT, ErrorCode.INVALID_TXN_STATE),
         ("PrepareCommit", 1, 2, COMMIT, ErrorCode.PRODUCER_FENCED),
+        ("PrepareCommit", 2, 3, COMMIT, ErrorCode.PRODUCER_FENCED),
         ("CompleteCommit", 2, 2, COMMIT, True),
         ("CompleteCommit", 2, 2, ABORT, ErrorCode.INVALID_TXN_STATE),
         ("CompleteCommit", 2, 1, COMMIT, ErrorCode.PRODUCER_FENCED),
@@ -190,7 +188,7 @@ def test_expected_producer_is_the_present_or_the_exhausted_one() -> None:
         ("CompleteCommit", 2, 3, ABORT, False),
         ("CompleteAbort", 2, 2, ABORT, True),
         ("CompleteAbort", 0, 2, ABORT, ErrorCode.PRODUCER_FENCED),
-        ("PrepareEpochFence", 0, 2, ABORT, ErrorCode.PRODUCER_FENCED),
+        ("CompleteAbort", 2, 2, COMMIT, ErrorCode.INVALID_TXN_STATE),
     ],
 )
 def test_ends_with_an_epoch_bump_are_accepted_by_state(
@@ -235,9 +233,20 @@ def test_end_of_version_1_keeps_the_epoch() -> None:
     assert decided.version == 0
 
 
-def test_fence_is_stored_as_the_ongoing_transaction() -> None:
-    fence = fenced(record("Ongoing"))
-    assert fence.state is TransactionState.PREPARE_EPOCH_FENCE
-    assert fence.producer_epoch == 4
-    assert storable(fence) == fence._replace(state=TransactionState.ONGOING)
-    assert storable(record("Empty")) == record("Empty")
+def test_abort_lets_its_producer_go_on_with_the_next_epoch() -> None:
+    aborted = completed(prepared_with_bump(record("Ongoing"), ABORT, 50, lambda: 100), 60)
+    known = ProducerIdentity(7, 3)
+    check_expected(aborted, known)
+    following = initialized(aborted, known, 1_000, 70, lambda: 100)
+    assert (following.producer_id, following.producer_epoch) == (7, 4)
+    repeated = initialized(following, known, 1_000, 80, lambda: 100)
+    assert (repeated.producer_id, repeated.producer_epoch) == (7, 4)
+    begun = with_partitions(aborted, [TP], 70, TV2)
+    with pytest.raises(TransactionRefusal, match="PRODUCER_FENCED"):
+        is_ended_with_bump(begun, known, ABORT)
+
+
+def test_epoch_above_the_last_one_stays() -> None:
+    decided = prepared_with_bump(record("Ongoing", LAST_EPOCH + 1), ABORT, 50, lambda: 100)
+    assert decided.producer_epoch == LAST_EPOCH + 1
+    assert decided.following == ProducerIdentity(100, 0)

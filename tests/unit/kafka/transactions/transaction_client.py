@@ -55,17 +55,20 @@ class FarCoordinator:
     def __init__(self, requester: Node) -> None:
         self._asked_by = requester
 
-    def verify_or_add(
+    def add_partitions(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
         respond: Callable[[Codes], object],
+        version: int,
     ) -> None:
         world, requester = self._asked_by.world, self._asked_by
 
         def ask(node: Node, answer: Callable[[Codes], object]) -> None:
-            node.transactions.verify_or_add(transactional_id, producer, partitions, answer)
+            node.transactions.add_partitions(
+                transactional_id, producer, partitions, answer, version
+            )
 
         gone = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         coordinator, _, _ = world.leaders[STATE]
@@ -142,7 +145,11 @@ class TransactionClient:
             if self.anew:
                 add_partitions_to_txn(node.broker.manager, *asked, lambda _: self._far(node), go_on)
             elif self.verifies:
-                go_on(verification_errors(node.broker.manager, *asked, self._coordinator))
+                coordinator = self._coordinator
+                errors = verification_errors(
+                    node.broker.manager, *asked, coordinator, knows_abortable=True
+                )
+                go_on(errors)
             else:
                 go_on({})
 
@@ -165,7 +172,7 @@ class TransactionClient:
             if self.anew:
                 add_partitions(*asked, lambda _: self._far(node), go_on)
             elif self.verifies:
-                go_on(verify_partitions(*asked, self._coordinator))
+                go_on(verify_partitions(*asked, self._coordinator, knows_abortable=True))
             else:
                 go_on({OFFSETS: ErrorCode.NONE})
 
