@@ -14,6 +14,7 @@ from purgatory.kafka.settings.topic_settings import LIST, STRING, Setting
 _BOOLEAN, _INT, _LONG = 1, 3, 5
 _KINDS: Mapping[str, tuple[int, str]] = {
     "auto.create.topics.enable": (_BOOLEAN, "true"),
+    "auto.leader.rebalance.enable": (_BOOLEAN, "true"),
     "default.replication.factor": (_INT, "1"),
     "delete.topic.enable": (_BOOLEAN, "true"),
     "group.consumer.assignors": (LIST, "uniform,range"),
@@ -26,6 +27,7 @@ _KINDS: Mapping[str, tuple[int, str]] = {
     "group.share.assignors": (LIST, "simple"),
     "group.share.max.share.sessions": (_INT, "2000"),
     "group.share.max.size": (_INT, "200"),
+    "leader.imbalance.check.interval.seconds": (_LONG, "300"),
     "num.partitions": (_INT, "1"),
     "offsets.topic.num.partitions": (_INT, "50"),
     "replica.lag.time.max.ms": (_LONG, "30000"),
