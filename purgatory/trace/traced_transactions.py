@@ -93,8 +93,10 @@ class TracedTransactions:
         if entry.open is None and record.state not in _COMPLETE:
             self._begin(entry, transactional_id, record.producer_id, epoch, now_us)
         if entry.open is not None and record.state in _OUTCOMES:
-            # A coordinator that aborts on its own account bumps the epoch; with TV2 each end does.
-            by_coordinator = epoch != entry.open.epoch and record.version != TV2
+            # An end with another epoch is another producer's; with TV2 each end raises it.
+            by_coordinator = record.by_coordinator or (
+                epoch != entry.open.epoch and record.version != TV2
+            )
             self._end(entry, entry.open, record.state, by_coordinator, now_us)
 
     def is_open(self, transactional_id: str) -> bool:

@@ -220,7 +220,7 @@ class TransactionMarkerManager:
         """
         result, now_ms = TransactionResult.ABORT, self._now_ms()
         abort = prepared_with_bump(transaction.record, result, now_ms, self._new_producer_id)
-        self.start_markers(transaction, abort, respond)
+        self.start_markers(transaction, abort._replace(by_coordinator=True), respond)
 
     # Markers.
 

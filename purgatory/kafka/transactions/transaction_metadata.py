@@ -98,6 +98,7 @@ class TransactionRecord(NamedTuple):
             up; -1: the same one.
         version: the protocol of the producer: 1: the producer adds partitions; 2: leaders do, and
             the epoch rises with each end (KIP-890); 0: not known yet.
+        by_coordinator: whether the coordinator aborted on its own account. It is not stored.
     """
 
     state: TransactionState
@@ -111,6 +112,7 @@ class TransactionRecord(NamedTuple):
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     next_producer_id: int = NO_PRODUCER_ID
     version: int = 0
+    by_coordinator: bool = False
 
     @property
     def following(self) -> ProducerIdentity:
@@ -366,7 +368,7 @@ def prepared(
     record: TransactionRecord, result: TransactionResult, now_ms: int
 ) -> TransactionRecord:
     """Return the record that decides how a transaction ends."""
-    return record._replace(state=_PREPARE_STATES[result], update_ms=now_ms)
+    return record._replace(state=_PREPARE_STATES[result], update_ms=now_ms, by_coordinator=False)
 
 
 def prepared_with_bump(

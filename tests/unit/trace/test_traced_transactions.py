@@ -85,6 +85,15 @@ def test_end_that_bumps_the_epoch_counts_as_the_producers(traced: Traced) -> Non
     assert traced.rows == [TransactionRow(1, "mine", 5, "committed", "producer", None, 1, 2, 3)]
 
 
+def test_abort_by_the_coordinator_counts_as_its_own(traced: Traced) -> None:
+    ongoing = TransactionRecord(ONGOING, 8, 5, 1000, version=2)
+    abort = ongoing._replace(state=PREPARE_ABORT, producer_epoch=6, by_coordinator=True)
+    for record in (ongoing, abort, abort._replace(state=ABORTED, by_coordinator=False)):
+        traced.now_us += 1
+        traced.transactions.on_record("mine", record)
+    assert traced.rows == [TransactionRow(1, "mine", 5, "aborted", "coordinator", None, 1, 2, 3)]
+
+
 def test_record_repeated_by_a_new_coordinator_counts_once(traced: Traced) -> None:
     traced.note(EMPTY, EMPTY, ONGOING, ONGOING, PREPARE_COMMIT, PREPARE_COMMIT)
     traced.note(COMMITTED, COMMITTED)

@@ -54,6 +54,7 @@ _records = st.builds(
     st.just(-1),  # this one is not stored
     _longs,
     st.integers(0, 2),
+    st.just(False),  # nor is this
 )
 
 
