@@ -17,7 +17,7 @@ import click
 from tests.recorded.comparison import Difference, compare
 from tests.recorded.programs.registry import SEQUENCES
 from tests.recorded.real_kafka import DEFAULT_PORT, HOST, RealKafkaError, real_kafka
-from tests.recorded.recorder import run_program
+from tests.recorded.recorder import run_program, warm_up
 from tests.recorded.recordings import NEWEST
 from tests.recorded.replay import replay
 from tests.recorded.sequences import REQUESTS, random_program
@@ -45,6 +45,7 @@ def main(seed: int, count: int, requests: int, port: int) -> None:
     differing = []
     try:
         with real_kafka(NEWEST, port) as kafka:
+            asyncio.run(warm_up(HOST, kafka.port))
             for one in range(seed, seed + count):
                 differences = differences_of(one, kafka.port, requests)
                 click.echo(f"seed {one}: {len(differences)} differences")

@@ -25,12 +25,12 @@ from tests.recorded.real_kafka import (
     clients_jar,
     real_kafka,
 )
-from tests.recorded.recorder import GROUP, TRANSACTION, Coordinator, Recorder, Step, run_program
+from tests.recorded.recorder import Step, run_program, warm_up
 from tests.recorded.recordings import NEWEST, VERSIONS, write_recording
 from tests.recorded.schemas import has_schemas, store_schemas
 
 _AT_ONCE = 4
-_ALONE = ("deaths.", "configs.listed_resources", "configs.altered_settings")
+_ALONE = ("garbage.", "deaths.", "configs.listed_resources", "configs.altered_settings")
 """Programs that others would notice: they run alone, at the end."""
 
 _NEEDS_NEWEST = ("share_groups.", "sequences.")
@@ -71,7 +71,7 @@ def _record(version: str, only: Sequence[str], port: int) -> None:
 
 
 async def _run_all(names: Sequence[str], kafka: RealKafka, run: str) -> Mapping[str, list[Step]]:
-    await _warm_up(kafka.port)
+    await warm_up(HOST, kafka.port)
     found: dict[str, list[Step]] = {}
     free = asyncio.Semaphore(_AT_ONCE)
 
@@ -84,16 +84,6 @@ async def _run_all(names: Sequence[str], kafka: RealKafka, run: str) -> Mapping[
         if name.startswith(_ALONE):
             await run_one(name)
     return found
-
-
-async def _warm_up(port: int) -> None:
-    """Wait until the coordinators' topics are there."""
-    recorder = Recorder(HOST, port, "warm-up")
-    await recorder.start()
-    for kind in (GROUP, TRANSACTION):
-        await recorder.broker(Coordinator("warm-up", kind))
-    await asyncio.sleep(2)
-    recorder.close()
 
 
 def _without_noise(one: Sequence[Step], other: Sequence[Step]) -> list[Step]:

@@ -401,3 +401,13 @@ async def run_program(
     finally:
         recorder.close()
     return recorder.steps
+
+
+async def warm_up(host: str, port: int) -> None:
+    """Wait until the coordinators' topics are there, which are made at the first need."""
+    recorder = Recorder(host, port, "warm-up")
+    await recorder.start()
+    for kind in (GROUP, TRANSACTION):
+        await recorder.broker(Coordinator("warm-up", kind))
+    await asyncio.sleep(2)
+    recorder.close()

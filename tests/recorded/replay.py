@@ -11,7 +11,7 @@ from purgatory.cluster import Authorization
 from purgatory.kafka import GroupConfig
 from purgatory.virtual import World
 from tests.recorded.comparison import Difference, compare
-from tests.recorded.recorder import Program, Step, run_program
+from tests.recorded.recorder import Program, Step, run_program, warm_up
 from tests.recorded.recordings import NEWEST, has_recording, read_recording
 
 BROKERS = 3
@@ -39,6 +39,7 @@ def replay(program: Program, run: str = RUN) -> list[Step]:
             ),
         )
         host, port = cluster.bootstrap_servers.split(",")[0].split(":")
+        world.run(warm_up(host, int(port)))
         return world.run(run_program(program, host, int(port), run, cluster))
 
 
