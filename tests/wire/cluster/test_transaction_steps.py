@@ -332,7 +332,7 @@ def test_transactions_are_described_and_listed() -> None:
         asked = {"topics": [{"name": "out", "partition_indexes": [0, 9]}]}
         known, missing = (await client.ask(61, 0, asked)).topics[0].partitions
         [active] = known.active_producers
-        assert (active.producer_id, active.producer_epoch) == producer
+        assert ProducerIdentity(active.producer_id, active.producer_epoch) == producer
         assert (active.last_sequence, active.current_txn_start_offset) == (0, 0)
         assert active.last_timestamp > 0
         assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
