@@ -170,14 +170,18 @@ def test_invalid_records_are_refused(data: bytes) -> None:
         assert not isinstance(caught.value, SwollenBatchError)
 
 
+_LATE_MS = 2**60
+"""A time at which no record is ahead: the times of none need be looked at."""
+
+
 def test_batches_of_a_request_share_its_limit() -> None:
     config = LogConfig(codec=0)
     batch = recompressed(RecordBatch.from_bytes(record_batch(_VALUES)), 4, None)
     inside = len(recompressed(batch, 0, None).to_bytes()) - 61
     room = DecompressionBudget(3 * inside)
-    assert len(validated([batch] * 3, config, _T, lambda: 0, room)) == 3
+    assert len(validated([batch] * 3, config, _T, lambda: _LATE_MS, room)) == 3
     with pytest.raises(KafkaError) as caught:
-        validated([batch], config, _T, lambda: 0, room)
+        validated([batch], config, _T, lambda: _LATE_MS, room)
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
