@@ -7,6 +7,7 @@ a record that is younger than ``min_compaction_lag_ms``. In these:
     a record without a key, and one of an aborted transaction, is removed
     a tombstone (a record without a value) is removed ``delete_retention_ms`` after its first pass
     the marker of a transaction stays
+    the last batch of the log stays, as that of Kafka's active segment does
 
 A placeholder, a batch without records, holds the offsets of a batch that is removed as a whole, for
 replicas and for recovery: to these, a gap means a loss. Consumers are served none (`read_records`):
@@ -226,6 +227,7 @@ class _RetentionRules:
                 if batch.control is None:
                     self._last_of_producers[batch.producer_id] = batch.base_offset
         self._aborted = log.producers.aborted_between
+        self._end_offset = log.end_offset
 
     def add(self, batch: RecordBatch) -> None:
         """Record which records are the latest of their keys."""
@@ -237,7 +239,7 @@ class _RetentionRules:
 
     def retain(self, batch: RecordBatch) -> RecordBatch:
         """Return the retained part of a batch: the batch itself if all records are retained."""
-        if batch.control is not None:
+        if batch.control is not None or batch.next_offset == self._end_offset:
             return batch
         retained = set()
         if not self._is_aborted(batch):

@@ -171,13 +171,13 @@ def _log_of(*values: tuple[bytes, bytes | None], config: LogConfig = _CONFIG) ->
 
 
 def test_tombstones_are_removed_after_their_retention() -> None:
-    log, cleaning = _log_of((b"a", b"1"), (b"a", None)), LogCleaning()
+    log, cleaning = _log_of((b"a", b"1"), (b"a", None), (b"b", b"2")), LogCleaning()
     assert _compact(log, cleaning, 5_000)
-    assert _contents(log) == [(1, b"a", None)]
+    assert _contents(log) == [(1, b"a", None), (2, b"b", b"2")]
     assert not _compact(log, cleaning, 5_000 + _KEEP_MS - 1)
     assert _compact(log, cleaning, 5_000 + _KEEP_MS)
-    assert _contents(log) == []
-    assert (log.start_offset, log.end_offset, len(log.read(0, 1_000))) == (0, 2, 1)
+    assert _contents(log) == [(2, b"b", b"2")]
+    assert (log.start_offset, log.end_offset, len(log.read(0, 1_000))) == (0, 3, 2)
 
 
 def test_young_undecided_and_clean_segments_are_not_compacted() -> None:
@@ -374,19 +374,16 @@ def test_consumers_are_served_gaps_and_no_placeholders(
         ]
 
 
-def test_consumer_behind_the_last_record_waits() -> None:
+def test_last_record_of_a_log_stays() -> None:
     log, cleaning = _log_of((b"a", b"1"), (b"a", None)), LogCleaning()
     for now_ms in (0, _KEEP_MS):
         _compact(log, cleaning, now_ms)
-    partition, fetch = _leader(log), PartitionFetch(0)
-    consumer, follower = FetchIsolation.HIGH_WATERMARK, FetchIsolation.LOG_END
-    assert partition.fetch(fetch, consumer, 1_000, True).size_bytes == 0
-    begun = partition.fetch_position(0, consumer)
-    assert partition.fetch_progress(fetch, consumer, begun) == 0
-    assert partition.fetch(fetch, follower, 1_000, True).batches, "followers need the offsets"
+    assert _contents(log) == [(1, b"a", None)], "consumers get to the log's end by it"
+    assert [batch.base_offset for batch in _consume(_leader(log), 0)] == [1]
     _append(log, [(b"b", b"2")])
-    assert partition.fetch_progress(fetch, consumer, begun) > 0
-    assert [batch.base_offset for batch in _consume(partition, 0)] == [2]
+    log.roll()
+    _compact(log, cleaning, 2 * _KEEP_MS)
+    assert _contents(log) == [(2, b"b", b"2")]
 
 
 def test_segments_without_records_do_not_outlive_their_retention() -> None:
