@@ -63,6 +63,11 @@ STATE_MODULE = "purgatory.core.state"
 STATE_LOCK = {"from purgatory.core.locks import StateLock": "from threading import StateLock"}
 """The state's lock has a stand-in of its own: under it no other thread may run."""
 
+TIME_MODULE = "timer.machine_time"
+_SLEEPS = "    time.sleep = _sleep"
+COOPERATIVE_TIME = {_SLEEPS: f"{_SLEEPS}\n    time.monotonic = _programs_time.monotonic"}
+"""The core's own clock is the stand-in, too."""
+
 CHOICE_MODULE = "timer.backend"
 PURE = {'in ("", "0")': "in ()"}
 """The fresh core is the one in pure Python, whatever all others use."""
@@ -131,7 +136,7 @@ def load_fresh(
         extensions: replacements of extension modules, if the core is to be native; else it is
             the one in pure Python, whatever all others use.
     """
-    fixed: Patches = {STATE_MODULE: STATE_LOCK}
+    fixed: Patches = {STATE_MODULE: STATE_LOCK, TIME_MODULE: COOPERATIVE_TIME}
     if extensions is None:
         fixed = {**fixed, CHOICE_MODULE: PURE}
     finder = _Finder({**fixed, **(patches or {})}, scheduled, extensions or {})
