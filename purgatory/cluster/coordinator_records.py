@@ -50,7 +50,6 @@ from purgatory.kafka import (
     TransactionResult,
     TransactionState,
 )
-from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
 from purgatory.kafka.groups.consumer_group_member import (
     ClassicMetadata,
     CurrentAssignment,
@@ -60,6 +59,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     RecordKind,
     Subscription,
 )
+from purgatory.kafka.groups.group import ClassicGroupRecord, ClassicMemberRecord
 from purgatory.kafka.share_groups.share_state import (
     RecordState,
     ShareKey,

@@ -16,7 +16,6 @@ from typing import ClassVar, Protocol
 from purgatory.core.keys import MemberKey, MemberRebalanceKey
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Assignor, Subscriber
-from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
 from purgatory.kafka.groups.consumer_group_member import (
     ConsumerMember,
     CurrentAssignment,
@@ -28,6 +27,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     Subscription,
     reconciled,
 )
+from purgatory.kafka.groups.group import ClassicGroupRecord
 from purgatory.kafka.groups.subscription import KnownTopics, SubscribedTopics
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
 

@@ -16,7 +16,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
+from purgatory.kafka.groups.group import ClassicGroupRecord
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
 
 JOIN_EPOCH = 0

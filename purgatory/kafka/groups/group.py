@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol
 from purgatory.core.keys import GroupJoinKey, GroupSyncKey, MemberKey
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
-from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
 from purgatory.kafka.groups.consumer_protocol import subscribed_topics
 
 
@@ -108,6 +107,44 @@ class GroupProtocol(NamedTuple):
 
 
 ANY_PROTOCOL = GroupProtocol()
+
+
+# What is stored when a rebalance is over, and when a group is empty: the next coordinator goes on
+# with the members, their generation and their assignments.
+
+
+class ClassicMemberRecord(NamedTuple):
+    """A member of a stored generation. Times are in milliseconds.
+
+    Args:
+        subscription: its metadata for the protocol of the group.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class ClassicGroupRecord(NamedTuple):
+    """A stored generation of a group; an empty group has no members.
+
+    Args:
+        protocol_type: "" before the first member.
+        protocol, leader_id: None without members.
+        state_ms: when the group came into its state, in milliseconds since 1970; -1: unknown.
+    """
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader_id: str | None
+    state_ms: int
+    members: tuple[ClassicMemberRecord, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

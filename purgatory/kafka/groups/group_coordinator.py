@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
-from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
 from purgatory.kafka.groups.group import (
     ANY_PROTOCOL,
+    ClassicGroupRecord,
     DelayedArrival,
     DelayedHeartbeat,
     DelayedJoin,

@@ -18,7 +18,6 @@ from functools import partial
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
-from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
 from purgatory.kafka.groups.classic_requests import ClassicRequests
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
@@ -35,6 +34,7 @@ from purgatory.kafka.groups.consumer_group_member import (
 )
 from purgatory.kafka.groups.group import (
     CONSUMER,
+    ClassicGroupRecord,
     Group,
     GroupState,
 )

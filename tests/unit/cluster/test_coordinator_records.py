@@ -26,7 +26,6 @@ from purgatory.kafka import (
     StoredEntry,
     TransactionResult,
 )
-from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
 from purgatory.kafka.groups.consumer_group_member import (
     ClassicMetadata,
     CurrentAssignment,
@@ -36,6 +35,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     RecordKind,
     Subscription,
 )
+from purgatory.kafka.groups.group import ClassicGroupRecord, ClassicMemberRecord
 from purgatory.kafka.topic_partition import TopicIdPartition
 
 _ints = st.integers(-(2**31), 2**31 - 1)

@@ -19,8 +19,7 @@ from purgatory.kafka import (
     StoredEntry,
     SyncGroupResult,
 )
-from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord
-from purgatory.kafka.groups.group import LeaveGroupResult
+from purgatory.kafka.groups.group import ClassicGroupRecord, LeaveGroupResult
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from timer import InlineExecutor, ManualClock, SystemTimer

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from purgatory.kafka import ErrorCode, GroupState, JoinGroupResult
-from purgatory.kafka.groups.classic_group_record import ClassicGroupRecord, ClassicMemberRecord
-from purgatory.kafka.groups.group import LeaveGroupResult
+from purgatory.kafka.groups.group import ClassicGroupRecord, ClassicMemberRecord, LeaveGroupResult
 from tests.unit.kafka.groups.group_client import (
     DELAY_MS,
     REBALANCE_MS,
