@@ -1,4 +1,4 @@
-"""What a real Kafka does later than a test expects: `ClusterConfig.realistic_delays`.
+"""The delays of a real Kafka, which tests seldom expect: `ClusterConfig.realistic_delays`.
 
 A broker learns from the controller some milliseconds after a change, a coordinator loads its
 partition, and the markers of a transaction follow the response to its end. Clients see errors that

@@ -192,7 +192,7 @@ class _Rate:
 
 
 class QuotaMeter:
-    """What the clients of one broker have used.
+    """The use that the clients of one broker have made of their quotas.
 
     Args:
         quotas: the limits.

@@ -32,7 +32,7 @@ _ADVANCES_MS = (0, 1, 3, 20, 500, 10_000)
 
 
 class _Answer(NamedTuple):
-    """What a call did."""
+    """The outcome of a call."""
 
     result: str
     events: Sequence[str]

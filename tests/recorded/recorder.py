@@ -53,7 +53,7 @@ class Other(NamedTuple):
 
 
 Place = Leader | Coordinator | Other | int | None
-"""Where a request goes: None is the first broker. A broker forwards what the controller decides."""
+"""The broker of a request: None is the first one. Brokers forward the controller's requests."""
 
 
 class Answer(dict[str, Any]):
@@ -130,7 +130,7 @@ class Connection:
 
 
 class Brokers(Protocol):
-    """What kills brokers and brings them back, where programs run."""
+    """The means of programs to kill brokers and to bring them back."""
 
     async def kill(self, broker_id: int) -> object:
         """Kill a broker."""
@@ -303,7 +303,7 @@ class Recorder:
         self._dead.remove(broker)
         self._places.clear()
 
-    # What many programs need.
+    # Steps of many programs.
 
     def name(self, start: str) -> str:
         """Return a name of this run's own."""

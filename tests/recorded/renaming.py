@@ -1,4 +1,4 @@
-"""What may differ between two clusters, renamed in the order in which it appears."""
+"""Names that may differ between two clusters, renamed in the order in which they appear."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def differences_from(
 ) -> list[Difference]:
     """Return a program's differences from a version of Kafka.
 
-    Where an older Kafka differs and ours is as the newest one, ours is right.
+    Ours is right where it is as the newest Kafka, and an older one differs.
     """
     older = compare(read_recording(version, name), replayed)
     if version == NEWEST or not has_recording(NEWEST, name):

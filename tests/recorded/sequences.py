@@ -40,7 +40,7 @@ _YEAR_2014_MS = 1_400_000_000_000
 
 
 class _Kind:
-    """What all kinds have."""
+    """The acts of all kinds."""
 
     def __init__(self, recorder: Recorder, random: Random, number: str) -> None:
         self.recorder = recorder

@@ -1,8 +1,8 @@
 """The table of differences: those that are meant, and those that are not yet mended.
 
-It is strict both ways: a difference without an entry fails a program's test, and so does an entry
-that no longer occurs. An entry names its steps; `v4..9` in a step's name stands for these versions,
-and `*` for anything, in meant entries.
+The table is strict both ways: a difference without an entry fails a program's test, and so does an
+entry that no longer occurs. An entry names its steps; `v4..9` in a step's name stands for these
+versions, and `*` for anything, in meant entries.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 class Verdict(NamedTuple):
-    """What a program's differences and the table say about each other.
+    """A program's differences beside the table's entries.
 
     Args:
         unexplained: differences without an entry.

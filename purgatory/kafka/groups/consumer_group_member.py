@@ -46,7 +46,7 @@ class Principal(NamedTuple):
 
 
 class ClassicMetadata(NamedTuple):
-    """What a member of the classic protocol said when it joined: its session timeout in
+    """The words of a classic member when it joined: its session timeout in
     milliseconds, and its protocols with their metadata."""
 
     session_timeout_ms: int

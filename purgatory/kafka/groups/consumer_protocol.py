@@ -1,4 +1,4 @@
-"""What consumers of the classic protocol tell each other: subscriptions and assignments, as bytes.
+"""Subscriptions and assignments of consumers of the classic protocol, as bytes.
 
 Version 0 of a subscription has the topics; 1 adds the partitions that the member owns, 2 its
 generation, 3 its rack. Assignments of all versions are alike. Later versions begin as version 3
@@ -18,7 +18,7 @@ _OWNED_SINCE, _GENERATION_SINCE, _RACK_SINCE = 1, 2, 3
 
 
 class ConsumerSubscription(NamedTuple):
-    """What a consumer reads.
+    """The topics and partitions of a consumer.
 
     Args:
         owned: the partitions that it has, by topic.

@@ -109,8 +109,8 @@ class GroupProtocol(NamedTuple):
 ANY_PROTOCOL = GroupProtocol()
 
 
-# What is stored when a rebalance is over, and when a group is empty: the next coordinator goes on
-# with the members, their generation and their assignments.
+# A generation is stored when its rebalance is over, and when a group is empty: the next coordinator
+# goes on with the members, their generation and their assignments.
 
 
 class ClassicMemberRecord(NamedTuple):

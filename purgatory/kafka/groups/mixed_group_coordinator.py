@@ -295,7 +295,7 @@ class MixedGroupCoordinator(ConsumerGroupCoordinator):
         super().heartbeat(request, respond)
         group = self.groups.get(request.group_id)
         if group is not None and request.group_id in self._classic.groups:
-            # It was upgraded: its members join again, now here.
+            # The group was upgraded: its members join again, now here.
             self._classic.forget(request.group_id, ErrorCode.REBALANCE_IN_PROGRESS)
             for member in group.members.values():
                 self._watch_session(group, member)

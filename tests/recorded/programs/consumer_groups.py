@@ -76,7 +76,7 @@ class _Group:
 
 
 async def joining(recorder: Recorder) -> None:
-    """What a first heartbeat must say."""
+    """The fields that a first heartbeat must have."""
     topic = await recorder.topic("cj", partitions=4)
     topic_id, group = await recorder.topic_id(topic), _Group(recorder, "cj")
     cases: Mapping[str, Mapping[str, Any]] = {

@@ -125,7 +125,7 @@ async def _delete(recorder: Recorder, group: str, topic: str) -> None:
 
 
 async def last_offset(recorder: Recorder) -> None:
-    """What is left of a group whose last offset is deleted."""
+    """A group whose last offset is deleted stays, and is empty."""
     topic, group = await recorder.topic("lao"), recorder.name("lao")
     to = Coordinator(group)
     await recorder.ask("OffsetCommit", 9, "", commit_body(group, topic, [(0, 5, "")]), to)

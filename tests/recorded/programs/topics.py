@@ -20,7 +20,7 @@ def _assigned(*partitions: tuple[int, Sequence[int]]) -> Sequence[Message]:
 
 
 def _creations() -> Mapping[str, Mapping[str, Any]]:
-    """What a creation says beside the name of the topic."""
+    """A creation's fields beside the name of the topic."""
     counts = {
         f"{partitions} partitions, {replicas} replicas": {
             "NumPartitions": partitions,
