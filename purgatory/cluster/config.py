@@ -339,13 +339,15 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "limits.idle_s": (0.01, _INT),
 }
 """The least and the greatest value of numbers; the greatest are those of Kafka's types."""
+_OR_NONE = frozenset({"log_config.retention_ms"})
+"""Keys that may be None, though it isn't their default."""
 _PROCESS_BOUNDS = {"control.port": (0, MAX_PORT), "metrics_port": (0, MAX_PORT)}
 
 
 def _out_of_bounds(config: object, bounds: Mapping[str, tuple[float, float]]) -> Iterator[Problem]:
     for key, (least, most) in bounds.items():
         value: Any = attrgetter(key)(config)
-        if value is None and attrgetter(key)(type(config)()) is None:
+        if value is None and (key in _OR_NONE or attrgetter(key)(type(config)()) is None):
             continue
         if not (isinstance(value, int | float) and value >= least):
             yield Problem(key, value, f"must be at least {least}")

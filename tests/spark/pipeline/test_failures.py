@@ -106,7 +106,8 @@ def test_failure_line_is_the_most_informative_one() -> None:
 
 
 _FILLS_THE_HEAP = """
-import sys, click
+import sys, threading, time, click
+from py4j.protocol import Py4JError
 from purgatory.cli.exit_status import exit_on_error
 from purgatory.pipeline.engines.spark.session import spark_session
 
@@ -114,6 +115,10 @@ try:
     with exit_on_error("test"), spark_session("local[1]", memory=512 << 20) as session:
         if sys.argv[1] == "driver":
             session._jvm.java.util.Collections.nCopies(1 << 28, "x").toArray()
+        if sys.argv[1] == "class":
+            halt = session._jvm.java.lang.Runtime.getRuntime().halt
+            threading.Thread(target=lambda: (time.sleep(2), halt(52)), daemon=True).start()
+            raise Py4JError("org.apache.spark.sql.classic.SparkSession does not exist in the JVM")
         long = "(select collect_list(repeat(cast(id as string), 1 << 27)) as long from range(9))"
         session.sql(f"select count(*) from {long} where size(long) > 0").show()
 except click.exceptions.Exit as ended:
@@ -141,3 +146,15 @@ def test_full_heap_is_reported_and_the_log_has_the_stack(where: str, tmp_path: P
     assert "java.lang.OutOfMemoryError: Java heap space\n\tat " in text
     folder = Path(log[1]).parent
     assert [path.name for path in folder.iterdir()] == ["spark.log"]
+
+
+@pytest.mark.spark
+def test_class_that_an_ending_java_lacks_is_reported_as_its_end() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _FILLS_THE_HEAP, "class"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 75, ran.stderr
+    assert "Spark's Java process ran out of heap: set --memory higher" in ran.stderr

@@ -251,3 +251,15 @@ def test_configured_settings_hold_for_all_logs() -> None:
             )
 
     asyncio.run(main())
+
+
+def test_logs_of_a_config_without_retention_keep_old_records() -> None:
+    config = ClusterConfig(
+        brokers=1, topics=[TopicSpec("t")], log_config=LogConfig(retention_ms=None)
+    )
+
+    async def main() -> None:
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            assert (await _described(client, _TOPIC, "t"))["retention.ms"] == "-1"
+
+    asyncio.run(main())

@@ -171,9 +171,12 @@ class JavaProcess:
         if process is None:
             return None
         # While it starts, a class that the bridge can't ask for any more seems to be a package.
-        # A connection that broke off in a call is that of a Java that is ending, however slowly.
-        is_broken_off = isinstance(error, Py4JNetworkError) or isinstance(
-            error.__cause__, Py4JNetworkError
+        # A connection that broke off in a call, or the lack of a class that was there, is that of
+        # a Java that is ending, however slowly.
+        is_broken_off = (
+            isinstance(error, Py4JNetworkError)
+            or isinstance(error.__cause__, Py4JNetworkError)
+            or (isinstance(error, Py4JError) and "does not exist in the JVM" in str(error))
         )
         if is_broken_off or isinstance(error, Py4JError | OSError | TypeError | AttributeError):
             with suppress(subprocess.TimeoutExpired):

@@ -133,15 +133,16 @@ def spark_session(
     os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
     java = java_process()
     required = {**_required_settings(master), **(settings or {})}
-    with java.exit_errors():
-        with no_repetitions():
-            session = _start(java, required, _default_settings(master, rows), java_options, memory)
-        with (
-            spark_errors(java, master),
-            cancel_jobs_on_signal(session),
-            spark_progress(session, progress),
-        ):
-            yield session
+    with java.exit_errors(), no_repetitions():
+        session = _start(java, required, _default_settings(master, rows), java_options, memory)
+    # An error of a Java that is ending is told as its end, whatever the call was.
+    with (
+        spark_errors(java, master),
+        java.exit_errors(),
+        cancel_jobs_on_signal(session),
+        spark_progress(session, progress),
+    ):
+        yield session
 
 
 @contextmanager

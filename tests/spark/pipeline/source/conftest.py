@@ -8,14 +8,19 @@ from collections.abc import Iterator
 import pytest
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster
+from purgatory.kafka import LogConfig
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ThreadedCluster]:
-    """Three brokers. A test that breaks something in the cluster repairs it before its end."""
-    with ThreadedCluster(ClusterConfig(auto_create_topics=False)) as running:
+    """Three brokers. A test that breaks something in the cluster repairs it before its end.
+
+    Records are kept for ever: their times are long ago, and tests here last for minutes.
+    """
+    kept = LogConfig(retention_ms=None)
+    with ThreadedCluster(ClusterConfig(auto_create_topics=False, log_config=kept)) as running:
         yield running
 
 
