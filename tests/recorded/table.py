@@ -272,11 +272,14 @@ def unfold(name: str) -> Iterator[str]:
 
 
 def render_meant() -> str:
-    """Return the meant differences as a table of Markdown, a row for each reason and field."""
+    """Return the meant differences as a table of Markdown, a row for each reason of a program."""
+    groups: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+    for entry in read_entries(MEANT_FILE):
+        groups[_programs(entry), entry.reason].append(entry)
     rows = [
-        f"| {_programs(entry)} | {', '.join(map(_code, entry.paths))} | {_code(entry.theirs)} | "
-        f"{_code(entry.ours)} | {entry.reason} |"
-        for entry in read_entries(MEANT_FILE)
+        f"| {programs} | {_codes(path for one in entries for path in one.paths)} | "
+        f"{_codes(one.theirs for one in entries)} | {_codes(one.ours for one in entries)} | {reason} |"
+        for (programs, reason), entries in groups.items()
     ]
     head = ["| programs | field | Kafka | ours | why |", "|---|---|---|---|---|"]
     return "\n".join([*head, *rows])
@@ -288,6 +291,10 @@ def _programs(entry: Entry) -> str:
 
 
 _FEW = 5
+
+
+def _codes(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(map(_code, texts)))
 
 
 def _code(text: str) -> str:
