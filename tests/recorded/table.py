@@ -276,11 +276,12 @@ def render_meant() -> str:
     groups: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for entry in read_entries(MEANT_FILE):
         groups[_programs(entry), entry.reason].append(entry)
-    rows = [
-        f"| {programs} | {_codes(path for one in entries for path in one.paths)} | "
-        f"{_codes(one.theirs for one in entries)} | {_codes(one.ours for one in entries)} | {reason} |"
-        for (programs, reason), entries in groups.items()
-    ]
+    rows = []
+    for (programs, reason), entries in groups.items():
+        fields = _codes(path for entry in entries for path in entry.paths)
+        theirs = _codes(entry.theirs for entry in entries)
+        ours = _codes(entry.ours for entry in entries)
+        rows.append(f"| {programs} | {fields} | {theirs} | {ours} | {reason} |")
     head = ["| programs | field | Kafka | ours | why |", "|---|---|---|---|---|"]
     return "\n".join([*head, *rows])
 
