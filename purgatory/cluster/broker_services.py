@@ -51,6 +51,7 @@ from purgatory.kafka.settings.topic_settings import effective_value
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_partition import SharePurgatories
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
+from purgatory.kafka.topic_partition import short_id
 from timer import SystemClock
 from timer.machine_time import time
 
@@ -147,6 +148,7 @@ class BrokerServices:
             known_topics=AuthorizedTopics(self.cluster.controller, lambda: self.authorizer),
             on_ended=None if trace is None else trace.transactions.on_offset_ended,
             settings_of=self.cluster.group_settings,
+            new_consumer_id=lambda: short_id(uuid.uuid4()),
         )
         self.peer_calls = InterBrokerClient(self, self.cluster)
         self._start_shares(SharePurgatories(share_fetches, self._purgatory("AcquisitionLock")))

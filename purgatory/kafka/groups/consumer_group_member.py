@@ -152,7 +152,12 @@ def reconciled(
             state=MemberState.UNREVOKED_PARTITIONS, assigned=retained, revoking=revoking
         )
     missing = target - retained
-    free = frozenset(partition for partition in missing if not is_owned(partition))
+    # What it gave up itself a moment ago, it may have again.
+    free = frozenset(
+        partition
+        for partition in missing
+        if partition in current.revoking or not is_owned(partition)
+    )
     state = MemberState.STABLE if free == missing else MemberState.UNRELEASED_PARTITIONS
     epochs = {partition: current.epochs.get(partition, current.epoch) for partition in retained}
     after = current._replace(

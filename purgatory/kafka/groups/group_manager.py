@@ -81,6 +81,8 @@ class GroupManager:
         known_topics: the topics of the cluster.
         on_ended: is called for each offset of a transaction that has ended.
         settings_of: returns the settings of a group; by default they are those of ``config``.
+        new_consumer_id: makes the id of a consumer that joins a consumer group without one; by
+            default as ``new_member_id``.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class GroupManager:
         known_topics: KnownTopics,
         on_ended: OnEnded | None = None,
         settings_of: Callable[[str], GroupSettings] | None = None,
+        new_consumer_id: Callable[[], str] | None = None,
     ) -> None:
         by_default = GroupSettings(default_group_settings(config))
         settings = settings_of or (lambda _: by_default)
@@ -118,7 +121,7 @@ class GroupManager:
             lambda group_id: settings(group_id).milliseconds("consumer.session.timeout.ms"),
             known_topics,
             self.classic.heartbeats,
-            lambda: new_member_id("consumer"),
+            new_consumer_id or (lambda: new_member_id("consumer")),
             self._write,
         )
         self.shares = ConsumerGroupCoordinator(
@@ -274,14 +277,16 @@ class GroupManager:
             knows_epochs: whether the request is of a version that has member epochs; otherwise
                 members of the consumer protocol are refused.
         """
+        known, respond = self._known(offsets, respond)
         try:
-            partition = self._partition(group_id)
-            self.check_commit(group_id, generation, member_id, instance_id, offsets, knows_epochs)
+            partition = self._partition(group_id) if known else 0
+            if known:
+                self.check_commit(group_id, generation, member_id, instance_id, known, knows_epochs)
         except GroupRefusal as refusal:
-            respond(dict.fromkeys(offsets, refusal.code))
+            respond(dict.fromkeys(known, refusal.code))
             return
         commit = partial(self.offsets.commit, partition, group_id)
-        self._commit_valid(offsets, commit, respond)
+        self._commit_valid(known, commit, respond)
 
     def commit_in_transaction(
         self,
@@ -301,19 +306,21 @@ class GroupManager:
             generation, member_id, instance_id: the consumer whose records it transforms; -1, "" and
                 None: the producer doesn't know it.
         """
+        known, respond = self._known(offsets, respond)
         try:
-            partition = self._partition(group_id)
-            self.check_commit(
-                group_id, generation, member_id, instance_id, offsets, in_transaction=True
-            )
+            partition = self._partition(group_id) if known else 0
+            if known:
+                self.check_commit(
+                    group_id, generation, member_id, instance_id, known, in_transaction=True
+                )
         except GroupRefusal as refusal:
             # Producers know no member epochs, as in Kafka.
             is_stale = refusal.code is ErrorCode.STALE_MEMBER_EPOCH
             code = ErrorCode.ILLEGAL_GENERATION if is_stale else refusal.code
-            respond(dict.fromkeys(offsets, code))
+            respond(dict.fromkeys(known, code))
             return
         commit = partial(self.offsets.commit_in_transaction, partition, group_id, producer)
-        self._commit_valid(offsets, commit, respond)
+        self._commit_valid(known, commit, respond)
 
     def check_commit(
         self,
@@ -356,16 +363,29 @@ class GroupManager:
             group_id, generation, member_id, instance_id, knows_epochs, in_transaction
         )
 
+    def _known(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
+    ) -> tuple[
+        Mapping[TopicPartition, CommittedOffset],
+        Callable[[Mapping[TopicPartition, ErrorCode]], object],
+    ]:
+        """Return the offsets of known partitions, and a callback for their codes: as in Kafka,
+        the group is not asked for others."""
+        known = {place: one for place, one in offsets.items() if self._is_known(place)}
+        if len(known) == len(offsets):
+            return offsets, respond
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return known, lambda codes: respond({**dict.fromkeys(offsets, code), **codes})
+
     def _commit_valid(
         self,
         offsets: Mapping[TopicPartition, CommittedOffset],
         commit: Callable[[Mapping[TopicPartition, CommittedOffset], Respond], object],
         respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
     ) -> None:
-        codes = {
-            topic_partition: self._refusal(topic_partition, offset)
-            for topic_partition, offset in offsets.items()
-        }
+        codes = {topic_partition: _refusal(offset) for topic_partition, offset in offsets.items()}
         valid = {
             topic_partition: offset
             for topic_partition, offset in offsets.items()
@@ -400,13 +420,6 @@ class GroupManager:
             GroupRefusal: another broker coordinates the group.
         """
         return self.offsets.pending(self._partition(group_id), group_id)
-
-    def _refusal(self, topic_partition: TopicPartition, offset: CommittedOffset) -> ErrorCode:
-        if not self._is_known(topic_partition):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if len(offset.metadata.encode()) > _MAX_METADATA_BYTES:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        return ErrorCode.NONE
 
     def committed(
         self, group_id: str, member_id: str = "", epoch: int = -1
@@ -635,6 +648,12 @@ class GroupManager:
         if not self.offsets.leads(partition):
             raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
         return partition
+
+
+def _refusal(offset: CommittedOffset) -> ErrorCode:
+    if len(offset.metadata.encode()) > _MAX_METADATA_BYTES:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
 
 
 def _ignore(_: object) -> None:

@@ -13,7 +13,6 @@ Ground rules
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +29,7 @@ from purgatory.kafka.share_groups.share_state import (
     ShareStateCodec,
     ShareStateEntry,
 )
-from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.topic_partition import TopicPartition, short_id
 
 RespondState = Callable[[ErrorCode, ShareState], object]
 """Takes the state of a share partition, or an error."""
@@ -69,7 +68,7 @@ class ShareCoordinator:
 
     def coordinator_partition(self, key: ShareKey) -> TopicPartition:
         """Return the partition whose leader stores a share partition's state."""
-        topic_id = urlsafe_b64encode(key.topic_id.bytes).decode().rstrip("=")
+        topic_id = short_id(key.topic_id)
         return self.partition_of_coordinator_key(f"{key.group_id}:{topic_id}:{key.partition}")
 
     def partition_of_coordinator_key(self, key: str) -> TopicPartition:
