@@ -10,6 +10,7 @@ here, and `expected.toml` has no reason for it.
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,14 +26,14 @@ from tests.suites import go_suites, pytest_suites
 from tests.suites.outcomes import Outcome, Verdict, read_expected
 from tests.suites.sources import MissingError
 
-_FIRST_PORT = 26_500
-
 
 @contextmanager
 def on_real(log: Path) -> Iterator[str]:
     """Run a real broker while the block runs; yield its address."""
     del log
-    with real_kafka(NEWEST, _FIRST_PORT, 1) as kafka:
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+    with real_kafka(NEWEST, port, 1) as kafka:
         yield f"{HOST}:{kafka.port}"
 
 

@@ -119,12 +119,13 @@ def environment_with(package: str, version: str, *more: str) -> Path:
     """
     folder = BUILD / f"python-{package}-{version}"
     python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
+    ready, needed = folder / "ready", " ".join(more)
+    if not ready.exists() or ready.read_text(encoding="utf-8") != needed:
         BUILD.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-m", "venv", "--clear", str(folder)], BUILD)
         pip = [str(python), "-m", "pip", "install", "--quiet"]
         _run([*pip, f"{package}=={version}", *more], BUILD)
-        (folder / "ready").touch()
+        ready.write_text(needed, encoding="utf-8")
     return python
 
 
