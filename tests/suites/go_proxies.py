@@ -7,7 +7,6 @@ stops and starts brokers of a cluster of ours.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import socket
 import subprocess
@@ -25,6 +24,9 @@ BEHIND = "127.0.0.2"
 
 FIRST_PORT = 29_091
 """The first of five ports, as sarama's tests know them."""
+
+RACKS = Path(__file__).with_name("go_racks.toml")
+"""The setting of five brokers' racks."""
 
 CONTROL_PORT = 26_790
 _API_PORT = 28_474
@@ -58,10 +60,7 @@ def running_proxies() -> Iterator[Mapping[str, str]]:
     ):
         try:
             _await(process)
-            yield {
-                "TOXIPROXY_ADDR": f"http://{PROXY}:{_API_PORT}",
-                "PATH": f"{_docker().parent}:{os.environ['PATH']}",
-            }
+            yield {"TOXIPROXY_ADDR": f"http://{PROXY}:{_API_PORT}"}
         finally:
             process.terminate()
 
@@ -76,7 +75,7 @@ def _await(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.05)
 
 
-def _docker() -> Path:
+def docker() -> Path:
     """Write a command for `docker compose stop kafka-3` and `docker compose start kafka-3`."""
     script = BUILD / "docker" / "docker"
     script.parent.mkdir(exist_ok=True)

@@ -7,6 +7,7 @@ cluster.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -15,7 +16,15 @@ from typing import NamedTuple
 from tests.recorded.real_kafka import HOST, real_kafka
 from tests.recorded.recordings import NEWEST
 from tests.suites.cluster_process import running_cluster
-from tests.suites.go_proxies import BEHIND, CONTROL_PORT, FIRST_PORT, PROXY, running_proxies
+from tests.suites.go_proxies import (
+    BEHIND,
+    CONTROL_PORT,
+    FIRST_PORT,
+    PROXY,
+    RACKS,
+    docker,
+    running_proxies,
+)
 from tests.suites.go_tests import Package, names_in, run_tests
 from tests.suites.outcomes import Outcome
 from tests.suites.sources import (
@@ -139,7 +148,7 @@ SUITES = {
             module="github.com/twmb/franz-go",
             version=FRANZ_GO,
             package="pkg/kgo",
-            body=r"newTestClient|getSeedBrokers|testClientOpts|tmpTopic|\badm\(\)|Seeds",
+            body=r"newTestClient|getSeedBrokers|testClientOpts|tmpTopic|\badm\(\)",
             options=("--port", str(PORT), "--memory-mb", "4096"),
             variables={
                 "KGO_SEEDS": f"{HOST}:{PORT}",
@@ -157,7 +166,7 @@ SUITES = {
             brokers=5,
             options=(
                 *("--host", BEHIND, "--advertised-host", PROXY, "--port", str(FIRST_PORT)),
-                *("--no-auto-create", "--default-replication", "2"),
+                *("--no-auto-create", "--default-replication", "2", "--config", str(RACKS)),
             ),
             settings=_behind_proxies,
             variables={"KAFKA_VERSION": NEWEST},
@@ -171,8 +180,14 @@ SUITES = {
             package=".",
             body=r"\d{5}|[lL]ocalClient|createTopic|newTestWriter|newTestReader|scenario",
             brokers=1,
-            options=(*_LISTENERS, "--advertised-host", "localhost", "--user", "a:b"),
-            settings=_with_sasl("a", "b", "localhost"),
+            options=(
+                *_LISTENERS,
+                "--advertised-host",
+                "localhost",
+                "--user",
+                "adminplain:admin-secret",
+            ),
+            settings=_with_sasl("adminplain", "admin-secret", "localhost"),
             variables={"KAFKA_VERSION": NEWEST, "KAFKA_SKIP_NETTEST": "1"},
             flags=("-skip", "|".join(LEFT_OUT)),
             replaced={"9092": str(PORT), "9093": str(SASL_PORT)},
@@ -197,30 +212,27 @@ SUITES = {
 
 
 @contextmanager
-def on_ours(suite: Suite, log: Path) -> Iterator[None]:
-    """Run a cluster for a suite while the block runs."""
-    racks = [str(place + 1) for place in range(suite.brokers)]
-    settings = BUILD / "racks.toml"
-    settings.write_text(f"racks = {json.dumps(racks)}\n", encoding="utf-8")
-    options = ["--brokers", str(suite.brokers), "--config", str(settings), "--group-delay", "0s"]
+def on_ours(suite: Suite, log: Path) -> Iterator[Mapping[str, str]]:
+    """Run a cluster for a suite while the block runs; yield variables of the tests."""
+    options = ["--brokers", str(suite.brokers), "--group-delay", "0s"]
     options += ["--control-port", str(CONTROL_PORT)]
     with running_cluster(log, *options, *suite.options):
-        yield
+        yield {"PATH": f"{docker().parent}:{os.environ['PATH']}"}
 
 
 @contextmanager
-def on_real(suite: Suite, log: Path) -> Iterator[None]:
-    """Run a real Kafka for a suite while the block runs."""
+def on_real(suite: Suite, log: Path) -> Iterator[Mapping[str, str]]:
+    """Run a real Kafka for a suite while the block runs; tests that stop a broker fail."""
     del log
     with real_kafka(NEWEST, PORT, suite.brokers, suite.settings):
-        yield
+        yield {}
 
 
 def run(
     name: str,
     only: str,
     short: bool,
-    on: Callable[[Suite, Path], AbstractContextManager[None]] = on_ours,
+    on: Callable[[Suite, Path], AbstractContextManager[Mapping[str, str]]] = on_ours,
 ) -> Iterator[Outcome]:
     """Yield the outcome of each test, or of its parts; failed ones are tried once more.
 
@@ -243,7 +255,7 @@ def run(
     tests = [one for one in names_in(folder, suite.files, suite.body) if only in one]
     log = BUILD / f"{name}.log"
     log.unlink(missing_ok=True)
-    with on(suite, BUILD / f"cluster-{name}.log"), suite.beside() as more:
+    with on(suite, BUILD / f"cluster-{name}.log") as of_cluster, suite.beside() as more:
         # Tests may need modules that the list of the published module lacks.
-        variables = {"GOFLAGS": "-mod=mod", **suite.variables, **more}
+        variables = {"GOFLAGS": "-mod=mod", **suite.variables, **of_cluster, **more}
         yield from run_tests(Package(suite.title, folder, suite.flags, variables, log), tests)
