@@ -485,12 +485,10 @@ async def elect_leaders(
     body = request.body
     kind = getattr(body, "election_type", _PREFERRED)
     late = _too_late(body.timeout)
-    if late is not None or kind not in (_PREFERRED, _UNCLEAN):
-        return {
-            "throttle_time": 0,
-            "error_code": int(ErrorCode.INVALID_REQUEST) if late is None else late.code,
-            "replica_election_results": (),
-        }
+    if late is not None:
+        return {"throttle_time": 0, "error_code": late.code, "replica_election_results": ()}
+    if kind not in (_PREFERRED, _UNCLEAN):
+        return _unknown_election(body, kind)
     requested = None
     if body.topic_partitions is not None:
         requested = [
@@ -518,6 +516,25 @@ async def elect_leaders(
     }
 
 
+def _unknown_election(body: Any, kind: int) -> Response:
+    """Refuse all of a request, and each of its partitions, as Kafka does."""
+    code = int(ErrorCode.INVALID_REQUEST)
+    refused = {"error_code": code, "error_message": f"there is no election of the type {kind}"}
+    return {
+        "throttle_time": 0,
+        "error_code": code if body.topic_partitions is None or body.topic_partitions else 0,
+        "replica_election_results": [
+            {
+                "topic": topic.topic,
+                "partition_result": [
+                    {"partition_id": number, **refused} for number in topic.partitions
+                ],
+            }
+            for topic in body.topic_partitions or ()
+        ],
+    }
+
+
 async def alter_partition_reassignments(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
@@ -529,7 +546,7 @@ async def alter_partition_reassignments(
         "throttle_time": 0,
         "allow_replication_factor_change": may_change_count,
         "error_code": 0 if late is None else late.code,
-        "error_message": None if late is None else late.message,
+        "error_message": ("" if not body.topics else None) if late is None else late.message,
         "responses": [
             {
                 "name": topic.name,
