@@ -19,14 +19,16 @@ BUILD = ROOT / "build" / "suites"
 LIBRDKAFKA = "2.0.2"
 KAFKA_PYTHON = "3.0.12"
 AIOKAFKA = "0.14.0"
-QUIXSTREAMS = "3.28.1"
+QUIXSTREAMS = "3.25.0"
+FASTSTREAM = "0.7.4"
+KOMBU = "5.7.0"
 
 _APT_SETTINGS = Path("/etc/apt")
 _TO_BUILD = "dpkg-dev g++ libssl-dev make zlib1g-dev"
 
 
 class MissingError(Exception):
-    """A tool of the system is missing; the message names the packages to install."""
+    """A tool of the system or a source is missing; the message says how to get it."""
 
 
 def librdkafka_source() -> Path:
@@ -89,19 +91,32 @@ def python_source(package: str, version: str) -> Path:
     return folder
 
 
-def environment_with(package: str, version: str) -> Path:
-    """Return the Python of an environment that has a package, and not this project's.
+def checkout(package: str, version: str, repository: str, tag: str) -> Path:
+    """Return the folder of a project whose package has no tests: its user puts it there.
+
+    Raises:
+        MissingError: it is not there.
+    """
+    folder = BUILD / f"{package}-{version}"
+    if not (folder / "tests").is_dir():
+        what = f"--branch {tag} https://github.com/{repository} {folder.relative_to(ROOT)}"
+        raise MissingError(f"its package has no tests: git clone {what}")
+    return folder
+
+
+def environment_with(package: str, version: str, *more: str) -> Path:
+    """Return the Python of an environment that has a package and more, and not this project's.
 
     Raises:
         MissingError: the package can't be installed.
     """
-    folder = BUILD / f"{package}-{version}"
+    folder = BUILD / f"python-{package}-{version}"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-m", "venv", "--clear", str(folder)], BUILD)
         pip = [str(python), "-m", "pip", "install", "--quiet"]
-        _run([*pip, f"{package}=={version}"], BUILD)
+        _run([*pip, f"{package}=={version}", *more], BUILD)
         (folder / "ready").touch()
     return python
 

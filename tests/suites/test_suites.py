@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.suites.beside import worse_here
 from tests.suites.kafka_python_suite import read_report
 from tests.suites.librdkafka_suite import SHORT, Case, cases_in, why_not
 from tests.suites.outcomes import Count, Outcome, Reason, Verdict, count, read_expected
+from tests.suites.pytest_suites import put_address
+from tests.suites.sources import MissingError, checkout
 
 _TEST_C = """
     {.name = "<MAIN>", .flags = TEST_F_LOCAL},
@@ -94,3 +97,26 @@ def test_each_expected_failure_has_a_reason(tmp_path: Path) -> None:
 
 def test_no_case_of_the_short_selection_is_expected_to_fail() -> None:
     assert not [name for name in read_expected() if name.startswith(SHORT)]
+
+
+def test_address_takes_the_place_of_the_usual_one() -> None:
+    text = "connect('localhost', port='9092')"
+    replaced = {"'localhost'": "'{host}'", "'9092'": "'{port}'"}
+    assert put_address(text, replaced, "127.0.0.1:1234") == "connect('127.0.0.1', port='1234')"
+
+
+def test_checkout_says_how_to_get_it() -> None:
+    with pytest.raises(
+        MissingError, match=r"git clone --branch v0 https://.*/a/b build/suites/c-0"
+    ):
+        checkout("c", "0", "a/b", "v0")
+
+
+def test_case_is_worse_here_if_it_passed_there_alone() -> None:
+    def outcomes(*verdicts: Verdict) -> list[Outcome]:
+        return [Outcome("a", f"{n}", verdict, 1.0) for n, verdict in enumerate(verdicts)]
+
+    passed, failed, skipped = Verdict
+    theirs = outcomes(passed, passed, passed, failed, skipped)
+    ours = outcomes(passed, failed, skipped, failed, failed)
+    assert [one.case for one in worse_here(theirs, ours)] == ["1", "2"]

@@ -39,7 +39,8 @@ _RECORD_LIMIT = 1
 """The mode in which the number of requested records is a hard limit."""
 
 _NO_ID = UUID(int=0)
-_NO_LEADER = {"leader_id": -1, "leader_epoch": -1}
+_NO_LEADER = {"leader_id": 0, "leader_epoch": 0}
+"""The leader in responses that tell of none, as in Kafka."""
 _SUCCESS = (ErrorCode.NONE, None)
 _Acknowledgements = dict[ShareKey, list[Acknowledgement]]
 _Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
@@ -71,7 +72,7 @@ async def share_fetch(broker: BrokerServices, request: Request, connection: Conn
             ],
         )
     except KafkaError as error:
-        return _error_response(broker, body, error)
+        return _error_response(error)
     codes = await _acknowledged(broker, owner, acknowledgements)
     results: Mapping[ShareKey, ShareFetchResult] = {}
     if body.share_session_epoch == FINAL_EPOCH:
@@ -125,11 +126,17 @@ async def _fetched(
         max_bytes,
         body.max_records,
         getattr(body, "share_acquire_mode", 0) == _RECORD_LIMIT,
+        body.batch_size,
     )
+    epoch = body.share_session_epoch
     results: Mapping[ShareKey, ShareFetchResult] = await response_future(
-        partial(broker.shares.fetch, session, session.rotated(), params)
+        partial(broker.shares.fetch, session, session.rotated(epoch), params)
     )
-    return {key: result for key, result in results.items() if result.error or result.acquired}
+    return {
+        key: result
+        for key, result in results.items()
+        if epoch == FIRST_EPOCH or session.must_tell(key, bool(result.error), bool(result.acquired))
+    }
 
 
 def _record_fetched(
@@ -163,7 +170,7 @@ async def share_acknowledge(
             )
         broker.shares.session(owner, body.share_session_epoch, connection)
     except KafkaError as error:
-        return _error_response(broker, body, error)
+        return _error_response(error)
     codes = await _acknowledged(broker, owner, acknowledgements)
     if body.share_session_epoch == FINAL_EPOCH:
         broker.shares.end_session(owner)
@@ -243,11 +250,12 @@ def _whole(broker: BrokerServices, body: Any) -> dict[str, Any]:
     }
 
 
-def _error_response(broker: BrokerServices, body: Any, error: KafkaError) -> Response:
+def _error_response(error: KafkaError) -> Response:
     return {
-        **_whole(broker, body),
+        "throttle_time": 0,
         "error_code": int(error.code),
         "error_message": error.message,
+        "acquisition_lock_timeout": 0,
         "responses": (),
         "node_endpoints": (),
     }
@@ -277,7 +285,11 @@ def _leader(broker: BrokerServices, key: ShareKey, codes: Collection[ErrorCode])
 def _endpoints(
     broker: BrokerServices, connection: Connection, codes: Mapping[ShareKey, Collection[ErrorCode]]
 ) -> list[dict[str, Any]]:
-    leaders = {_leader(broker, key, key_codes)["leader_id"] for key, key_codes in codes.items()}
+    leaders = {
+        found["leader_id"]
+        for key, key_codes in codes.items()
+        if (found := _leader(broker, key, key_codes)) is not _NO_LEADER
+    }
     return [
         {
             "node_id": leader.broker_id,

@@ -290,20 +290,29 @@ async def _offsets(client: RawClient, version: int = 1) -> list[tuple[int, int, 
     ]
 
 
+async def _read_once(cluster: Cluster) -> list[tuple[int, int, bytes, int]]:
+    """Read in a session of a connection of its own, with which the broker forgets the state."""
+    async with await RawClient.to(cluster) as client:
+        found = read(await fetch(client, cluster, 0, {0: []}))
+        await fetch(client, cluster, -1)
+        return found
+
+
 def test_offsets_of_an_empty_share_group_are_administered() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await set_start(client, "earliest")
         await produce(client, cluster, b"a", b"b", b"c")
         joining = {**_MEMBER, "member_epoch": 0, "subscribed_topic_names": ["t"]}
         await client.ask(_HEARTBEAT, 1, joining)
-        read(await fetch(client, cluster, 0, {0: []}))
-        await acknowledge(client, cluster, 1, {0: [(0, 0, ACCEPT), (2, 2, ACCEPT)]})
+        async with await RawClient.to(cluster) as reader:
+            read(await fetch(reader, cluster, 0, {0: []}))
+            await acknowledge(reader, cluster, 1, {0: [(0, 0, ACCEPT), (2, 2, ACCEPT)]})
+            await fetch(reader, cluster, -1)
         assert await _offsets(client) == [(0, 1, 1)]
         one = {"partition_index": 0, "start_offset": 2}
         change = {"group_id": "g", "topics": [{"topic_name": "t", "partitions": [one]}]}
         refused = await client.ask(_ALTER_OFFSETS, 0, change)
         assert refused.error_code == ErrorCode.NON_EMPTY_GROUP
-        await fetch(client, cluster, -1)
         await client.ask(_HEARTBEAT, 1, {**joining, "member_epoch": -1})
         for partition, offset, code in (
             (0, -1, ErrorCode.INVALID_REQUEST),
@@ -316,14 +325,13 @@ def test_offsets_of_an_empty_share_group_are_administered() -> None:
         altered = await client.ask(_ALTER_OFFSETS, 0, change)
         assert altered.responses[0].partitions[0].error_code == 0
         assert await _offsets(client) == [(0, 2, 1)]
-        assert read(await fetch(client, cluster, 0, {0: []})) == [(0, 2, b"c", 1)]
-        await fetch(client, cluster, -1)
+        assert await _read_once(cluster) == [(0, 2, b"c", 1)]
         asked = {"group_id": "g", "topics": [{"topic_name": "t"}, {"topic_name": "none"}]}
         forgotten = await client.ask(_DELETE_OFFSETS, 0, asked)
         codes = [one.error_code for one in forgotten.responses]
         assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert await _offsets(client, 0) == []
-        assert len(read(await fetch(client, cluster, 0, {0: []}))) == 3
+        assert len(await _read_once(cluster)) == 3
 
     _run(test)
 
