@@ -140,7 +140,7 @@ chaos: $(READY) ## random faults for hours of a simulated cluster, audited (make
 chaos-wire: $(READY) ## real clients of a cluster in virtual time, among random faults (make chaos-wire SEED=7 HOURS=10)
 	PYTHONHASHSEED=1 $(BIN)/python -m tests.chaos.chaos_wire --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds $(CHAOS_SECONDS)) $(if $(DISK),$(if $(filter 0,$(DISK)),--no-disk,--disk)) $(if $(JOBS),--jobs $(JOBS)) $(if $(WITHOUT),--without $(WITHOUT))
 
-suites: $(READY) ## own tests of librdkafka, kafka-python, quixstreams, kombu and FastStream against a cluster (make suites SHORT=1)
+suites: $(READY) ## own tests of clients in C, Python and Go against a cluster: librdkafka, kafka-python, franz-go, ... (make suites SHORT=1)
 	$(BIN)/python -m tests.suites.run $(if $(SHORT),--short)
 
 record: $(READY) ## answers of a real Kafka, recorded anew by Maven and Java 17 (make record KAFKA=4.3.1 ONLY=fetch)

@@ -386,10 +386,18 @@ def earliest_offset_since(partition: Partition, since_ms: int) -> int:
 def latest(log: Log, upto_offset: int) -> Record | None:
     """Return the record with the largest timestamp; the first of several.
 
+    Deleted ones count as long as their segment is there, as in Kafka.
+
     Raises:
         ValueError: a batch can't be looked into.
     """
-    newest = max(_batches(log, upto_offset), key=attrgetter("max_timestamp_ms"), default=None)
+    batches = (
+        batch
+        for segment in (*log.closed_segments(), log.active_segment)
+        for batch in segment.batches
+        if batch.base_offset < upto_offset
+    )
+    newest = max(batches, key=attrgetter("max_timestamp_ms"), default=None)
     if newest is None:
         return None
     return max(read_records(newest), key=lambda record: record.timestamp_ms, default=None)

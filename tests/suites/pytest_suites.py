@@ -28,8 +28,9 @@ from tests.suites.sources import (
 )
 
 PLUGIN = "quixstreams_containers"
+_QUIX = "tests/test_quixstreams"
 _LIMIT_S = 3_600
-_BROKER = ("--brokers", "1", "--group-delay", "0s", "--group-min-session", "1s")
+_BROKER = "--brokers 1 --first-broker-id 0 --group-delay 0s --group-min-session 1s"
 
 
 class Project(NamedTuple):
@@ -111,8 +112,9 @@ PROJECTS = {
                 *("fastavro<2", "pandas<3", "protobuf<7", "psycopg2-binary<3", "redis<6"),
                 *("pytest==9.0.2", "pytest-timeout==2.4.0"),
             ),
-            copied=("tests",),
-            options=("-p", PLUGIN, "tests/test_quixstreams"),
+            copied=("tests", "pyproject.toml"),
+            # Its sinks are other systems, each with a client of its own.
+            options=("-p", PLUGIN, f"--ignore={_QUIX}/test_sinks", _QUIX),
         ),
     )
 }
@@ -120,7 +122,7 @@ PROJECTS = {
 
 def on_ours(log: Path) -> AbstractContextManager[str]:
     """Run a cluster of one broker while the block runs; give its address."""
-    return running_cluster(log, *_BROKER)
+    return running_cluster(log, *_BROKER.split())
 
 
 def run(
@@ -141,7 +143,7 @@ def run(
         return
     project = PROJECTS[name]
     source = project.source()
-    python = environment_with(project.name, project.version, *project.needed)
+    python = environment_of(name)
     with on(BUILD / f"{name}-broker.log") as servers:
         folder = _copy(project, source, servers)
         outcomes = _run(project, python, folder, servers, "-k", only)
@@ -149,6 +151,12 @@ def run(
             again = _run(project, python, folder, servers, "--last-failed", "-k", only)
             outcomes.update({case: one._replace(tries=2) for case, one in again.items()})
     yield from outcomes.values()
+
+
+def environment_of(name: str) -> Path:
+    """Return the Python of a project's environment."""
+    project = PROJECTS[name]
+    return environment_with(project.name, project.version, *project.needed)
 
 
 def _copy(project: Project, source: Path, servers: str) -> Path:
@@ -182,8 +190,18 @@ def _run(
 ) -> dict[str, Outcome]:
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
-    options = ["-q", "-W", "ignore", "--timeout", "120", f"--junitxml={report}"]
-    with (BUILD / f"{project.name}.log").open("a", encoding="utf-8") as output:
+    log = BUILD / f"{project.name}.log"
+    options = [
+        "-q",
+        "-W",
+        "ignore",
+        "-o",
+        "log_cli=false",
+        "--timeout",
+        "120",
+        f"--junitxml={report}",
+    ]
+    with log.open("a", encoding="utf-8") as output:
         subprocess.run(
             [str(python), "-m", "pytest", *options, *project.options, *chosen],
             cwd=folder,
@@ -193,6 +211,9 @@ def _run(
             timeout=_LIMIT_S,
             check=False,
         )
+    if not report.exists():
+        why = f"pytest ended without a report: {log}"
+        return {project.name: Outcome(project.title, project.name, Verdict.FAILED, 0.0, why)}
     outcomes: dict[str, Outcome] = {}
     for one in (each.outcome(project.title) for each in read_junit(report)):
         # The last of a case is the worst: what its teardown said.

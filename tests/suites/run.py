@@ -1,6 +1,6 @@
 """Runs other projects' suites against this cluster, and prints the outcomes of their cases.
 
-    make suites                                        # all, an hour
+    make suites                                        # all, two hours
     make suites SHORT=1                                # a selection, as in .ci/run
     python -m tests.suites.run librdkafka --only 0103  # one
 
@@ -20,7 +20,13 @@ import click
 from rich.console import Console
 
 from purgatory.cli.job_output import table
-from tests.suites import kafka_python_suite, librdkafka_suite, pytest_suites, quixstreams_suite
+from tests.suites import (
+    go_suites,
+    kafka_python_suite,
+    librdkafka_suite,
+    pytest_suites,
+    quixstreams_suite,
+)
 from tests.suites.outcomes import Outcome, Reason, Verdict, count, read_expected
 from tests.suites.sources import AIOKAFKA, MissingError, python_source
 
@@ -31,6 +37,7 @@ _SUITES: Mapping[str, Callable[[str, bool], Iterator[Outcome]]] = {
     "kafka-python": kafka_python_suite.run,
     "exactly-once": quixstreams_suite.run,
     **{name: partial(pytest_suites.run, name) for name in pytest_suites.PROJECTS},
+    **{name: partial(go_suites.run, name) for name in go_suites.SUITES},
 }
 
 

@@ -145,6 +145,8 @@ class SharePartition:
         self._is_dirty = False
         self._saved_start = UNKNOWN_START_OFFSET
         self._is_dropped = False
+        self.failure: ErrorCode | None = None
+        """The error for clients, where the state can't be read."""
         self._waiting: list[RespondCode] = []
 
     # Lifecycle.
@@ -156,7 +158,10 @@ class SharePartition:
     def _read(self, code: ErrorCode, state: ShareState) -> None:
         if self._is_dropped:
             return
-        if code is not ErrorCode.NONE:
+        if code is ErrorCode.INVALID_REQUEST:  # no state: the group has not begun to read it
+            self.failure = ErrorCode.UNKNOWN_SERVER_ERROR
+            self._check_waiting()
+        elif code is not ErrorCode.NONE:
             self._end(code)
         elif state.start_offset != UNKNOWN_START_OFFSET:
             self._begin(state)
