@@ -50,7 +50,7 @@ MEANT: Mapping[tuple[str, str], str] = {
     ("client-metrics", "interval.ms"): "Kafka checks its bounds apart from its table",
     **{
         ("broker", f"log.{name}"): _HOURS
-        for name in ("flush.interval.ms", "retention.ms", "roll.ms")
+        for name in ("flush.interval.ms", "retention.ms", "roll.jitter.ms", "roll.ms")
     },
     **{
         ("broker", f"{role}.replication.throttled.rate"): "Kafka has it in no table"
