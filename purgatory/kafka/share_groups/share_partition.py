@@ -88,7 +88,7 @@ _log = Logger("purgatory.kafka")
 
 _FENCED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.FENCED_STATE_EPOCH,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 """The errors for clients if another leader has read the state, or offsets were altered."""
 
@@ -145,6 +145,8 @@ class SharePartition:
         self._is_dirty = False
         self._saved_start = UNKNOWN_START_OFFSET
         self._is_dropped = False
+        self.failure: ErrorCode | None = None
+        """The error for clients, where the state can't be read."""
         self._waiting: list[RespondCode] = []
 
     # Lifecycle.
@@ -156,7 +158,10 @@ class SharePartition:
     def _read(self, code: ErrorCode, state: ShareState) -> None:
         if self._is_dropped:
             return
-        if code is not ErrorCode.NONE:
+        if code is ErrorCode.INVALID_REQUEST:  # no state: the group has not begun to read it
+            self.failure = ErrorCode.UNKNOWN_SERVER_ERROR
+            self._check_waiting()
+        elif code is not ErrorCode.NONE:
             self._end(code)
         elif state.start_offset != UNKNOWN_START_OFFSET:
             self._begin(state)
@@ -218,11 +223,14 @@ class SharePartition:
         fetched: Sequence[tuple[int, int]],
         most: int,
         exactly: bool,
+        batch_size: int,
     ) -> list[AcquiredRecords]:
         """Deliver records, as `InFlightRecords.acquire`, under a lock of this duration."""
         assert self.in_flight is not None, "fetches wait until it is loaded"
         self._last_lock += 1
-        acquired = self.in_flight.acquire(member_id, self._last_lock, fetched, most, exactly)
+        acquired = self.in_flight.acquire(
+            member_id, self._last_lock, fetched, most, exactly, batch_size
+        )
         if acquired:
             self._start_lock_timer(self._last_lock, lock_ms)
         return acquired
@@ -275,11 +283,11 @@ class SharePartition:
         else:
             respond(ErrorCode.NONE)
 
-    def release(self, member_id: str, delivered: bool) -> None:
+    def release(self, member_id: str) -> None:
         """Release all records of a member, as `InFlightRecords.release`."""
         if self.in_flight is not None and not self._is_dropped:
             before = self.in_flight.locks()
-            if self.in_flight.release(member_id, delivered):
+            if self.in_flight.release(member_id):
                 self._on_change(before)
 
     def _on_change(self, locks: set[int]) -> None:
