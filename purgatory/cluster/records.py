@@ -264,10 +264,21 @@ def _too_large(max_bytes: int) -> SwollenBatchError:
     return SwollenBatchError(f"more than {max_bytes} bytes come out of a compressed batch")
 
 
+_lz4_any = _decompress_into(cramjam.lz4.decompress_into)
+_LZ4_FLAGS_AT, _LZ4_INDEPENDENT = 4, 0x20
+
+
+def _lz4_opened(data: bytes, max_bytes: int) -> bytes:
+    """Decompress a frame; Java's clients and brokers read independent blocks alone."""
+    if len(data) > _LZ4_FLAGS_AT and not data[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
+        raise cramjam.DecompressionError("lz4: blocks depend on others: Java reads none such")
+    return _lz4_any(data, max_bytes)
+
+
 _CODECS: Mapping[int, Callable[[bytes, int], bytes]] = {
     1: _gzip,
     2: _snappy,
-    3: _decompress_into(cramjam.lz4.decompress_into),
+    3: _lz4_opened,
     4: _decompress_into(cramjam.zstd.decompress_into),
 }
 

@@ -176,10 +176,13 @@ def _new_acl(requested: Any) -> Acl | _Result:
         )
     except ValueError as error:
         return _Result(ErrorCode.INVALID_REQUEST, str(error))
-    if any(acl[place] is value for place, value in _OF_FILTERS):
-        return _Result(ErrorCode.UNKNOWN_SERVER_ERROR, "a filter, and no entry")  # as in Kafka
     wrong = check_acl(acl)
-    return acl if wrong is None else _Result(ErrorCode.INVALID_REQUEST, wrong)
+    if wrong is None:
+        return acl
+    is_filter = any(acl[place] is value for place, value in _OF_FILTERS)  # as in Kafka
+    return _Result(
+        ErrorCode.UNKNOWN_SERVER_ERROR if is_filter else ErrorCode.INVALID_REQUEST, wrong
+    )
 
 
 def _filter(requested: Any) -> AclFilter | _Result:
