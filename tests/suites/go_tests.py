@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,6 +110,7 @@ def _run(package: Package, chosen: str) -> Iterator[str]:
             stderr=log,
             text=True,
             errors="replace",
+            start_new_session=True,
         ) as process,
     ):
         try:
@@ -116,7 +119,9 @@ def _run(package: Package, chosen: str) -> Iterator[str]:
                 log.write(line)
                 yield line
         finally:
-            process.terminate()
+            # And the tests themselves, which `go` would leave.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
 
 
 def read_events(suite: str, lines: Iterable[str]) -> Iterator[Outcome]:
