@@ -36,6 +36,7 @@ REQUESTS = 60
 MOST_KINDS = 5
 _CONNECTIONS = ("one", "two", "three")
 _PARTITIONS = 2
+_REPLICATED_S = 0.3
 _YEAR_2014_MS = 1_400_000_000_000
 
 
@@ -93,6 +94,8 @@ class _Data(_Kind):
                 self.topic, [(partition, data)], version=version, topic_id=self._id, acks=acks
             )
             await self.ask("Produce", version, body, leader)
+            if acks == 1:  # a real follower takes some milliseconds to copy them
+                await asyncio.sleep(_REPLICATED_S)
         elif what == "fetch":
             version = self.choose(4, 11, 12, 13, 17)
             offset = self.choose(0, 1, 2, 3, 5, 8, 99)

@@ -92,7 +92,7 @@ cdef class NativeLock:
 @cython.freelist(8)
 @cython.no_gc
 cdef class NativeHold:
-    """What `with` holds the lock by: it is given back at the end, or when this goes."""
+    """The hold by which `with` has the lock: it is given back at the end, or when this goes."""
 
     def __call__(self, kind, error, traceback):
         self.give_back()
@@ -328,9 +328,14 @@ cdef class NativeWatcherList:
         """
         cdef Py_ssize_t index
         cdef KeyWatchers watchers
+        cdef bint may_drop = False
+        for index in range(count):
+            if watches[index].watchers is not NULL:
+                watchers = <KeyWatchers> watches[index].watchers
+                may_drop |= watchers.count == 0 and not watchers.is_kept
         key_error = None
         try:
-            for index in range(count):
+            for index in range(count if may_drop else 0):
                 if watches[index].watchers is NULL:
                     continue
                 watchers = <KeyWatchers> watches[index].watchers

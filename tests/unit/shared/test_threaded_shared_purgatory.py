@@ -56,19 +56,34 @@ def waits_of(purgatory: ThreadedSharedPurgatory) -> int:
     return purgatory.shared._waits.total()
 
 
+def let_reads_end(purgatory: ThreadedSharedPurgatory) -> None:
+    """Wait until no read is due: each checks the conditions, as a `notify` does."""
+
+    async def look() -> None:
+        changed = purgatory.shared._has_changed
+        while changed.is_set() or not changed._waiters:
+            await asyncio.sleep(0.001)
+
+    purgatory._call(look())
+
+
+# Each test's pool is the outer one: where an assertion fails, its threads end with the purgatory.
+
+
 def test_ten_threads_wait_and_one_wakes_them() -> None:
     values = {"read": 7}
     purgatory, relay = pair(values)
-    with purgatory, ThreadPoolExecutor(10) as pool:
+    with ThreadPoolExecutor(10) as pool, purgatory:
         assert purgatory.wait_for_threshold("read", 7, 30) == 7
         waits = [pool.submit(purgatory.wait_for_threshold, "k", number) for number in range(1, 10)]
         done: list[bool] = []
-        waits.append(pool.submit(purgatory.wait, ["k"], lambda: bool(done)))
+        waits.append(pool.submit(purgatory.wait, ["c"], lambda: bool(done)))
         until(lambda: waits_of(purgatory) == 10)
         assert purgatory.advance("k", 4) == 4
         assert [wait.result(30) for wait in waits[:4]] == [4] * 4
+        let_reads_end(purgatory)
         done.append(True)
-        assert purgatory.notify("k") == 1
+        assert purgatory.notify("c") == 1
         assert waits[9].result(30) is True
         assert purgatory.advance("k", 9) == 5
         assert [wait.result(30) for wait in waits[4:9]] == [9] * 5
@@ -151,7 +166,7 @@ def _futures_of(purgatory: ThreadedSharedPurgatory) -> list[Any]:
 @pytest.mark.parametrize("pending", ["fail", "leave", "expire"])
 def test_a_threaded_purgatory_closes_while_threads_wait(pending: Any) -> None:
     purgatory, relay = pair({})
-    with ThreadPoolExecutor(10) as pool:
+    with ThreadPoolExecutor(10) as pool, purgatory:
         waits = [pool.submit(purgatory.wait_for_threshold, f"k{n % 3}", 1) for n in range(10)]
         until(lambda: waits_of(purgatory) == 10)
         assert purgatory.close(pending) == 10
@@ -241,7 +256,7 @@ def test_a_read_that_hangs_holds_up_no_other(logs: list[Any]) -> None:
 
     relay = MisbehavingRelay(Hub(Random(0)), "relay")
     made = ThreadedSharedPurgatory("Fetch", relay, read, HOUR_S, read_timeout=0.2, batch=1)
-    with made as purgatory, ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool, made as purgatory:
         hanging = pool.submit(purgatory.wait_for_threshold, "a", 1)
         until(lambda: calls)
         assert purgatory.wait_for_threshold("b", 1, 30) == 1
@@ -266,7 +281,7 @@ def test_reads_that_never_return_are_bounded() -> None:
 
     relay = MisbehavingRelay(Hub(Random(0)), "relay")
     made = ThreadedSharedPurgatory("Fetch", relay, read, 0.01, read_timeout=0.01)
-    with made as purgatory, ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, made as purgatory:
         wait = pool.submit(purgatory.wait_for_threshold, "a", 1)
         until(lambda: purgatory.shared.read_failures >= 20)
         assert len(calls) == 8
