@@ -327,6 +327,7 @@ class _Shared(_Kind):
         await self.recorder.ask_quietly("IncrementalAlterConfigs", 1, {"Resources": [resource]})
         self.sessions = {f"{letter * 21}g": 0 for letter in "CD"}
         self.held: dict[str, list[tuple[int, int, int]]] = {one: [] for one in self.sessions}
+        self.read: dict[str, set[int]] = {one: set() for one in self.sessions}
         self.epoch = 0
         await self._beat()
         await self._until_initialized()
@@ -401,8 +402,11 @@ class _Shared(_Kind):
             said = {one: [] for one in self.choose((0,), (1,), (0, 1))}
         elif self.choose(True, False):
             said = self._acknowledgements(member)
+        self.read[member] = said.keys() | (self.read[member] if epoch else set())
+        # Which of two partitions comes first is that of a hash table.
+        records = self.choose(1, 2, 5, 100) if len(self.read[member]) == 1 else 100
         body = self._body(member, epoch, said) | _limits(
-            self.choose(1, 2, 5, 100), self.choose(1, 2, 100), self.choose(0, 0, 1)
+            records, self.choose(1, 2, 100), self.choose(0, 0, 1)
         )
         answer = await self.ask("ShareFetch", 2, body, Leader(self.topic))
         if not answer["ErrorCode"]:

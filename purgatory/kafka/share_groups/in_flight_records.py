@@ -459,20 +459,27 @@ class InFlightRecords:
 
     def expire(self, lock: int) -> bool:
         """Release the records of an expired lock; return whether there were any. O(runs)."""
-        return self._release(lambda run: run.lock == lock)
-
-    def release(self, member_id: str) -> bool:
-        """Release all records of a member; return whether it had any. O(runs)."""
-        return self._release(lambda run: self._members.get(run.lock) == member_id)
-
-    def _release(self, predicate: Callable[[InFlightBatch], bool]) -> bool:
-        found = [run for run in self._runs if run.lock != NO_LOCK and predicate(run)]
+        found = [run for run in self._runs if run.lock != NO_LOCK and run.lock == lock]
         for run in found:
             free = run._replace(lock=NO_LOCK)
             if run.target is None:
                 free = self._released(free)
             self._runs.change(run.first, run.last, _replace_with(free))
         self._advance_start()
+        return bool(found)
+
+    def release(self, member_id: str) -> bool:
+        """Release all records of a member, with the next write; return whether it has any that are
+        not acknowledged. O(runs)."""
+        found = [
+            run
+            for run in self._runs
+            if run.state is _ACQUIRED
+            and run.target is None
+            and self._members.get(run.lock) == member_id
+        ]
+        for run in found:
+            self._runs.change(run.first, run.last, _transition_to(_AVAILABLE, self._write))
         return bool(found)
 
     def _released(self, run: InFlightBatch) -> InFlightBatch:

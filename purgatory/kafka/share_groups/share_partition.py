@@ -93,6 +93,9 @@ _FENCED = {
 }
 """The errors for clients if another leader has read the state, or offsets were altered."""
 
+_CLIENT_CODES = {**_FENCED, ErrorCode.INVALID_REQUEST: ErrorCode.UNKNOWN_SERVER_ERROR}
+"""These, and the one if there is no state: offsets were deleted, or the group never began."""
+
 
 class ShareStateStore(Protocol):
     """Requests to the coordinators of share partitions, on any broker."""
@@ -160,7 +163,7 @@ class SharePartition:
         if self._is_dropped:
             return
         if code is ErrorCode.INVALID_REQUEST:  # no state: the group has not begun to read it
-            self.failure = ErrorCode.UNKNOWN_SERVER_ERROR
+            self.failure = _CLIENT_CODES[code]
             self._check_waiting()
         elif code is not ErrorCode.NONE:
             self._end(code)
@@ -289,10 +292,10 @@ class SharePartition:
 
     def release(self, member_id: str) -> None:
         """Release all records of a member, as `InFlightRecords.release`."""
-        if self.in_flight is not None and not self._is_dropped:
-            before = self.in_flight.locks()
-            if self.in_flight.release(member_id):
-                self._on_change(before)
+        in_flight = None if self._is_dropped else self.in_flight
+        if in_flight is not None and in_flight.release(member_id):
+            self._is_dirty = True
+            self._write_if_idle()
 
     def _on_change(self, locks: set[int]) -> None:
         """Records were released: deliver them to others, and persist the state."""
@@ -341,7 +344,7 @@ class SharePartition:
                 self._on_end(self)
             self._check_locks(before - in_flight.locks())
             for respond in responses:
-                respond(_FENCED.get(code, code))
+                respond(_CLIENT_CODES.get(code, code))
             self._check_waiting()
             self._write_if_idle()
             if self.is_idle:

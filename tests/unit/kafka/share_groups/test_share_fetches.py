@@ -169,6 +169,18 @@ def test_ended_session_releases_records_as_delivered(world: ShareWorld) -> None:
     assert world.acquired("b") == [(0, 0, 3)]
 
 
+def test_ended_session_keeps_its_locks_while_no_state_is_written(world: ShareWorld) -> None:
+    owner = world.join("a")
+    world.produce(1)
+    world.acquired("a")
+    world.store.error = ErrorCode.INVALID_REQUEST
+    assert world.say("a", 0, 0, ACCEPT) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    world.shares.end_session(owner)
+    assert world.acquired("b") == []
+    world.broker.pass_time(LOCK_MS)
+    assert world.acquired("b") == [(0, 0, 2)]
+
+
 def test_forgotten_partition_keeps_its_lock(world: ShareWorld) -> None:
     owner = world.join("a")
     world.produce(1)
