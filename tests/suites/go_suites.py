@@ -97,6 +97,7 @@ def _with_sasl(user: str, password: str, host: str) -> Callable[[int], Mapping[s
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{_PLAIN} required {known};",
             "message.max.bytes": 200_000_000,
             "num.partitions": 4,
+            "group.min.session.timeout.ms": 6_000,
         }
 
     return settings
@@ -199,11 +200,7 @@ SUITES = {
             package="kafka",
             files="*integration_test.go",
             body=r"testconfRead",
-            # A test reads its reports too early, unless the step before takes milliseconds.
-            options=(
-                *(*_LISTENERS, "--user", "testuser:testpass"),
-                *("--default-partitions", "4", "--realistic-delays"),
-            ),
+            options=(*_LISTENERS, "--user", "testuser:testpass", "--default-partitions", "4"),
             settings=_with_sasl("testuser", "testpass", HOST),
             added={"testconf.json": json.dumps(_TESTCONF)},
         ),

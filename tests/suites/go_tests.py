@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +65,7 @@ def run_tests(package: Package, names: Collection[str]) -> Iterator[Outcome]:
     failed: list[Outcome] = []
     while left:
         began = set()
-        for one in read_events(package.suite, _run(package, left)):
+        for one in read_events(package.suite, _run(package, f"^({'|'.join(left)})$")):
             began.add(_top(one.case))
             if one.verdict is Verdict.FAILED:
                 failed.append(one)
@@ -74,9 +76,10 @@ def run_tests(package: Package, names: Collection[str]) -> Iterator[Outcome]:
             break
         left = [name for name in left if name not in began]
     known = read_expected()
-    again = dict.fromkeys(_top(one.case) for one in failed if one.case not in known)
+    again = [one.case for one in failed if one.case not in known]
     if again:
-        second = {one.case: one for one in read_events(package.suite, _run(package, [*again]))}
+        chosen = "|".join(chosen_by(case) for case in again)
+        second = {one.case: one for one in read_events(package.suite, _run(package, chosen))}
         failed = [second.get(one.case, one)._replace(tries=2) for one in failed]
     yield from failed
 
@@ -89,9 +92,13 @@ def _not_run(package: Package, name: str) -> Outcome:
     return Outcome(package.suite, name, Verdict.FAILED, 0.0, f"it did not run: {package.log}")
 
 
-def _run(package: Package, names: Sequence[str]) -> Iterator[str]:
+def chosen_by(case: str) -> str:
+    """Return the pattern by which `go test -run` chooses a test, or one of its parts."""
+    return "/".join(f"^{re.escape(part)}$" for part in case.split("/"))
+
+
+def _run(package: Package, chosen: str) -> Iterator[str]:
     """Yield the lines that `go test -json` prints."""
-    chosen = f"^({'|'.join(names)})$"
     command = ["go", "test", "-json", "-count=1", "-vet=off", "-timeout=60m", "-run", chosen]
     with (
         package.log.open("a", encoding="utf-8") as log,
@@ -103,6 +110,7 @@ def _run(package: Package, names: Sequence[str]) -> Iterator[str]:
             stderr=log,
             text=True,
             errors="replace",
+            start_new_session=True,
         ) as process,
     ):
         try:
@@ -111,7 +119,9 @@ def _run(package: Package, names: Sequence[str]) -> Iterator[str]:
                 log.write(line)
                 yield line
         finally:
-            process.terminate()
+            # And the tests themselves, which `go` would leave.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
 
 
 def read_events(suite: str, lines: Iterable[str]) -> Iterator[Outcome]:

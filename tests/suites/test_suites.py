@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.suites.beside import worse_here
-from tests.suites.go_tests import names_in, read_events, why_of
+from tests.suites.go_tests import chosen_by, names_in, read_events, why_of
 from tests.suites.kafka_python_suite import read_report
 from tests.suites.librdkafka_suite import SHORT, Case, cases_in, why_not
 from tests.suites.outcomes import Count, Outcome, Reason, Verdict, count, read_expected
@@ -176,3 +176,7 @@ def test_reason_of_a_go_failure_is_the_last_line_told() -> None:
         "b_test.go:9: last"
     )
     assert why_of(["nothing"]) == ""
+
+
+def test_pattern_chooses_a_part_of_a_go_test_alone() -> None:
+    assert chosen_by("TestA/one/two=#01") == r"^TestA$/^one$/^two=\#01$"

@@ -80,7 +80,12 @@ async def share_fetch(broker: BrokerServices, request: Request, connection: Conn
     if body.share_session_epoch == FINAL_EPOCH:
         broker.shares.end_session(owner)
     elif not getattr(body, "is_renew_ack", False):
-        results = await _fetched(broker, body, session)
+        # As in Kafka, where another leader or other offsets were found with the acknowledgements,
+        # the next fetch begins anew.
+        fenced = {
+            key for key, (code, _) in codes.items() if code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        }
+        results = await _fetched(broker, body, session, fenced)
         _record_fetched(broker, request, connection, results)
     results_and_codes = {
         key: (results.get(key, ShareFetchResult()), codes.get(key, _SUCCESS))
@@ -96,7 +101,7 @@ async def share_fetch(broker: BrokerServices, request: Request, connection: Conn
                     "error_message": result.message,
                     "acknowledge_error_code": int(code),
                     "acknowledge_error_message": message,
-                    "current_leader": _leader(broker, key, (result.error, code)),
+                    "current_leader": _leader(broker, key, (result.error,)),
                     "records": encode_batches(result.batches),
                     "acquired_records": [
                         {
@@ -113,13 +118,13 @@ async def share_fetch(broker: BrokerServices, request: Request, connection: Conn
         "node_endpoints": _endpoints(
             broker,
             connection,
-            {key: (result.error, code) for key, (result, (code, _)) in results_and_codes.items()},
+            {key: (result.error,) for key, (result, _) in results_and_codes.items()},
         ),
     }
 
 
 async def _fetched(
-    broker: BrokerServices, body: Any, session: ShareSession
+    broker: BrokerServices, body: Any, session: ShareSession, left_out: Collection[ShareKey]
 ) -> Mapping[ShareKey, ShareFetchResult]:
     max_bytes = min(body.max_bytes, _MAX_BYTES)
     params = ShareFetchParams(
@@ -131,8 +136,9 @@ async def _fetched(
         body.batch_size,
     )
     epoch = body.share_session_epoch
+    keys = [key for key in session.rotated(epoch) if key not in left_out]
     results: Mapping[ShareKey, ShareFetchResult] = await response_future(
-        partial(broker.shares.fetch, session, session.rotated(epoch), params)
+        partial(broker.shares.fetch, session, keys, params)
     )
     return {
         key: result

@@ -459,20 +459,27 @@ class InFlightRecords:
 
     def expire(self, lock: int) -> bool:
         """Release the records of an expired lock; return whether there were any. O(runs)."""
-        return self._release(lambda run: run.lock == lock)
-
-    def release(self, member_id: str) -> bool:
-        """Release all records of a member; return whether it had any. O(runs)."""
-        return self._release(lambda run: self._members.get(run.lock) == member_id)
-
-    def _release(self, predicate: Callable[[InFlightBatch], bool]) -> bool:
-        found = [run for run in self._runs if run.lock != NO_LOCK and predicate(run)]
+        found = [run for run in self._runs if run.lock != NO_LOCK and run.lock == lock]
         for run in found:
             free = run._replace(lock=NO_LOCK)
             if run.target is None:
                 free = self._released(free)
             self._runs.change(run.first, run.last, _replace_with(free))
         self._advance_start()
+        return bool(found)
+
+    def release(self, member_id: str) -> bool:
+        """Release all records of a member, with the next write; return whether it has any that are
+        not acknowledged. O(runs)."""
+        found = [
+            run
+            for run in self._runs
+            if run.state is _ACQUIRED
+            and run.target is None
+            and self._members.get(run.lock) == member_id
+        ]
+        for run in found:
+            self._runs.change(run.first, run.last, _transition_to(_AVAILABLE, self._write))
         return bool(found)
 
     def _released(self, run: InFlightBatch) -> InFlightBatch:
@@ -500,20 +507,18 @@ class InFlightRecords:
     # Persistence.
 
     def state(self) -> ShareState:
-        """Return the state to persist, with all acknowledgements applied. O(runs)."""
-        start = self.start_offset
+        """Return the state to persist, with all acknowledgements applied. As in Kafka its start
+        offset is the present one, also where that will rise with them. O(runs)."""
         batches: list[StateBatch] = []
         for run in self._runs:
             batch = self._persisted(run)
-            if batch.state.is_final and batch.first == start:
-                start = batch.last + 1
-            elif batches and batches[-1][2:] == batch[2:]:
+            if batches and batches[-1][2:] == batch[2:]:
                 batches[-1] = batches[-1]._replace(last=batch.last)
             else:
                 batches.append(batch)
         while batches and batches[-1][2:] == (_AVAILABLE, 0):
             batches.pop()
-        return ShareState(self.state_epoch, self.leader_epoch, start, tuple(batches))
+        return ShareState(self.state_epoch, self.leader_epoch, self.start_offset, tuple(batches))
 
     def _persisted(self, run: InFlightBatch) -> StateBatch:
         """Return records as the next leader loads them: acquired ones count as delivered and

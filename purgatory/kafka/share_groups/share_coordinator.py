@@ -118,12 +118,15 @@ class ShareCoordinator:
     def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
         """Write the state of a share partition.
 
-        ``respond`` gets FENCED_LEADER_EPOCH if a later leader has read the state, and
-        FENCED_STATE_EPOCH if its offsets were altered or deleted meanwhile.
+        ``respond`` gets FENCED_LEADER_EPOCH if a later leader has read the state,
+        FENCED_STATE_EPOCH if its offsets were altered meanwhile, and INVALID_REQUEST if they were
+        deleted.
         """
 
         def updated(previous: ShareState | None) -> ShareState | ErrorCode:
-            if previous is None or previous.state_epoch != state.state_epoch:
+            if previous is None:
+                return ErrorCode.INVALID_REQUEST
+            if previous.state_epoch != state.state_epoch:
                 return ErrorCode.FENCED_STATE_EPOCH
             if previous.leader_epoch > state.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH

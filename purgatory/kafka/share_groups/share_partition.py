@@ -5,7 +5,8 @@ Ground rules
 * One thread at a time calls it.
 * One write at a time is under way. Changes meanwhile go into the next one, together.
 * The state is read from its coordinator when the share partition is created, and the start offset
-  is written before any delivery: no record appended later is skipped, whatever broker leads next.
+  is written before any delivery, unless it is the log's: no record appended later is skipped,
+  whatever broker leads next.
 * A share partition that was dropped (`drop`) delivers and expires nothing, but sends its pending
   responses.
 """
@@ -20,7 +21,7 @@ from purgatory.core.operation import DelayedOperation
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.settings.group_settings import GroupSettings
+from purgatory.kafka.settings.group_settings import EARLIEST, GroupSettings
 from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords, InFlightRecords
 from purgatory.kafka.share_groups.share_coordinator import RespondCode, RespondState
 from purgatory.kafka.share_groups.share_state import (
@@ -92,6 +93,9 @@ _FENCED = {
 }
 """The errors for clients if another leader has read the state, or offsets were altered."""
 
+_CLIENT_CODES = {**_FENCED, ErrorCode.INVALID_REQUEST: ErrorCode.UNKNOWN_SERVER_ERROR}
+"""These, and the one if there is no state: offsets were deleted, or the group never began."""
+
 
 class ShareStateStore(Protocol):
     """Requests to the coordinators of share partitions, on any broker."""
@@ -159,7 +163,7 @@ class SharePartition:
         if self._is_dropped:
             return
         if code is ErrorCode.INVALID_REQUEST:  # no state: the group has not begun to read it
-            self.failure = ErrorCode.UNKNOWN_SERVER_ERROR
+            self.failure = _CLIENT_CODES[code]
             self._check_waiting()
         elif code is not ErrorCode.NONE:
             self._end(code)
@@ -178,6 +182,9 @@ class SharePartition:
             self._end(code)
             return
         initial = state._replace(start_offset=offset)
+        if self._settings().share_start == EARLIEST:  # the next leader finds it, too
+            self._begin(initial)
+            return
         self._store.write(self.key, initial, lambda code: self._handle_written_start(code, initial))
 
     def _handle_written_start(self, code: ErrorCode, state: ShareState) -> None:
@@ -190,7 +197,7 @@ class SharePartition:
 
     def _begin(self, state: ShareState) -> None:
         settings = self._settings()
-        self._saved_start = state.start_offset
+        self._saved_start = state.first_open_offset
         self.in_flight = InFlightRecords(
             state, settings.share_max_deliveries, settings.share_max_records
         )
@@ -285,10 +292,10 @@ class SharePartition:
 
     def release(self, member_id: str) -> None:
         """Release all records of a member, as `InFlightRecords.release`."""
-        if self.in_flight is not None and not self._is_dropped:
-            before = self.in_flight.locks()
-            if self.in_flight.release(member_id):
-                self._on_change(before)
+        in_flight = None if self._is_dropped else self.in_flight
+        if in_flight is not None and in_flight.release(member_id):
+            self._is_dirty = True
+            self._write_if_idle()
 
     def _on_change(self, locks: set[int]) -> None:
         """Records were released: deliver them to others, and persist the state."""
@@ -331,13 +338,13 @@ class SharePartition:
             before = in_flight.locks()
             in_flight.complete_write(number, code is ErrorCode.NONE)
             if code is ErrorCode.NONE:
-                self._saved_start = state.start_offset
-                self._is_dirty |= in_flight.start_offset > state.start_offset
+                self._saved_start = state.first_open_offset
+                self._is_dirty |= in_flight.start_offset > self._saved_start
             if code in _FENCED:
                 self._on_end(self)
             self._check_locks(before - in_flight.locks())
             for respond in responses:
-                respond(_FENCED.get(code, code))
+                respond(_CLIENT_CODES.get(code, code))
             self._check_waiting()
             self._write_if_idle()
             if self.is_idle:

@@ -97,7 +97,7 @@ def test_written_state_is_read_back(keeping: Keeping) -> None:
 
 
 def test_former_leaders_and_outdated_starts_are_fenced(keeping: Keeping) -> None:
-    assert keeping.write(0) == [ErrorCode.FENCED_STATE_EPOCH], "nobody has read it"
+    assert keeping.write(0) == [ErrorCode.INVALID_REQUEST], "nobody has read it"
     keeping.initialize()
     keeping.read(2)
     assert keeping.write(1, leader_epoch=1) == [ErrorCode.FENCED_LEADER_EPOCH]
@@ -109,7 +109,7 @@ def test_former_leaders_and_outdated_starts_are_fenced(keeping: Keeping) -> None
     assert keeping.read(2) == [(NONE, ShareState(1, 2, 9))]
     assert keeping.write(10, 2, state_epoch=1) == [NONE]
     keeping.coordinator.delete(KEY, codes.append)
-    assert keeping.write(11, 2, state_epoch=1) == [ErrorCode.FENCED_STATE_EPOCH]
+    assert keeping.write(11, 2, state_epoch=1) == [ErrorCode.INVALID_REQUEST]
     assert keeping.coordinator.group_state("g", 0) == {}
 
 

@@ -296,9 +296,14 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(member=members)
     def release(self, member: str) -> None:
-        concerned = [one for _, one in self.entries() if one.owner == member and one.lock]
+        concerned = [
+            one
+            for _, one in self.entries()
+            if one.state == HELD and one.owner == member and one.lock and one.ends is None
+        ]
         assert self.tested.release(member) == bool(concerned)
-        self.take_back(concerned)
+        for one in concerned:
+            one.ends, one.write = FREE, self.next_write
 
     def take_back(self, concerned: list[Record]) -> None:
         for one in concerned:
