@@ -350,7 +350,8 @@ def is_ended_with_bump(
         TransactionRefusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED besides.
     """
     epoch, state = producer.producer_epoch, record.state
-    is_repeated = record.version == TV2 and record.producer_epoch == epoch + 1
+    # As in Kafka: whichever protocol the last end was by.
+    is_repeated = record.version in (TV1, TV2) and record.producer_epoch == epoch + 1
     if record.producer_id != producer.producer_id:
         is_repeated = record.last_producer_id == producer.producer_id and epoch == LAST_EPOCH
         if not is_repeated or record.producer_epoch != 0:

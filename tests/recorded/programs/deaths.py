@@ -7,16 +7,19 @@ import asyncio
 from tests.recorded.batches import batch
 from tests.recorded.bodies import (
     commit_body,
+    end_body,
     fetch_body,
     heartbeat_body,
+    init_body,
     list_offsets_body,
     offset_fetch_body,
     produce_body,
     subscription,
     sync_body,
+    transactional_batch,
 )
 from tests.recorded.programs.groups import join
-from tests.recorded.recorder import Coordinator, Leader, Recorder
+from tests.recorded.recorder import TRANSACTION, Coordinator, Leader, Recorder
 
 _NOTICED_S = 15.0
 """The longest time until a controller misses a broker."""
@@ -97,6 +100,31 @@ async def leader_with_followers(recorder: Recorder) -> None:
     await asyncio.sleep(1)
     await recorder.ask("Fetch", 12, "old leader", fetch_body(topic, [(0, 0)]), 3)
     await _describe(recorder, topic, "preferred")
+
+
+async def too_few_replicas(recorder: Recorder) -> None:
+    """Records of a partition that has too few replicas in sync, in a transaction and without."""
+    settings = {"min.insync.replicas": "2"}
+    topic = await recorder.topic("dtf", assignment=[[1, 3]], configs=settings)
+    name, leader = recorder.name("dtf"), Leader(topic)
+    to = Coordinator(name, TRANSACTION)
+    found = await recorder.settled("InitProducerId", 5, "", init_body(name), to)
+    producer = found["ProducerId"], found["ProducerEpoch"]
+    await recorder.kill(3)
+    await asyncio.sleep(_NOTICED_S)
+    for acks in (-1, 1):
+        body = produce_body(topic, [(0, batch())], acks=acks)
+        await recorder.ask("Produce", 12, f"acks {acks}", body, leader)
+    data = [(0, transactional_batch(producer, 0))]
+    body = produce_body(topic, data, transactional_id=name)
+    await recorder.ask("Produce", 12, "of a transaction", body, leader)
+    asked = {"TransactionalIds": [name]}
+    await recorder.ask("DescribeTransactions", 0, "refused", asked, to)
+    await recorder.revive(3)
+    await asyncio.sleep(_BACK_S)
+    await recorder.ask("Produce", 12, "of a transaction, back", body, leader)
+    await recorder.ask("DescribeTransactions", 0, "back", asked, to)
+    await recorder.ask("EndTxn", 5, "back", end_body(name, producer), to)
 
 
 async def _describe(recorder: Recorder, topic: str, when: str) -> None:

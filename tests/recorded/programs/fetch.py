@@ -29,6 +29,8 @@ from tests.recorded.recorder import (
 
 _TWO = ((b"a", b"1"), (b"b", b"2"))
 _UNKNOWN_ID = UUID(int=9)
+_COMPACTED_S = 40.0
+"""Longer than twice the time between two runs of a cleaner."""
 _YEAR_2014_MS = 1_400_000_000_000
 """Before the times of day that are renamed."""
 
@@ -281,6 +283,31 @@ async def delete_records(recorder: Recorder) -> None:
         body = list_offsets_body(topic, [(0, timestamp)])
         await recorder.ask("ListOffsets", 10, f"{timestamp}", body, leader)
     await delete(2, "internal topic", 0, 0, "__consumer_offsets")
+
+
+async def compacted(recorder: Recorder) -> None:
+    """Records of a topic whose older values are removed."""
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0"}
+    settings |= {"segment.ms": "1000", "delete.retention.ms": "0"}
+    topic = await recorder.topic("fc", configs=settings)
+    leader = Leader(topic)
+    for pairs in (
+        ((b"a", b"1"), (b"b", b"1")),
+        ((b"a", b"2"),),
+        ((b"a", None), (b"c", b"1")),
+        ((b"b", b"2"), (b"b", b"3")),
+    ):
+        body = produce_body(topic, [(0, batch(pairs))])
+        await recorder.ask("Produce", 12, "", body, leader)
+    await asyncio.sleep(2)
+    await recorder.ask("Produce", 12, "", produce_body(topic, [(0, batch(_TWO))]), leader)
+    await asyncio.sleep(_COMPACTED_S)
+    for offset in (0, 1, 3, 6, 9):
+        body = fetch_body(topic, [(0, offset)])
+        await recorder.ask("Fetch", 12, f"offset {offset}", body, leader)
+    for timestamp in (-1, -2):
+        body = list_offsets_body(topic, [(0, timestamp)])
+        await recorder.ask("ListOffsets", 8, f"{timestamp}", body, leader)
 
 
 async def leader_epochs(recorder: Recorder) -> None:

@@ -51,6 +51,7 @@ _PROGRAMS: Sequence[Program] = (
     fetch.list_offsets,
     fetch.greatest_timestamp,
     fetch.delete_records,
+    fetch.compacted,
     fetch.leader_epochs,
     fetch.open_transaction,
     groups.find_coordinator,
@@ -80,6 +81,7 @@ _PROGRAMS: Sequence[Program] = (
     transactions.mixed_protocols,
     transactions.offsets,
     transactions.pending_group,
+    transactions.ended_again,
     transactions.old_offsets,
     transactions.timeout,
     transactions.timeout_of_next,
@@ -93,6 +95,7 @@ _PROGRAMS: Sequence[Program] = (
     deaths.coordinator_of_a_group,
     deaths.leader_without_followers,
     deaths.leader_with_followers,
+    deaths.too_few_replicas,
     configs.listed_resources,
     configs.altered_settings,
 )

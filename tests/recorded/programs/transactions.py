@@ -392,6 +392,28 @@ async def pending_group(recorder: Recorder) -> None:
     await recorder.ask("OffsetFetch", 9, "deleted, then committed", body, to)
 
 
+async def ended_again(recorder: Recorder) -> None:
+    """Ends that are tried again, by either protocol, after an end by either."""
+    topic = await recorder.topic("tea")
+    for first in (4, 5):
+        for again in (4, 5):
+            one = _Transaction(recorder, f"ea{first}{again}", topic)
+            await one.begin()
+            await one.begin("next epoch")
+            given, epoch = one.producer
+            await one.add("", 0)
+            await one.produce("", 0, version=11)
+            await one.end(f"first, again by v{again}", version=first, producer=one.producer)
+            await one.ended()
+            for ahead in (-1, 0, 1, 2):
+                for commits in (True, False):
+                    name = f"after v{first}, epoch {ahead:+}, {commits}"
+                    at = given, epoch + ahead
+                    await one.end(name, commits, version=again, producer=at)
+                    await one.ended()
+            await one.describe(f"after v{first} and v{again}")
+
+
 async def old_offsets(recorder: Recorder) -> None:
     """AddOffsetsToTxn and TxnOffsetCommit v3."""
     topic, group = await recorder.topic("tov"), recorder.name("xog")
