@@ -58,12 +58,12 @@ Responses = Mapping[TopicPartition, PartitionFetchResponse]
 
 async def fetch(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Return records once there are ``min_bytes``, or after ``max_wait``."""
-    if request.body.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
-        return _unknown_isolation(request)
     context = _context(broker, request)
     if context.error is not ErrorCode.NONE:
         return FetchResponse({}, error=context.error)
     results = await _read(broker, request, connection, context.fetches)
+    if results is None:
+        return _unknown_isolation(request)
     throttle_ms = 0
     if broker.quota_meter.is_needed:
         size_bytes = sum(result.size_bytes for result in results.values())
@@ -142,8 +142,11 @@ async def _read(
     request: Request,
     connection: Connection,
     requested: Mapping[SessionKey, RequestedPartition],
-) -> Mapping[SessionKey, PartitionFetchResponse]:
-    """Read the requested partitions; wait, unless any of them has an error."""
+) -> Mapping[SessionKey, PartitionFetchResponse] | None:
+    """Read the requested partitions; wait, unless any of them has an error.
+
+    None, where there is any to read, and no such isolation.
+    """
     body, trace = request.body, broker.cluster.trace
     authorization = authorization_context(broker, request, connection)
     rack = getattr(body, "rack_id", "") if broker.cluster.config.racks else ""
@@ -164,6 +167,8 @@ async def _read(
         for key, partition in requested.items()
         if partition.topic is not None and key not in immediate
     }
+    if fetches and body.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        return None
     max_bytes = min(
         body.max_bytes, _MAX_BYTES, broker.quota_window(connection, request, CONSUMER_BYTE_RATE)
     )
