@@ -34,7 +34,7 @@ def _request(api_key: int, version: int, topic_id: UUID) -> dict[str, Any]:
             partition = {"index": _PARTITION, "records": record_batch([b"x"])}
             topics = [{"topic_id": topic_id, "partition_data": [partition]}]
             return {**request, "transactional_id": None, "topic_data": topics}
-        case 1:
+        case 1 | 2:
             return {**request, "isolation_level": 0}
         case 78:  # begins a session
             return {**request, "share_session_epoch": 0, "topics": topics}
