@@ -43,7 +43,7 @@ from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.groups.consumer_group_member import Principal
-from purgatory.kafka.groups.share_group import SHARE_ASSIGNORS
+from purgatory.kafka.groups.share_group import SHARE_ASSIGNOR
 from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
 from purgatory.kafka.settings.group_settings import (
     BOUNDED,
@@ -208,7 +208,7 @@ class ClusterMetadata:
             "group.max.session.timeout.ms": groups.max_session_timeout_ms,
             "group.max.size": groups.max_size,
             "group.min.session.timeout.ms": groups.min_session_timeout_ms,
-            "group.share.assignors": ",".join(SHARE_ASSIGNORS),
+            "group.share.assignors": SHARE_ASSIGNOR,
             "group.share.max.share.sessions": groups.share_max_sessions,
             "group.share.max.size": groups.share_max_size,
             "leader.imbalance.check.interval.seconds": math.ceil(config.leader_imbalance_check_s),

@@ -52,7 +52,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from operator import call
+from operator import call, index
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from purgatory.core.backend import NATIVE
@@ -561,6 +561,8 @@ class _PureOperation(TimerTask):
         me = [threading.get_ident()]
         try:
             now_ns = state.now_ns()
+            if type(now_ns) is not int:  # before anything changes
+                now_ns = index(now_ns)
             taken = False
             with state.lock:
                 if self._op_state is None:

@@ -194,7 +194,7 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
             ),
         ]
     figures.append(
-        Figure("memory of one on 3 keys", bytes_each(size.pick(10, 20_000)), "bytes", 400)
+        Figure("memory of one on 3 keys", bytes_each(size.pick(10, 20_000)), "bytes", 350)
     )
     us = wake_us(size.pick(20, 10_000))
     return [

@@ -27,6 +27,16 @@ class Task(TimerTask):
         """Nothing is to be done."""
 
 
+class UsersClock(ManualClock):
+    """Answers what it is told to."""
+
+    answer: Any = 0
+
+    def now_ns(self) -> int:
+        answer: int = self.answer
+        return answer
+
+
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_purgatory_timer_and_task_refuse_to_be_copied(duplicate: Callable[[Any], object]) -> None:
     setting = Setting()
@@ -53,6 +63,22 @@ def test_purgatory_takes_times_beyond_64_bits() -> None:
         setting.submit(Probe(), "a")
     setting.pass_time(5)
     assert probe.outcome is Outcome.EXPIRED
+    setting.assert_empty()
+
+
+@pytest.mark.parametrize("time", ["5", None, 5.5])
+def test_clock_without_whole_numbers_leaves_no_operation(time: Any) -> None:
+    clock = UsersClock()
+    setting = Setting(clock=clock)
+    clock.answer = time
+    probe = Probe(delay_ms=5)
+    with pytest.raises(TypeError):
+        setting.submit(probe, "a")
+    assert not probe.is_completed  # nothing was changed
+    clock.answer = 0
+    setting.submit(probe, "a")
+    assert setting.purgatory.close() == 1
+    assert probe.outcome is Outcome.FAILED
     setting.assert_empty()
 
 

@@ -27,7 +27,7 @@ _HERE = Path(__file__).parent / "kafka"
 _BUILD = Path(__file__).parents[2] / "build" / "real-kafka"
 _AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-_CONTROLLERS = 100
+CONTROLLERS = 100
 """How far the controllers' ports are behind the brokers'."""
 
 _More = Callable[[int], Mapping[str, object]]
@@ -143,7 +143,7 @@ def real_kafka(
     """
     jars = fetch_jars(version)
     ports = [first_port + number for number in range(brokers)]
-    for port in [*ports, *(port + _CONTROLLERS for port in ports)]:
+    for port in [*ports, *(port + CONTROLLERS for port in ports)]:
         if _listens(port):
             raise RealKafkaError(f"port {port} is taken: make record PORT=...")
     folder = Path(tempfile.mkdtemp(prefix="real-kafka-"))
@@ -158,7 +158,7 @@ def real_kafka(
 
 def _settings(folder: Path, ports: Sequence[int], number: int) -> Mapping[str, object]:
     def voter(place: int, port: int) -> str:
-        return f"{place + 1}@{HOST}:{port + _CONTROLLERS}"
+        return f"{place + 1}@{HOST}:{port + CONTROLLERS}"
 
     client = f"PLAINTEXT://{HOST}:{ports[number]}"
     replicas = min(len(ports), 3)
@@ -167,7 +167,7 @@ def _settings(folder: Path, ports: Sequence[int], number: int) -> Mapping[str, o
         "process.roles": "broker,controller",
         "node.id": number + 1,
         "controller.quorum.voters": ",".join(voter(*place) for place in enumerate(ports)),
-        "listeners": f"{client},CONTROLLER://{HOST}:{ports[number] + _CONTROLLERS}",
+        "listeners": f"{client},CONTROLLER://{HOST}:{ports[number] + CONTROLLERS}",
         "advertised.listeners": client,
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",

@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 
 from purgatory.cli.job_output import table
-from tests.recorded.real_kafka import HOST, RealKafkaError, real_kafka
+from tests.recorded.real_kafka import CONTROLLERS, HOST, RealKafkaError, real_kafka
 from tests.recorded.recordings import NEWEST
 from tests.suites import go_suites, pytest_suites
 from tests.suites.outcomes import Outcome, Verdict, read_expected
@@ -29,11 +29,13 @@ from tests.suites.sources import MissingError
 
 @contextmanager
 def on_real(log: Path) -> Iterator[str]:
-    """Run a real broker while the block runs; yield its address."""
+    """Run a real broker of the id 0 while the block runs; yield its address."""
     del log
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
-    with real_kafka(NEWEST, port, 1) as kafka:
+    voter = f"0@{HOST}:{port + CONTROLLERS}"
+    settings = {"node.id": 0, "controller.quorum.voters": voter}
+    with real_kafka(NEWEST, port, 1, lambda place: settings) as kafka:
         yield f"{HOST}:{kafka.port}"
 
 

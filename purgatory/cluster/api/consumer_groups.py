@@ -208,4 +208,10 @@ async def share_group_describe(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Describe some share groups."""
-    return _descriptions(broker, request, broker.groups.describe_shares)
+
+    def find(group_id: str) -> ConsumerGroup:
+        if not group_id:
+            raise GroupRefusal(ErrorCode.INVALID_GROUP_ID)
+        return broker.groups.describe_shares(group_id)
+
+    return _descriptions(broker, request, find)

@@ -31,6 +31,7 @@ from purgatory.kafka.share_groups.share_state import (
     ShareKey,
     ShareState,
 )
+from purgatory.kafka.topic_partition import NO_PARTITIONS, TopicIdPartition, by_topic
 
 _MAX_BYTES = 4 * 1024 * 1024
 """The limit of one response, as of a fetch."""
@@ -38,6 +39,7 @@ _MAX_BYTES = 4 * 1024 * 1024
 _RECORD_LIMIT = 1
 """The mode in which the number of requested records is a hard limit."""
 
+_MAX_MEMBER_ID = 36
 _NO_ID = UUID(int=0)
 _NO_LEADER = {"leader_id": 0, "leader_epoch": 0}
 """The leader in responses that tell of none, as in Kafka."""
@@ -194,8 +196,12 @@ async def share_acknowledge(
 
 
 def _owner(body: Any) -> ShareSessionKey:
-    if not body.group_id or not body.member_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a member has a group and a member id")
+    if body.group_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a member has a group")
+    if not body.member_id or len(body.member_id) > _MAX_MEMBER_ID:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"a member's id has 1 to {_MAX_MEMBER_ID} characters"
+        )
     return ShareSessionKey(body.group_id, body.member_id)
 
 
@@ -303,6 +309,9 @@ def _endpoints(
 
 _UNKNOWN = -1
 
+_NO_PARTITION = "This server does not host this topic-partition."
+"""Kafka's text of UNKNOWN_TOPIC_OR_PARTITION, where its responses have one."""
+
 _UNKNOWN_OFFSET_ERROR = GroupRefusal(
     ErrorCode.COORDINATOR_NOT_AVAILABLE, message="not all share coordinators are there"
 )
@@ -321,71 +330,64 @@ async def describe_share_group_offsets(
 async def _described(broker: BrokerServices, requested: Any) -> dict[str, Any]:
     values = {"group_id": requested.group_id, "error_code": 0, "error_message": None}
     try:
-        broker.groups.describe_shares(requested.group_id)
+        initialized = broker.groups.initialized_partitions(requested.group_id) or NO_PARTITIONS
         states = await _states(broker, requested.group_id)
     except GroupRefusal as refusal:
-        code, message = int(refusal.code), refusal.message
-        return {**values, "topics": (), "error_code": code, "error_message": message}
-    named = {}
-    for key, state in states.items():
-        topic = broker.cluster.topic_of(key.topic_id)
-        if topic is not None:
-            named[TopicPartition(topic.name, key.partition)] = state
+        return {**values, "topics": (), **_error_of(refusal)}
+    topic_of = broker.cluster.topic_of
     if requested.topics is None:
-        requested_partitions: dict[str, list[int]] = {}
-        for topic_name, number in sorted(named):
-            requested_partitions.setdefault(topic_name, []).append(number)
-    else:
-        requested_partitions = {
-            topic.topic_name: list(topic.partitions) for topic in requested.topics
+        numbers = {
+            topic.name: sorted(of_topic)
+            for topic_id, of_topic in by_topic(initialized).items()
+            if (topic := topic_of(topic_id)) is not None
         }
-    return {
-        **values,
-        "topics": [
-            _described_topic(broker, name, numbers, named)
-            for name, numbers in requested_partitions.items()
-        ],
-    }
+    else:
+        numbers = {topic.topic_name: list(topic.partitions) for topic in requested.topics}
+    topics = [
+        _described_topic(broker, requested.group_id, name, numbers[name], states)
+        for name in numbers
+    ]
+    return {**values, "topics": topics}
 
 
 def _described_topic(
     broker: BrokerServices,
+    group_id: str,
     name: str,
     numbers: list[int],
-    states: Mapping[TopicPartition, ShareState],
+    states: Mapping[ShareKey, ShareState],
 ) -> dict[str, Any]:
     topic = broker.cluster.topic_of(name)
+    topic_id = _NO_ID if topic is None else topic.topic_id
     partitions = []
     for number in numbers:
-        place = TopicPartition(name, number)
-        is_known = broker.cluster.controller.state_of(place) is not None
-        state = states.get(place, ShareState())
-        code = ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        state = states.get(ShareKey(group_id, topic_id, number), ShareState())
         partitions.append(
             {
                 "partition_index": number,
                 "start_offset": state.start_offset,
                 "leader_epoch": max(0, state.leader_epoch),
-                "lag": _lag(broker, place, state),
-                "error_code": int(code),
+                "lag": _lag(broker, TopicPartition(name, number), state),
+                "error_code": 0,
             }
         )
     return {
         "topic_name": name,
-        "topic_id": None if topic is None else topic.topic_id,
+        "topic_id": None if topic is None else topic_id,
         "partitions": partitions,
     }
 
 
 def _lag(broker: BrokerServices, place: TopicPartition, state: ShareState) -> int:
-    """Return the number of records that are not acknowledged; -1: unknown."""
+    """Return the number of records that are not acknowledged; -1: unknown. A start offset beyond
+    the log's end makes it negative, as in Kafka."""
     led = broker.cluster.controller.state_of(place)
     leader = None if led is None else broker.cluster.live_broker(led.leader)
     partition = None if leader is None else leader.manager.partition(place)
     if partition is None or state.start_offset == UNKNOWN_START_OFFSET:
         return _UNKNOWN
     done = sum(batch.last - batch.first + 1 for batch in state.batches if batch.state.is_final)
-    return max(0, partition.high_watermark - state.start_offset - done)
+    return partition.high_watermark - state.start_offset - done
 
 
 async def alter_share_group_offsets(
@@ -395,24 +397,28 @@ async def alter_share_group_offsets(
     body = request.body
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
     try:
-        await _check_empty_or_create(broker, body.group_id)
+        epoch = broker.groups.alterable_epoch(body.group_id)
     except GroupRefusal as refusal:
         return {**values, **_error_of(refusal), "responses": ()}
     responses = []
+    altered = []
     for requested in body.topics:
         topic = broker.cluster.topic_of(requested.topic_name)
         partitions = []
         for partition in requested.partitions:
-            number, start_offset = partition.partition_index, partition.start_offset
+            number = partition.partition_index
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if start_offset < 0:
-                code = ErrorCode.INVALID_REQUEST
-            elif topic is not None and 0 <= number < len(topic.partitions):
+            message: str | None = _NO_PARTITION
+            if topic is not None and 0 <= number < len(topic.partitions):
                 key = ShareKey(body.group_id, topic.topic_id, number)
-                code = await response_future(
-                    partial(broker.share_states.set_start, key, start_offset)
-                )
-            partitions.append({"partition_index": number, "error_code": int(code)})
+                start_offset = max(partition.start_offset, UNKNOWN_START_OFFSET)
+                initialize = partial(broker.share_states.initialize, key, epoch, start_offset)
+                code, message = await response_future(initialize), None
+                if code is ErrorCode.NONE:
+                    altered.append(TopicIdPartition(topic.topic_id, number))
+            partitions.append(
+                {"partition_index": number, "error_code": int(code), "error_message": message}
+            )
         responses.append(
             {
                 "topic_name": requested.topic_name,
@@ -420,6 +426,11 @@ async def alter_share_group_offsets(
                 "partitions": partitions,
             }
         )
+    if altered:
+        add = partial(broker.groups.shares.add_initialized, body.group_id, altered)
+        code = await response_future(add)
+        if code is not ErrorCode.NONE:
+            return {**values, "error_code": int(code), "responses": ()}
     return {**values, "responses": responses}
 
 
@@ -431,21 +442,34 @@ async def delete_share_group_offsets(
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
     try:
         _check_empty(broker, body.group_id)
-        states = await _states(broker, body.group_id)
+        initialized = broker.groups.initialized_partitions(body.group_id)
     except GroupRefusal as refusal:
         return {**values, **_error_of(refusal), "responses": ()}
+    if initialized is None:
+        return {**values, "responses": ()}
     responses = []
     for requested in body.topics:
         topic = broker.cluster.topic_of(requested.topic_name)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        of_topic = NO_PARTITIONS
         if topic is not None:
-            keys = [key for key in states if key.topic_id == topic.topic_id]
-            code = await _deleted(broker, keys)
+            of_topic = frozenset(one for one in initialized if one.topic_id == topic.topic_id)
+        topic_id = None
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        message: str | None = _NO_PARTITION
+        if topic is not None and not of_topic:
+            message = "There is no offset information to delete."
+        elif topic is not None:
+            keys = [ShareKey(body.group_id, *one) for one in sorted(of_topic)]
+            topic_id, code, message = topic.topic_id, await _deleted(broker, keys), None
+            if code is ErrorCode.NONE:
+                remove = broker.groups.shares.remove_initialized
+                code = await response_future(partial(remove, body.group_id, of_topic))
         responses.append(
             {
                 "topic_name": requested.topic_name,
-                "topic_id": None if topic is None else topic.topic_id,
+                "topic_id": topic_id,
                 "error_code": int(code),
+                "error_message": message,
             }
         )
     return {**values, "responses": responses}
@@ -473,18 +497,6 @@ async def _deleted(broker: BrokerServices, keys: list[ShareKey]) -> ErrorCode:
 def _check_empty(broker: BrokerServices, group_id: str) -> None:
     if broker.groups.describe_shares(group_id).members:
         raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP, message=f"{group_id} has members")
-
-
-async def _check_empty_or_create(broker: BrokerServices, group_id: str) -> None:
-    try:
-        _check_empty(broker, group_id)
-    except GroupRefusal as refusal:
-        if refusal.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        create = partial(broker.groups.create_share_group, group_id)
-        code: ErrorCode = await response_future(create)
-        if code is not ErrorCode.NONE:
-            raise GroupRefusal(code) from None
 
 
 async def _states(broker: BrokerServices, group_id: str) -> Mapping[ShareKey, ShareState]:

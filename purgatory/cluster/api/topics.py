@@ -534,7 +534,7 @@ async def alter_partition_reassignments(
         "throttle_time": 0,
         "allow_replication_factor_change": may_change_count,
         "error_code": 0 if late is None else late.code,
-        "error_message": None if late is None else late.message,
+        "error_message": ("" if not body.topics else None) if late is None else late.message,
         "responses": [
             {
                 "name": topic.name,

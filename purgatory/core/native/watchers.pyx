@@ -328,9 +328,14 @@ cdef class NativeWatcherList:
         """
         cdef Py_ssize_t index
         cdef KeyWatchers watchers
+        cdef bint may_drop = False
+        for index in range(count):
+            if watches[index].watchers is not NULL:
+                watchers = <KeyWatchers> watches[index].watchers
+                may_drop |= watchers.count == 0 and not watchers.is_kept
         key_error = None
         try:
-            for index in range(count):
+            for index in range(count if may_drop else 0):
                 if watches[index].watchers is NULL:
                     continue
                 watchers = <KeyWatchers> watches[index].watchers

@@ -15,7 +15,13 @@ from typing import ClassVar, Protocol
 
 from purgatory.core.keys import MemberKey, MemberRebalanceKey
 from purgatory.core.operation import DelayedOperation
-from purgatory.kafka.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Assignor, Subscriber
+from purgatory.kafka.groups.assignors import (
+    ASSIGNORS,
+    DEFAULT_ASSIGNOR,
+    Assignor,
+    Subscriber,
+    Subscribers,
+)
 from purgatory.kafka.groups.consumer_group_member import (
     ConsumerMember,
     CurrentAssignment,
@@ -66,6 +72,8 @@ class ConsumerGroup:
         self.sessions: dict[str, DelayedMemberSession] = {}
         """The waits for the members' next heartbeats."""
         self.topics = SubscribedTopics(known_topics)
+        self.is_assignment_due = False
+        """Whether partitions may be assigned that could not be before."""
         self._holders: dict[TopicIdPartition, str] = {}
         self._changed_keys: dict[GroupRecordKey, None] = {}
         self._dissolved: ClassicGroupRecord | None = None
@@ -169,11 +177,19 @@ class ConsumerGroup:
             )
             for member_id, member in self.members.items()
         }
-        counts = self.topics.partition_counts
-        for member_id, target in self.assignors[self.assignor](subscribers, counts).items():
+        for member_id, target in self._new_targets(subscribers).items():
             self._set_target(member_id, target)
         self.target_epoch = self.epoch
+        self.is_assignment_due = False
         self._mark_changed(RecordKind.TARGET_EPOCH)
+
+    def _new_targets(self, subscribers: Subscribers) -> Mapping[str, Partitions]:
+        return self.assignors[self.assignor](subscribers, self.topics.partition_counts)
+
+    @property
+    def assignable_partitions(self) -> Partitions:
+        """The subscribed partitions that may be assigned. O(partitions)."""
+        return self.topics.partitions
 
     def _set_target(self, member_id: str, target: Partitions) -> None:
         if self.targets.get(member_id) != target:
@@ -293,7 +309,7 @@ class ConsumerGroup:
             if self.topics.topic_ids(member.subscription)
         }
         # Topics came or went while nobody coordinated the group, or not all of a change was kept.
-        stale = targets != self.topics.partitions or not (
+        stale = targets != self.assignable_partitions or not (
             readers <= self.targets.keys() <= self.members.keys()
         )
         if stale and self.members and self.epoch == self.target_epoch:

@@ -384,7 +384,7 @@ class ConsumerGroupCoordinator:
         changed = is_new and group.topics.is_known_change(before, member.subscription)
         if is_new or group.topics.is_stale or group.epoch != group.target_epoch:
             changed |= group.refresh_topics()
-        if changed:
+        if changed or (group.is_assignment_due and group.epoch == group.target_epoch):
             group.bump_epoch()
         if group.epoch != group.target_epoch:
             group.assign()
@@ -556,6 +556,7 @@ def _is_unchanged(
         and subscription.classic is None
         and request.epoch == current.epoch == group.target_epoch == group.epoch
         and not group.topics.is_stale
+        and not group.is_assignment_due
         and request.client_host == subscription.client_host
         and request.client_id == subscription.client_id
         and (not subscription.topic_regex or request.requester == subscription.requester)

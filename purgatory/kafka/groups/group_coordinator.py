@@ -178,7 +178,12 @@ class GroupCoordinator:
             former = member.join_request
             changed = member.is_new or former.protocols != join_request.protocols
             is_back = not member.is_new and member.member_id != member_id
-            member.join_request = join_request._replace(instance_id=member.instance_id)
+            # As in Kafka: a member is shown as the client that it was when it came.
+            member.join_request = join_request._replace(
+                instance_id=member.instance_id,
+                client_id=former.client_id,
+                client_host=former.client_host,
+            )
             if is_back and group.state is GroupState.COMPLETING_REBALANCE:
                 changed = True  # the leader is about to assign partitions to its former id
             elif is_back and group.state is GroupState.STABLE:
@@ -509,7 +514,7 @@ class GroupCoordinator:
                 # As in Kafka: the group that it asked for is there, and empty.
                 self.heartbeats.cancel_for_key(group.member_key(member_id))
                 group.pending_members.discard(member_id)
-                self.rebalances.check_and_complete(group.join_key)
+                self._rebalance_without(group, "a member that asked for its id left")
             else:
                 _, member = self._member(group_id, member_id, instance_id)
                 self._remove(group, member, "left")
@@ -592,8 +597,12 @@ class GroupCoordinator:
         member.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
         self._remove_member(group, member)
         _log.info("member_gone", group=group.group_id, member=member.member_id, reason=reason)
+        self._rebalance_without(group, f"a member is gone: {reason}")
+
+    def _rebalance_without(self, group: Group, reason: str) -> None:
+        """Begin a rebalance, or go on with one, after a member has gone."""
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self._prepare_rebalance(group, f"a member is gone: {reason}")
+            self._prepare_rebalance(group, reason)
         elif group.state is GroupState.PREPARING_REBALANCE:
             self.rebalances.check_and_complete(group.join_key)
 

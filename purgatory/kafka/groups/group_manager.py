@@ -19,7 +19,7 @@ from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.classic_requests import ClassicRequests
-from purgatory.kafka.groups.consumer_group import ConsumerGroup
+from purgatory.kafka.groups.consumer_group import FIRST_EPOCH, ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
     ConsumerGroupHeartbeat,
@@ -48,7 +48,11 @@ from purgatory.kafka.groups.offsets import (
     OffsetsCodec,
     group_partition,
 )
-from purgatory.kafka.groups.share_group import ShareGroup
+from purgatory.kafka.groups.share_group_coordinator import (
+    InitializeShare,
+    ShareGroupCoordinator,
+    initialize_nothing,
+)
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import TransactionResult
@@ -58,7 +62,7 @@ from purgatory.kafka.settings.group_settings import (
     GroupSettings,
     default_group_settings,
 )
-from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.topic_partition import Partitions, TopicPartition
 
 _MAX_METADATA_BYTES = 4096
 OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
@@ -83,6 +87,7 @@ class GroupManager:
         settings_of: returns the settings of a group; by default they are those of ``config``.
         new_consumer_id: makes the id of a consumer that joins a consumer group without one; by
             default as ``new_member_id``.
+        initialize_share: initializes the state of a share partition.
     """
 
     def __init__(
@@ -99,6 +104,7 @@ class GroupManager:
         on_ended: OnEnded | None = None,
         settings_of: Callable[[str], GroupSettings] | None = None,
         new_consumer_id: Callable[[], str] | None = None,
+        initialize_share: InitializeShare = initialize_nothing,
     ) -> None:
         by_default = GroupSettings(default_group_settings(config))
         settings = settings_of or (lambda _: by_default)
@@ -124,14 +130,14 @@ class GroupManager:
             new_consumer_id or (lambda: new_member_id("consumer")),
             self._write,
         )
-        self.shares = ConsumerGroupCoordinator(
+        self.shares = ShareGroupCoordinator(
+            initialize_share,
             config.share_max_size,
             lambda group_id: settings(group_id).milliseconds("share.session.timeout.ms"),
             known_topics,
             self.classic.heartbeats,
             lambda: new_member_id("share"),
             self._write,
-            ShareGroup,
         )
         self.classic_requests = ClassicRequests(self.classic, self.consumers)
         self._coordinators = (self.classic, self.consumers, self.shares)
@@ -160,20 +166,34 @@ class GroupManager:
         """Handle a heartbeat of a member of a share group, as ``consumer_heartbeat``."""
         self._group_heartbeat(self.shares, request, respond)
 
-    def create_share_group(self, group_id: str, respond: Callable[[ErrorCode], object]) -> None:
-        """Make a share group without members; ``respond`` is called once it is replicated.
+    def alterable_epoch(self, group_id: str) -> int:
+        """Return the epoch of a share group whose offsets may be altered: one without members, or
+        one that is not there yet.
 
         Raises:
-            GroupRefusal: the id is invalid or that of a group of another kind, or this broker
-                doesn't coordinate it.
+            GroupRefusal: the id is that of a group of another kind, the group has members, or this
+                broker doesn't coordinate it.
         """
         self._check_committed(self._partition(group_id))
         check_group_id(group_id)
-        if group_id in self.classic.groups or self._epoch_based_group(group_id) is not None:
+        if group_id in self.classic.groups or group_id in self.consumers.groups:
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
             )
-        self.shares.create(group_id, respond)
+        group = self.shares.share_group(group_id)
+        if group is not None and group.members:
+            raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP, message=f"{group_id} has members")
+        return FIRST_EPOCH if group is None else group.epoch
+
+    def initialized_partitions(self, group_id: str) -> Partitions | None:
+        """Return the partitions of a share group that have a state; None: none ever had.
+
+        Raises:
+            GroupRefusal: another broker coordinates the group.
+        """
+        self._partition(group_id)
+        group = self.shares.share_group(group_id)
+        return None if group is None else group.initialized
 
     def _group_heartbeat(
         self,
@@ -598,7 +618,8 @@ class GroupManager:
             keys[GroupRecordKey(group_id, RecordKind.CLASSIC)] = None
         other = self._epoch_based_group(group_id)
         if other is not None:
-            for kind in (RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH):
+            kinds = [RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH]
+            for kind in (*kinds, RecordKind.SHARE_STATE) if other.is_share else kinds:
                 keys[GroupRecordKey(group_id, kind, is_share=other.is_share)] = None
         self._forget(group_id)
         if keys:

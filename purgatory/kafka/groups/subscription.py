@@ -84,7 +84,7 @@ class SubscribedTopics:
     """The current topics of a group's subscriptions."""
 
     def __init__(self, known: KnownTopics) -> None:
-        self._topics = known
+        self.known = known
         self._version = _STALE
         self._matched: set[str] = set()
         self._expressions: set[str] = set()
@@ -96,7 +96,7 @@ class SubscribedTopics:
     @property
     def is_stale(self) -> bool:
         """Whether topics or partitions have changed since ``refresh``. O(1)."""
-        return self._version != self._topics.topics_version
+        return self._version != self.known.topics_version
 
     @property
     def has_unmatched(self) -> bool:
@@ -121,8 +121,8 @@ class SubscribedTopics:
             subscriptions: of all members.
             matches: match new expressions, too.
         """
-        topics = self._topics.topics
-        self._version = self._topics.topics_version
+        topics = self.known.topics
+        self._version = self.known.topics_version
         selections = set(map(_selection_key, subscriptions))
         self._expressions = {regex for _, regex, _ in selections if regex}
         self._matched = self._expressions if matches else self._matched & self._expressions
@@ -177,11 +177,11 @@ class SubscribedTopics:
             pattern = self._patterns.get(regex)
             if pattern is None:
                 pattern = self._patterns[regex] = TopicPattern(regex)
-            matches = filter(pattern.matches, self._topics.topics)
+            matches = filter(pattern.matches, self.known.topics)
             found.update(
                 name
                 for name in matches
-                if requester is None or self._topics.may_describe(requester, name)
+                if requester is None or self.known.may_describe(requester, name)
             )
         return found
 

@@ -500,20 +500,18 @@ class InFlightRecords:
     # Persistence.
 
     def state(self) -> ShareState:
-        """Return the state to persist, with all acknowledgements applied. O(runs)."""
-        start = self.start_offset
+        """Return the state to persist, with all acknowledgements applied. As in Kafka its start
+        offset is the present one, also where that will rise with them. O(runs)."""
         batches: list[StateBatch] = []
         for run in self._runs:
             batch = self._persisted(run)
-            if batch.state.is_final and batch.first == start:
-                start = batch.last + 1
-            elif batches and batches[-1][2:] == batch[2:]:
+            if batches and batches[-1][2:] == batch[2:]:
                 batches[-1] = batches[-1]._replace(last=batch.last)
             else:
                 batches.append(batch)
         while batches and batches[-1][2:] == (_AVAILABLE, 0):
             batches.pop()
-        return ShareState(self.state_epoch, self.leader_epoch, start, tuple(batches))
+        return ShareState(self.state_epoch, self.leader_epoch, self.start_offset, tuple(batches))
 
     def _persisted(self, run: InFlightBatch) -> StateBatch:
         """Return records as the next leader loads them: acquired ones count as delivered and

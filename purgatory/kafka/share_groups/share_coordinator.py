@@ -102,14 +102,16 @@ class ShareCoordinator:
             key: the share partition.
             leader_epoch: the epoch of its leader.
             respond: takes the state once the epoch is replicated, or an error;
-                FENCED_LEADER_EPOCH: a later leader has read.
+                FENCED_LEADER_EPOCH: a later leader has read; INVALID_REQUEST: its group has not
+                initialized it.
         """
 
         def updated(previous: ShareState | None) -> ShareState | ErrorCode:
-            state = previous or _NOTHING
-            if state.leader_epoch > leader_epoch:
+            if previous is None:
+                return ErrorCode.INVALID_REQUEST
+            if previous.leader_epoch > leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            return state._replace(leader_epoch=leader_epoch)
+            return previous._replace(leader_epoch=leader_epoch)
 
         self._change(key, updated, respond)
 
@@ -129,12 +131,24 @@ class ShareCoordinator:
 
         self._change(key, updated, lambda code, _: respond(code))
 
-    def set_start(self, key: ShareKey, start_offset: int, respond: RespondCode) -> None:
-        """Reset a share partition to a start offset."""
+    def initialize(
+        self, key: ShareKey, state_epoch: int, start_offset: int, respond: RespondCode
+    ) -> None:
+        """Begin the state of a share partition anew.
 
-        def updated(previous: ShareState | None) -> ShareState:
-            state = previous or _NOTHING
-            return ShareState(state.state_epoch + 1, state.leader_epoch, start_offset)
+        Args:
+            key: the share partition.
+            state_epoch: the epoch of its group.
+            start_offset: the first offset to deliver; -1: the leader finds it by the group's
+                settings.
+            respond: gets FENCED_STATE_EPOCH if the state has a later epoch.
+        """
+
+        def updated(previous: ShareState | None) -> ShareState | ErrorCode:
+            if previous is not None and previous.state_epoch > state_epoch:
+                return ErrorCode.FENCED_STATE_EPOCH
+            leader_epoch = _NOTHING.leader_epoch if previous is None else previous.leader_epoch
+            return ShareState(state_epoch, leader_epoch, start_offset)
 
         self._change(key, updated, lambda code, _: respond(code))
 

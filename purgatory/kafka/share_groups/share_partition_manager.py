@@ -41,7 +41,12 @@ from purgatory.kafka.share_groups.share_session import (
     ShareSessionKey,
     ShareSessions,
 )
-from purgatory.kafka.share_groups.share_state import Acknowledgement, AcknowledgeType, ShareKey
+from purgatory.kafka.share_groups.share_state import (
+    Acknowledgement,
+    AcknowledgeType,
+    ShareKey,
+    validate_ranges,
+)
 from purgatory.kafka.topic_partition import TopicPartition
 
 _NO_RECORDS = ShareFetchResult()
@@ -127,6 +132,8 @@ class SharePartitionManager:
         topic_partition = partition.topic_partition
         share_partition = self._share_partitions.get(topic_partition, {}).get(key)
         if share_partition is not None and share_partition.leader_epoch == partition.leader_epoch:
+            if share_partition.failure is not None:
+                raise KafkaError(share_partition.failure, f"the group has no state of {key}")
             return partition, share_partition
         if share_partition is not None:
             self._remove(share_partition)
@@ -245,6 +252,10 @@ class SharePartitionManager:
             key: TopicPartition(self._name_of(key.topic_id) or str(key.topic_id), key.partition)
             for key in keys
         }
+        for key, place in places.items():
+            failed = self._share_partitions.get(place, {}).get(key)
+            if failed is not None and failed.failure is not None:
+                self._remove(failed)  # it is read again
         operation = DelayedShareFetch(session, params, places, self, respond)
         if not keys or params.max_records <= 0 or params.max_bytes <= 0:
             respond({})
@@ -367,10 +378,13 @@ class SharePartitionManager:
         acknowledgements: Sequence[Acknowledgement],
         respond_partition: Callable[[ShareKey, ErrorCode], object],
     ) -> None:
+        validate_ranges(acknowledgements)
         partition = self._partition_of(key)
         share_partition = self._share_partitions.get(partition.topic_partition, {}).get(key)
         if share_partition is None or share_partition.leader_epoch != partition.leader_epoch:
-            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no member of the group has fetched {key}"
+            )
         settings = self._settings_of(key.group_id)
         if not settings.share_renews and any(
             AcknowledgeType.RENEW in acknowledgement.types for acknowledgement in acknowledgements

@@ -108,6 +108,16 @@ class ShareState(NamedTuple):
     start_offset: int = UNKNOWN_START_OFFSET
     batches: tuple[StateBatch, ...] = ()
 
+    @property
+    def first_open_offset(self) -> int:
+        """The first offset that is not final. O(batches)."""
+        offset = self.start_offset
+        for batch in self.batches:
+            if batch.first != offset or not batch.state.is_final:
+                break
+            offset = batch.last + 1
+        return offset
+
 
 ShareStateEntry: TypeAlias = tuple[ShareKey, ShareState | None]
 """The state in a record of the log; None: the state is deleted."""

@@ -176,7 +176,7 @@ def test_threads_of_a_broker_change_to_their_double_at_most(admin: AdminClient) 
     for refused in ("7", "33", "x"):
         with pytest.raises(KafkaException, match=f"{name}={refused}"):
             _alter(admin, _BROKER, "1", {name: refused})
-    with pytest.raises(KafkaException, match="log.dir can't be changed"):
+    with pytest.raises(KafkaException, match=r"log\.dir can't be changed"):
         _alter(admin, _BROKER, "1", {"log.dir": "/x"})
 
 

@@ -50,7 +50,7 @@ MEANT: Mapping[tuple[str, str], str] = {
     ("client-metrics", "interval.ms"): "Kafka checks its bounds apart from its table",
     **{
         ("broker", f"log.{name}"): _HOURS
-        for name in ("flush.interval.ms", "retention.ms", "roll.ms")
+        for name in ("flush.interval.ms", "retention.ms", "roll.jitter.ms", "roll.ms")
     },
     **{
         ("broker", f"{role}.replication.throttled.rate"): "Kafka has it in no table"
@@ -97,7 +97,8 @@ def _differences(resource: str, ours: Mapping[str, Setting]) -> set[tuple[str, s
     found = {(resource, name) for name in table.keys() - ours.keys() if resource != "broker"}
     for name, setting in ours.items():
         known = table.get(name)
-        default = "null" if setting.default in (None, "") and setting.kind == 3 else setting.default
+        is_null = setting.default is None or (setting.default == "" and setting.kind == 3)
+        default = "null" if is_null else setting.default
         if (
             known is None
             or (known.kind, known.default) != (_KINDS[setting.kind], default)
@@ -140,4 +141,6 @@ def test_brokers_settings_change_where_those_of_kafka_do() -> None:
         name: table["broker", name].changed for name in BROKER_KEYS if ("broker", name) in table
     }
     assert set(changed.values()) == {"dynamic"}, changed
-    assert {table["broker", name].changed for name in _STATIC} == {"static"}
+    static = {**UNUSED_STATIC, **STATIC_SETTINGS}
+    assert {table["broker", name].changed for name in static} == {"static"}
+    assert {table["broker", name].changed for name in UNUSED_OF_LISTENERS} == {"dynamic"}

@@ -62,7 +62,7 @@ def test_record_is_archived_after_its_last_delivery(world: ShareWorld) -> None:
         assert world.acquired("a") == [(0, 0, count)]
         world.broker.pass_time(LOCK_MS)
     assert world.acquired("a") == []
-    assert world.kept.start_offset == 1
+    assert world.kept.first_open_offset == 1
     assert not world.locks.watched
 
 
@@ -73,9 +73,9 @@ def test_released_records_are_redelivered_and_others_are_not(
     assert world.acquired("a") == [(0, 3, 1)]
     assert world.say("a", 0, 3, ACCEPT, RELEASE, REJECT, GAP) == DONE
     assert world.acquired("b") == [(1, 1, 2)]
-    assert world.kept.start_offset == 1
+    assert world.kept.first_open_offset == 1
     assert world.say("b", 1, 1, ACCEPT) == DONE
-    assert world.kept == ShareState(0, 1, 4)
+    assert world.kept.first_open_offset == 4
     assert not world.locks.watched, "there is nothing to expire any more"
 
 
@@ -93,7 +93,7 @@ def test_unpersisted_acknowledgement_is_reverted(
     assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     world.store.error = ErrorCode.NONE
     assert world.say("a", 0, 1, ACCEPT) == DONE
-    assert world.kept.start_offset == 2
+    assert world.kept.first_open_offset == 2
 
 
 def test_lock_expired_in_a_failed_write_releases_records(
@@ -122,7 +122,7 @@ def test_acknowledgements_during_a_write_go_with_the_next_one(world: ShareWorld)
     world.store.complete_move()
     assert told == [DONE] * 5
     assert world.store.writes == writes + 2
-    assert world.kept.start_offset == 5
+    assert world.kept.first_open_offset == 5
 
 
 def test_lock_is_not_renewed_where_that_is_off(world: ShareWorld) -> None:
@@ -344,7 +344,7 @@ def test_read_committed_skips_markers_and_aborted_records(
         manager.append_records(0, 1, {TP: marker}, lambda _: None, AppendOrigin.COORDINATOR)
     assert world.acquired("a") == [(3, 4, 1)]
     assert world.say("a", 3, 4, ACCEPT) == DONE
-    assert world.kept.start_offset == 6
+    assert world.kept.first_open_offset == 6
 
 
 def test_start_offset_is_saved_behind_a_marker(world: ShareWorld) -> None:
@@ -359,7 +359,7 @@ def test_start_offset_is_saved_behind_a_marker(world: ShareWorld) -> None:
         0, 1, {TP: marker}, lambda _: None, AppendOrigin.COORDINATOR
     )
     assert world.acquired("a") == [], "no member sees it"
-    assert world.kept.start_offset == 3
+    assert world.kept.first_open_offset == 3
 
 
 def test_invalid_acknowledgements_are_refused(world: ShareWorld) -> None:
